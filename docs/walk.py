@@ -40,7 +40,12 @@ from nats_bridge.native_servers import NativeServer, fetch
 __all__ = ["DOCS", "WALKS", "Step", "comparable", "play", "steps", "with_outputs"]
 
 DOCS: Final = Path(__file__).parent
-WALKS: Final[dict[str, str | None]] = {"tutorial.md": None, "spark.md": "2.10.27"}
+WALKS: Final[dict[str, str | None]] = {
+    "tutorial.md": None,
+    "spark.md": "2.10.27",
+    "redrive.md": "2.15.1",
+    "watch.md": "2.15.1",
+}
 """The pages with a walk, each with the version of the server that is there already; None where the walk starts one."""
 
 _BEGIN, _END = "<!-- the walk -->\n", "<!-- the end of the walk -->\n"

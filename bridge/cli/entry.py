@@ -46,6 +46,11 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("nats_bridge.bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("nats_bridge.bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "clean": ("nats_bridge.bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "watch": (
+        "nats_bridge.bridge.cli.watch:watch_command",
+        "Check whether native mirrors and sources make progress.",
+    ),
+    "redrive": ("nats_bridge.bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
     "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
     "backfill": (
         "nats_bridge.pipeline.cli.backfill:backfill_command",

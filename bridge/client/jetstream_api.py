@@ -320,6 +320,10 @@ class JetStreamApi:
         """Return the newest message of a subject, in the same way: the next one's predecessor."""
         return await self._stored(stream, {"last_by_subj": subject})
 
+    async def message_from(self, stream: str, sequence: int) -> StoredMessage | None:
+        """Return the first message at or after a sequence, in the same way."""
+        return await self._stored(stream, {"seq": sequence, "next_by_subj": ">"})
+
     async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
         try:
             reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", which)

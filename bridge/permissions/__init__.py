@@ -4,8 +4,19 @@ Every kind of rule states its needs; `granting` adds those of the sidecar itself
 and shows it.
 """
 
-from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_data, as_text, grants_of
+from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_data, as_text, grants_for, grants_of
 from nats_bridge.bridge.permissions.need import Need, Way
 from nats_bridge.bridge.permissions.stream_facts import StreamFacts, look_up
 
-__all__ = ["ConnectionGrants", "Grant", "Need", "StreamFacts", "Way", "as_data", "as_text", "grants_of", "look_up"]
+__all__ = [
+    "ConnectionGrants",
+    "Grant",
+    "Need",
+    "StreamFacts",
+    "Way",
+    "as_data",
+    "as_text",
+    "grants_for",
+    "grants_of",
+    "look_up",
+]

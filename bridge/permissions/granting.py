@@ -17,7 +17,7 @@ from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.transforms.dialect import NEWEST, dialect
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_of"]
+__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_for", "grants_of"]
 
 
 def _account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
@@ -130,9 +130,14 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     leaves = {need.connection: "" for need in needs if need.connection not in inboxes}
+    return grants_for(inboxes | leaves, needs)
+
+
+def grants_for(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
+    """What needs come to, for each connection of `inboxes`, which says under what it gets its answers."""
     return [
         ConnectionGrants(name, prefix, tuple(_granted([need for need in needs if need.connection == name])))
-        for name, prefix in (inboxes | leaves).items()
+        for name, prefix in inboxes.items()
     ]
 
 

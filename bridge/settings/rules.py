@@ -372,6 +372,12 @@ class AdvisoriesRule(Part):
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )
+    captured_by: StreamName | None = Field(
+        default=None, description="a stream that stores these advisories: they are read from it, so that none is missed"
+    )
+    copies_in: tuple[StreamName, ...] = Field(
+        default=(), description="streams with copies of the messages, for those that their own stream has lost"
+    )
     source_connection: str = Field(default="default", alias="from", description="connection that hears the advisories")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     dialect: str | None = Field(default=None, description=_DIALECT)
@@ -379,7 +385,8 @@ class AdvisoriesRule(Part):
     @property
     def streams(self) -> tuple[tuple[str, str], ...]:
         """The streams that the rule names: each with its connection."""
-        return ()
+        named = (*filter(None, (self.captured_by,)), *self.copies_in)
+        return tuple((self.source_connection, stream) for stream in named)
 
     @property
     def about(self) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nats_bridge.pipeline.cli.options import connection_named, connection_options, progress_options, spark_options
+from nats_bridge.bridge.cli.connection_options import connection_named, connection_options
+from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Connection

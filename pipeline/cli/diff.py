@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from nats_bridge.bridge.cli.connection_options import connection_named
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.cli.options import connection_named, progress_options, spark_options
+from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:
     from nats_bridge.pipeline.diff.run import Result, Wanted

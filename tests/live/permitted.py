@@ -372,6 +372,25 @@ class Advised(Scenario):
         """No rule is subscribed."""
 
 
+@dataclass(slots=True)
+class Captured(Advised):
+    """The same, with the advisories in a stream."""
+
+    def rule(self) -> dict[str, Any]:
+        """The rule."""
+        return Advised.rule(self) | {"captured_by": f"{self.name}_C"}
+
+    async def make(self) -> None:
+        """The streams of the other, and the one that captures."""
+        await Advised.make(self)
+        subjects = [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.stream}.*"]
+        await self.peer.create_stream(name=f"{self.name}_C", subjects=subjects)
+
+    async def meanwhile(self) -> None:
+        """Nothing is missed while no sidecar runs."""
+        await self.publish(5)
+
+
 def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:
     """One scenario for each way in which a rule can work."""
     confirmed, sent = {"delivery": "at_least_once"}, {"delivery": "at_most_once"}
@@ -391,6 +410,7 @@ def every_kind(prefix: str, peer: RawPeer) -> list[Scenario]:
         Copied(f"{prefix}queue", peer, queue=True),
         Ingress(f"{prefix}ingress", peer),
         Advised(f"{prefix}advised", peer),
+        Captured(f"{prefix}captured", peer),
     ]
 
 

@@ -521,3 +521,84 @@ async def test_permissions(
                 await bridge.finished.wait()
         assert expected in str(starting.exception() or bridge.error)
         await bridge.stop()
+
+
+async def captured(peer: RawPeer, name: str) -> dict[str, Any]:
+    """A stream that stores what consumers of `name` give up, and a rule that reads it."""
+    subject = f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{name}.*"
+    await peer.create_stream(name=f"{name}adv", subjects=[subject], storage="memory")
+    return dead_letters(name, captured_by=f"{name}adv")
+
+
+async def test_captured_advisories_are_not_missed_while_no_sidecar_runs(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    name = unique_name("away")
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    await streams(peer, name)
+    rule = await captured(peer, name)
+    for number in range(100):
+        await peer.store(f"{name}.a".encode(), b"%d" % number)
+    await terminate(peer, name, 40)
+    for already in (40, 70, 100):
+        async with running(settings_for(url, rule)) as bridge:
+            found = await letters(peer, f"{name}", already)
+            assert sorted(int(letter.payload) for letter in found) == list(range(already))
+            await until(lambda bridge=bridge: not bridge.runs[0].has_work)  # type: ignore[misc]
+        pending = (await peer.api(f"CONSUMER.INFO.{name}adv.nats-bridge_{name}"))["num_ack_pending"]
+        assert pending == 0
+        if already < 100:
+            for reply in await pull(peer, name, "worker", 30):
+                peer.publish(reply, b"+TERM")
+            await peer.flushed()
+
+
+async def test_replicas_share_captured_advisories(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    name = unique_name("both")
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    await streams(peer, name)
+    rule = await captured(peer, name)
+    for number in range(300):
+        await peer.store(f"{name}.a".encode(), b"%d" % number)
+    async with running(settings_for(url, rule)) as one, running(settings_for(url, rule)) as two:
+        await terminate(peer, name, 300)
+        await letters(peer, name, 300)
+        counts = [each.runs[0].counters.as_dict() for each in (one, two)]
+    assert sum(count["dropped"] for count in counts) == 0
+
+
+@pytest.mark.parametrize("kind", ["sources", "mirror"])
+async def test_a_message_that_is_gone_is_found_by_the_record_of_its_copy(
+    kind: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    name = unique_name("copied")
+    url = await servers.url(twin_version)
+    peer = await raw_peer(url)
+    await streams(peer, name)
+    other, copies = f"{name}x", f"{name}copies"
+    await peer.create_stream(name=other, subjects=[f"{other}.>"], storage="memory")
+    origin = {"mirror": {"name": name}} if kind == "mirror" else {"sources": [{"name": name}, {"name": other}]}
+    await peer.create_stream(name=copies, storage="memory", **origin)
+    for number in range(10):
+        await peer.store(f"{name}.{number}".encode(), b"%d" % number)
+        await peer.store(f"{other}.{number}".encode(), b"other")
+    await until(lambda: holds(peer, copies, 10 if kind == "mirror" else 20))
+    rule = dead_letters(name, copies_in=[copies])
+    async with running(settings_for(url, rule)) as bridge:
+        await consumer(peer, name, "worker")
+        await pull(peer, name, "worker", 10)  # a message that is deleted in process is given up
+        for sequence in (1, 4, 10):
+            await peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": sequence})
+        await peer.flushed()
+        found = await letters(peer, name, 3)
+        assert bridge.runs[0].counters.as_dict()["messages_gone"] == 0
+    assert sorted((header(letter, "Nats-Sequence"), letter.payload) for letter in found) == [
+        ("1", b"0"),
+        ("10", b"9"),
+        ("4", b"3"),
+    ]
+    assert {header(letter, "Nats-Subject") for letter in found} == {f"{name}.0", f"{name}.3", f"{name}.9"}

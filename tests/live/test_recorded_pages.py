@@ -16,10 +16,11 @@ from docs.walk import DOCS, WALKS, comparable, play, steps
 pytestmark = pytest.mark.exhaustive
 
 
-def test_the_tutorial(tmp_path: Path) -> None:
-    walk = steps((DOCS / "tutorial.md").read_text("utf-8"))
-    assert len(walk) > 20
-    for reported, played in zip(walk, play(walk, tmp_path, WALKS["tutorial.md"]), strict=True):
+@pytest.mark.parametrize(("page", "least"), [("tutorial.md", 20), ("redrive.md", 8), ("watch.md", 3)])
+def test_a_walk(page: str, least: int, tmp_path: Path) -> None:
+    walk = steps((DOCS / page).read_text("utf-8"))
+    assert len(walk) > least
+    for reported, played in zip(walk, play(walk, tmp_path, WALKS[page]), strict=True):
         assert comparable(played.output) == comparable(reported.output), reported.code or reported.name
 
 

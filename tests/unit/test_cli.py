@@ -38,6 +38,8 @@ COMMANDS = [
         "demo",
         "schema",
         "clean",
+        "redrive",
+        "watch",
     ),
     *("capture", "backfill", "diff"),
 ]

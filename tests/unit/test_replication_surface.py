@@ -14,6 +14,7 @@ PUBLISHED = {
     f"{BRIDGE}.replication",
     f"{BRIDGE}.replication.rules",
     f"{BRIDGE}.cli.asking",
+    f"{BRIDGE}.cli.connection_options",
     f"{BRIDGE}.cli.options",
 }
 SOURCES = sorted(path for folder in ("pipeline", "pyspark_jetstream") for path in Path(folder).rglob("*.py"))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.moves import advisories_moves
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import make_run
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
+from nats_bridge.bridge.settings import AdvisoriesRule
 
 __all__ = ["KIND"]
+
+
+def _durables(rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
+    if not rule.captured_by:
+        return ()
+    name, owner = durable_name(sidecar, rule.name), consumer_owner(sidecar, rule.name)
+    return (Durable(rule.name, rule.captured_by, rule.source_connection, name, owner),)
+
 
 KIND = RuleKind(
     operation="republish",
@@ -39,8 +49,8 @@ KIND = RuleKind(
     ),
     handoff=None,
     take_over=None,
-    durables=no_durables,
-    keeps_position=lambda _: False,
+    durables=_durables,
+    keeps_position=lambda rule: bool(rule.captured_by),
     no_history="servers send these and keep none, so there is no history of them",
     reads_stream=False,
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nats_bridge.bridge.consuming.rule_consumer import durable_name
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
+from nats_bridge.bridge.permissions.reading import existing
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.rules.queue_group import queue_group
@@ -26,7 +28,21 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
     transform = compile_advisories(rule, dialect).transform
     yield write(target, covering_filter(transform), "publishes", rule=name)
     source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(name)}"
-    yield listen(source, source_subject, "receives advisories", rule=name)
+    if rule.captured_by:
+        durable = durable_name(settings.name, name)
+        yield from existing(source, rule.captured_by, rule=name)
+        for request, why in (
+            ("CONSUMER.DURABLE.CREATE", "keeps its position"),
+            ("CONSUMER.INFO", "looks after its position"),
+            ("CONSUMER.MSG.NEXT", "requests advisories"),
+        ):
+            yield write(source, api_subject(request, rule.captured_by, durable), why, rule=name)
+        yield write(source, f"$JS.ACK.{rule.captured_by}.{durable}.>", "moves its position", rule=name)
+    else:
+        yield listen(source, source_subject, "receives advisories", rule=name)
+    for stream in rule.copies_in:
+        yield from existing(source, stream, rule=name)
+        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads copies of messages", rule=name)
     # Which streams take what is published can change at any time, so none is named.
     yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", rule=name, without=_UNCONFIRMED)
     for connection in dict.fromkeys((target, source)):

@@ -1,7 +1,7 @@
 """Runs an advisories rule: publishes JetStream's advisories, with the message they are about if wanted.
 
-Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, and wait in a
-bounded queue.
+Theory of operation. Advisories arrive through a queue group, so that sidecars without leases share them, or from a
+stream that captured them (`captured`), and wait in a bounded queue.
 A window of them is taken from it; the messages they are about are fetched, all at once; then the window is published in
 the order of arrival, and confirmed where a stream takes it, before the next one begins.
 """
@@ -17,10 +17,14 @@ import structlog
 
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_bridge.bridge.kinds.advisories.captured import CapturedAdvisories
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.confirmed_publisher import ConfirmedPublisher, Outgoing
+from nats_bridge.bridge.kinds.advisories.copy_search import CopySearch
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
@@ -74,6 +78,19 @@ class AdvisoriesRun(RuleRun):
         self._target = target
         self._failed = context.failed
         self._fetch = MessageFetch(rule.name, source)
+        self._copies = CopySearch(source.api, rule.copies_in)
+        self._captured: CapturedAdvisories | None = None
+        if rule.captured_by:
+            self._captured = CapturedAdvisories(
+                source,
+                rule.captured_by,
+                rule.republish.src,
+                durable_name(context.sidecar, rule.name),
+                consumer_owner(context.sidecar, rule.name),
+                _WINDOW,
+                self._on_batch,
+                context.fence,
+            )
         self._subscription: BatchSubscription | None = None
         self._publisher: ConfirmedPublisher | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -89,12 +106,16 @@ class AdvisoriesRun(RuleRun):
     # -- life --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Check the transform; streams are not needed.
+        """Check the transform, and that streams exist that the rule names.
 
         Raises:
             ConfigError: the transform, or what it would subscribe to.
+            StreamMissingError: a stream that the rule names does not exist.
         """
-        self._republish = compile_advisories(self.rule, self._context.dialect_at(self._source))
+        rule = self.rule
+        self._republish = compile_advisories(rule, self._context.dialect_at(self._source))
+        for stream in dict.fromkeys((*filter(None, (rule.captured_by,)), *rule.copies_in)):
+            await existing_stream(self._source, rule.name, stream)
 
     async def _open(self) -> dict[str, Any]:
         rule = self.rule
@@ -111,14 +132,18 @@ class AdvisoriesRun(RuleRun):
         if rule.attach_message:
             await self._fetch.open()
         self._worker = asyncio.create_task(self._work())
-        self._subscription = await self._source.client.subscribe_batches(
-            rule.republish.src, self._on_batch, queue=self._queue
-        )
+        if self._captured is not None:
+            await self._captured.open()
+        else:
+            self._subscription = await self._source.client.subscribe_batches(
+                rule.republish.src, self._on_batch, queue=self._queue
+            )
         await self._source.flush()
         if self.error is not None:
             raise self.error  # the server refuses the subscription
         return {
             "src": rule.republish.src,
+            "captured_by": rule.captured_by or "no stream",
             "dest": rule.republish.dest,
             "attach_message": rule.attach_message,
             "stored_by": ", ".join(self._streams.names) or "no stream",
@@ -126,6 +151,8 @@ class AdvisoriesRun(RuleRun):
         }
 
     async def _drain(self, *, failed: bool) -> None:
+        if self._captured is not None:
+            await self._captured.stop()
         if self._subscription is not None:
             await self._subscription.unsubscribe()
             await self._source.flush()  # after the last advisory that the server had for us
@@ -133,6 +160,7 @@ class AdvisoriesRun(RuleRun):
         while not failed and (self._waiting or self._window) and self.error is None:
             self._idle.clear()
             await self._idle.wait()
+        await self._source.flush()  # after the last acknowledgement
 
     @property
     def ready(self) -> bool:
@@ -169,7 +197,10 @@ class AdvisoriesRun(RuleRun):
 
     async def _close(self) -> None:
         await end_tasks(self._worker)
-        self.counters.dropped += len(self._waiting) + self._window
+        if self._captured is not None:
+            await self._captured.close()  # what was not finished is delivered again
+        else:
+            self.counters.dropped += len(self._waiting) + self._window
         self._waiting.clear()
         self._window = 0
         self._source.forget(self._reconnected, self._listening_refused)
@@ -198,6 +229,8 @@ class AdvisoriesRun(RuleRun):
         try:
             while True:
                 while not self._waiting:
+                    if self._captured is not None:
+                        self._captured.want()
                     self._arrived.clear()
                     await self._arrived.wait()
                 window = [self._waiting.popleft() for _ in range(min(_WINDOW, len(self._waiting)))]
@@ -208,6 +241,8 @@ class AdvisoriesRun(RuleRun):
                 await self._publisher.publish(messages)
                 for span in spans:
                     span.end()
+                if self._captured is not None:
+                    self._captured.done(window)
                 self._window = 0
                 self.metrics.arrived(Advisory.read(window[0][0], window[0][3]).time_ns)
                 self.metrics.progressed()
@@ -248,6 +283,7 @@ class AdvisoriesRun(RuleRun):
         headers_only = self.rule.republish.headers_only
         try:
             message = await self._fetch.get(advisory.stream, advisory.sequence)
+            message = message or await self._copies.find(advisory.stream, advisory.sequence)
         except ApiError as error:
             self._warn("rule.message_not_readable", stream=advisory.stream, reason=str(error))
             self.counters.messages_gone += 1

@@ -37,7 +37,7 @@ from nats_bridge.bridge.kinds.native_copy.encoder import NativeEncoder, Undelive
 from nats_bridge.bridge.kinds.native_copy.requests import CreateRequest, read_create, refusal_of, restored
 from nats_bridge.bridge.kinds.native_copy.served_consumer import ServedConsumer
 from nats_bridge.bridge.kinds.native_copy.waking import ASKS_ON_CONNECT, PENDING_FOR, away, may_be_ours, outdated
-from nats_bridge.bridge.rules.run import Run, RunState
+from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def make_run(
     return NativeCopyRun(rule, connections[rule.source_connection], options, context)
 
 
-class NativeCopyRun(Run):
+class NativeCopyRun(RuleRun):
     """One native_copy rule.
 
     Args:
@@ -74,13 +74,13 @@ class NativeCopyRun(Run):
         context: the rule's surroundings.
     """
 
+    rule: NativeCopyRule
+
     def __init__(
         self, rule: NativeCopyRule, connection: Connection, leaf_options: Mapping[str, Any], context: RuleContext
     ) -> None:
         self.rule = rule
         self.counters = NativeCopyCounters()
-        self.state: RunState = "starting"
-        self.error: BaseException | None = None
         self._context = context
         self._connection = connection
         self._failed = context.failed

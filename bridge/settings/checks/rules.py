@@ -127,6 +127,8 @@ def _advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterat
             f"'{source}' selects no advisory about a message, such as CONSUMER.MAX_DELIVERIES,"
             " CONSUMER.MSG_TERMINATED or CONSUMER.MSG_NAKED; select one of them, or remove this",
         )
+    if rule.copies_in and not rule.attach_message:
+        yield Problem((*at, "copies_in"), "is for messages that are attached; set attach_message: true, or remove it")
     if reason := _destination_problem(source, destination, version):
         yield Problem((*at, "republish", "dest"), reason)
     elif space := reserved_prefix(destination):

@@ -1,0 +1,82 @@
+"""Where the servers are, for commands that need no rules: options, and the connection that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import Connection, Settings, load
+from nats_bridge.bridge.settings.connections import check_server_url
+
+__all__ = ["connection_named", "connection_options", "known_connections"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def connection_options(command: _Command) -> _Command:
+    """`--server URL`, `--creds FILE`, `--context NAME`, or `-c FILE` with `--connection NAME`."""
+    for option in reversed(
+        [
+            click.option("--server", "server", metavar="URL", help="The servers, with commas between them."),
+            click.option("--creds", "creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file."),
+            click.option("--context", "context", metavar="NAME", help="A context of the `nats` command line."),
+            click.option(
+                "-c",
+                "--config",
+                "config",
+                metavar="FILE",
+                type=click.Path(path_type=Path),
+                help="A configuration of the bridge to take the connection from.",
+            ),
+            click.option("--connection", "connection", metavar="NAME", help="Its connection.  [default: default]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def known_connections(
+    *, server: str | None, creds: Path | None, context: str | None, config: Path | None, connection: str | None
+) -> tuple[Settings, str]:
+    """Settings with the connections that the options of `connection_options` name, and the name of the one meant.
+
+    Raises:
+        ConfigError: none is named, or several ways are mixed, or the configuration lacks it.
+    """
+    if config is not None:
+        if server or creds or context:
+            raise ConfigError("-c FILE: its connection says it all; leave out --server, --creds and --context")
+        settings, name = load(config), connection or "default"
+        if name not in settings.connections:
+            known = ", ".join(settings.connections)
+            raise ConfigError(f"--connection {name}: {config} has no such connection; it has {known}")
+        return settings, name
+    if connection:
+        raise ConfigError("--connection NAME needs -c FILE")
+    if bool(server) == bool(context):
+        raise ConfigError("say where the servers are: --server nats://127.0.0.1:4222, or --context NAME, or -c FILE")
+    servers = [url.strip() for url in (server or "").split(",") if url.strip()]
+    for url in servers:
+        if reason := check_server_url(url):
+            raise ConfigError(f"--server: {reason}")
+    given = {"servers": servers or None, "context": context, "creds": str(creds.resolve()) if creds else None}
+    one = Connection.model_validate({name: value for name, value in given.items() if value})
+    return Settings(connections={"default": one}), "default"
+
+
+def connection_named(
+    *, server: str | None, creds: Path | None, context: str | None, config: Path | None, connection: str | None
+) -> Connection:
+    """The connection that the options of `connection_options` name.
+
+    Raises:
+        ConfigError: as for `known_connections`.
+    """
+    settings, name = known_connections(
+        server=server, creds=creds, context=context, config=config, connection=connection
+    )
+    return settings.connections[name]

@@ -1,0 +1,130 @@
+"""`nats-bridge watch`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.bridge.cli.stopping import stopping
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
+from nats_bridge.bridge.observability.printable import printable
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.settings import Settings
+    from nats_bridge.bridge.watching.watch import LinkState
+
+__all__ = ["watch_command"]
+
+_BETWEEN = 1.0  # seconds between two looks
+
+
+@click.command("watch")
+@connection_options
+@click.option(
+    "--stalled-after",
+    type=click.FloatRange(min=1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Without progress for so long, while messages are missing, a link is stalled.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Keep watching, and print what changes, until Ctrl-C.")
+@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; with --follow, one a line.")
+def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json: bool, **given: Any) -> int:
+    """Check whether every native mirror and source of an account makes progress; name what stalls one, and the remedy.
+
+    Compared are the messages of source and target themselves, not the lag that the server reports. Nothing is changed.
+    It ends when every link is up to date, is stalled, or makes progress after so long.
+
+    Exit codes: 0 all make progress; 1 one is stalled; 2 usage or configuration; 3 no server; 130 and 143 stopped by a
+    signal.
+
+    \b
+    Example:
+      nats-bridge watch --server nats://127.0.0.1:4222
+      nats-bridge watch --context prod --stalled-after 30 --follow
+    """
+    settings, name = known_connections(**given)
+    if permissions:
+        from nats_bridge.bridge.permissions import as_text, grants_for
+        from nats_bridge.bridge.watching.permissions import watch_needs
+
+        prefix = settings.connections[name].inbox_prefix
+        click.echo(as_text(grants_for({name: prefix}, list(watch_needs(name, prefix)))))
+        return EXIT_GOOD
+    return ask(_watched(settings, name, stalled_after, follow=follow, as_json=as_json))
+
+
+async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
+    from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+    from nats_bridge.bridge.watching.watch import Watch
+
+    connections = await open_connections(settings, {name})
+    shown: dict[object, str] = {}
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    states: list[LinkState] = []
+    try:
+        watch = Watch(connections[name], stalled_after)
+        with stopping() as stop:
+            while not stop.event.is_set():
+                states = await watch.look()
+                if follow:
+                    for state in states:
+                        text = f"{state.reason and state.reason.code}"
+                        if shown.get(state.link.identity) != text:
+                            shown[state.link.identity] = text
+                            _print([state], as_json=as_json, lines=True)
+                elif all(_is_known(state, clock() - began >= stalled_after) for state in states):
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_BETWEEN):
+                        await stop.event.wait()
+    finally:
+        await close_connections(connections.values())
+    if not follow:
+        _print(states, as_json=as_json, lines=False)
+    return stop.code or (EXIT_NO if any(state.reason for state in states) else EXIT_GOOD)
+
+
+def _is_known(state: LinkState, enough: bool) -> bool:
+    """Whether a link is up to date, is stalled, or still makes progress after it was watched for long enough."""
+    return not state.behind or state.reason is not None or (enough and state.stalled == 0)
+
+
+def _print(states: Sequence[LinkState], *, as_json: bool, lines: bool) -> None:
+    if as_json:
+        found = [state.as_dict() for state in states]
+        ok = not any(state.reason for state in states)
+        click.echo(json.dumps(found[0]) if lines else json.dumps({"ok": ok, "links": found}, indent=2))
+        return
+    if not states:
+        click.echo("no stream of this account is a mirror or has sources")
+    for state in states:
+        for line in _lines(state):
+            click.echo(line)
+
+
+def _lines(state: LinkState) -> Iterator[str]:
+    if state.reason is None:
+        missing = "up to date" if not state.missing else f"{state.missing:,} missing, makes progress"
+        yield f"{click.style('ok ', fg='green')} {state.link.name}: {missing}, at {state.position:,}"
+    else:
+        missing = "messages are missing" if not state.missing else f"{state.missing:,} missing"
+        lag = ", although the server reports lag 0" if state.reported_lag == 0 else ""
+        yield (
+            f"{click.style('no ', fg='red')} {state.link.name}: stalled for {state.stalled:,.0f} s at"
+            f" {state.position:,}, {missing}{lag}"
+        )
+        yield f"    likely: {printable(state.reason.text)}"
+        yield f"    remedy: {printable(state.reason.remedy)}"
+    if state.overtaken:
+        yield f"    lost: the source removed {state.overtaken:,} sequences before they were copied"

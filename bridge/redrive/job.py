@@ -1,0 +1,155 @@
+"""A redrive from its connections to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.errors import ApiError, StreamMissingError
+from nats_bridge.bridge.redrive.destinations import Destinations
+from nats_bridge.bridge.redrive.journal import Journal
+from nats_bridge.bridge.redrive.plan import Plan, plan
+from nats_bridge.bridge.redrive.redriving import Outcome, Redriving
+from nats_bridge.bridge.redrive.selection import Selection
+from nats_bridge.bridge.settings import Settings
+
+__all__ = ["Result", "Wanted", "redrive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        stream: the dead letters' stream.
+        letters: the name of the connection that holds it.
+        target: that of the connection of the streams that take the messages.
+        selection: which letters.
+        apply: whether anything is done.
+        rate: messages a second at most; 0 for no limit.
+        delete: whether letters are deleted when they are done.
+        resend_doubtful: whether letters in doubt go again.
+    """
+
+    stream: str
+    letters: str = "default"
+    target: str = "default"
+    selection: Selection = field(default_factory=Selection)
+    apply: bool = False
+    rate: float = 0
+    delete: bool = False
+    resend_doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What would be done, and what was.
+
+    Attributes:
+        plan: what would be done; after what an interrupted redrive had left was settled, if `outcome` is there.
+        unsettled: letters that an interrupted redrive had begun.
+        outcome: what was done; None where nothing was to be done.
+    """
+
+    plan: Plan
+    unsettled: int
+    outcome: Outcome | None
+
+    @property
+    def good(self) -> bool:
+        """Whether every letter that is selected is put back, or could be."""
+        undone = self.outcome is not None and not self.outcome.complete
+        return not (self.plan.stuck or self.plan.doubtful or undone)
+
+
+Report = Callable[[int, int, str], None]
+"""Called with how many letters are put back, of how many, and what is waited for, if anything."""
+
+
+async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Report = lambda *_: None) -> Result:
+    """Look, and put dead letters back where that is wanted.
+
+    Args:
+        settings: with the connections.
+        wanted: what to do.
+        stop: set when it should end early, in a state that the next one resumes.
+        report: see `Report`.
+
+    Raises:
+        StreamMissingError: there is no such stream.
+        RuleRefusedError: another redrive runs, or the server refuses permanently.
+        BridgeError: a server cannot be reached or asked.
+    """
+    connections = await open_connections(settings, {wanted.letters, wanted.target})
+    try:
+        return await _redrive(connections[wanted.letters], connections[wanted.target], wanted, stop, report)
+    finally:
+        await close_connections(connections.values())
+
+
+async def _redrive(
+    letters: Connection, target: Connection, wanted: Wanted, stop: asyncio.Event, report: Report
+) -> Result:
+    info = await _state(letters, wanted.stream)
+    destinations = await Destinations.look(target.api, wanted.stream if target is letters else "")
+    journal = Journal(letters, wanted.stream, info["created"], info["config"].get("num_replicas", 1))
+    await journal.read()
+    unsettled = len(journal.pending.letters)
+
+    async def planned(state: Json) -> Plan:
+        return await plan(
+            letters.api,
+            state,
+            journal,
+            wanted.selection,
+            destinations,
+            target.api,
+            resend_doubtful=wanted.resend_doubtful,
+        )
+
+    if not wanted.apply:
+        return Result(await planned(info), unsettled, None)
+    total = 0
+    options: dict[str, Any] = {"rate": wanted.rate, "delete": wanted.delete, "stop": stop}
+    redriving = Redriving(
+        wanted.stream,
+        info["created"],
+        letters,
+        target,
+        destinations,
+        journal,
+        report=lambda done, waits_for: report(done, total, waits_for),
+        **options,
+    )
+    await journal.open()
+    await redriving.open()
+    try:
+        total = unsettled
+        await redriving.settle()
+        made = await planned(await _state(letters, wanted.stream))
+        if not redriving.outcome.interrupted:
+            total = redriving.outcome.redriven + len(made.letters)
+            await redriving.finish(made.finished)
+            await redriving.run(made.letters)
+    finally:
+        await redriving.close()
+        await journal.close()
+    return Result(made, unsettled, redriving.outcome)
+
+
+async def _state(connection: Connection, stream: str) -> Json:
+    try:
+        return await connection.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise StreamMissingError(
+            f"stream '{stream}' does not exist on connection '{connection.name}': give the one that holds dead letters",
+            connection=connection.name,
+            stream=stream,
+        ) from None

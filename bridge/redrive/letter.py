@@ -1,0 +1,148 @@
+"""A dead letter, as rules of kind `advisories` and `on_rejected` write it, and the message that it was. Pure.
+
+What acted in the first stream must not act again: the message comes back without its expectations, rollup, increment,
+schedule and source record, and under an id of the redrive. Its time to live begins again.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.bridge.kinds.advisories.advisory import Advisory
+from nats_bridge.transforms import header_block
+
+__all__ = ["Letter", "read_letter", "redrive_id", "restored", "without_last"]
+
+_ACTING: Final = re.compile(
+    rb"(?<=\n)Nats-(?:Bridge-Original-)?(?:Rollup|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*"
+    rb"|Schedule[^:\r\n]*):.*?\r\n",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What a dead letter says of its message.
+
+    Attributes:
+        sequence: its own sequence, in the dead letters' stream.
+        time_ns: when it was stored there, in nanoseconds since 1970.
+        stream: the stream that held the message.
+        subject: the message's subject there; empty where the letter is an advisory alone.
+        original: the message's sequence there.
+        stamp: when the message was stored there, as its header says; empty where none does.
+        consumer: who gave it up; empty for a rejected copy.
+        reason: why, in words.
+        rejected: whether it is a copy that a rule's target rejected.
+        complete: whether it holds the message itself.
+    """
+
+    sequence: int
+    time_ns: int
+    stream: str
+    subject: bytes
+    original: int
+    stamp: bytes
+    consumer: str
+    reason: str
+    rejected: bool
+    complete: bool
+
+    @property
+    def message(self) -> tuple[str, int, bytes]:
+        """The same for all letters of one message, which several consumers can give up."""
+        return self.stream, self.original, self.stamp
+
+
+def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None) -> Letter | None:
+    """Read a message of the dead letters' stream; None if it is no dead letter.
+
+    Args:
+        sequence: its sequence.
+        time_ns: when it was stored, in nanoseconds since 1970.
+        block: its header block.
+        payload: its payload, which only an advisory alone needs; None where it was not read.
+    """
+
+    def value(name: bytes) -> bytes:
+        return header_block.read(block, name) or b""
+
+    reason, kind = value(b"Nats-Bridge-Rejected"), value(b"Nats-Bridge-Advisory")
+    if reason or kind:
+        subject, original = value(b"Nats-Subject"), value(b"Nats-Sequence")
+        if not subject or not original.isdigit():
+            return None
+        return Letter(
+            sequence,
+            time_ns,
+            _text(value(b"Nats-Stream")),
+            subject,
+            int(original),
+            value(b"Nats-Time-Stamp"),
+            _text(value(b"Nats-Bridge-Consumer")),
+            _text(reason)
+            or _reason(_text(value(b"Nats-Bridge-Reason")), _text(kind), value(b"Nats-Bridge-Deliveries")),
+            rejected=bool(reason),
+            # Behind our own lines the size is one of ours: the payload was left out.
+            complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
+        )
+    if not value(b"Nats-Subject").startswith(b"$JS.EVENT.ADVISORY.CONSUMER.") or payload is None:
+        return None
+    return _alone(sequence, time_ns, Advisory.read(value(b"Nats-Subject"), payload))
+
+
+def _alone(sequence: int, time_ns: int, advisory: Advisory) -> Letter | None:
+    if not advisory.speaks_of_a_message:
+        return None
+    reason = _reason(advisory.reason, advisory.kind, b"%d" % advisory.deliveries)
+    return Letter(
+        *(sequence, time_ns, advisory.stream, b"", advisory.sequence, b"", advisory.consumer, reason),
+        rejected=False,
+        complete=False,
+    )
+
+
+def restored(block: bytes, identity: bytes) -> bytes:
+    """The message's header block, as it is published again.
+
+    Args:
+        block: that of a complete letter, or of the message as its stream holds it.
+        identity: its `Nats-Msg-Id` from now on.
+    """
+    if b"\nNats-Bridge-Advisory:" in block or b"\nNats-Bridge-Rejected:" in block:
+        block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # what the rule appended begins there
+        if b"\nNats-Msg-Id: rejected-" in block:
+            block = without_last(block, b"Nats-Msg-Id")
+    block = _ACTING.sub(b"", block)
+    block = re.sub(rb"(?<=\n)Nats-Bridge-Original-TTL:", b"Nats-TTL:", block)
+    block = re.sub(rb"(?<=\n)Nats-Msg-Id:", b"Nats-Bridge-Original-Msg-Id:", block)
+    return header_block.append(block, [(b"Nats-Msg-Id", identity)])
+
+
+def redrive_id(stream: str, created: str, sequence: int) -> bytes:
+    """The `Nats-Msg-Id` of what is redriven: the same for the same dead letter of the same stream, however often.
+
+    Args:
+        stream: the dead letters' stream.
+        created: when that was created, as its server writes it: another stream of this name has other letters.
+        sequence: the letter's.
+    """
+    return b"redrive-%b-%08x-%d" % (stream.encode(), zlib.crc32(created.encode()), sequence)
+
+
+def without_last(block: bytes, name: bytes) -> bytes:
+    """A header block without the last line of a name."""
+    start = block.rfind(b"\n" + name + b":") + 1
+    end = block.find(b"\r\n", start) + 2
+    return block[:start] + block[end:] if start and end > 1 else block
+
+
+def _reason(given: str, kind: str, deliveries: bytes) -> str:
+    return given or ("terminated" if kind.endswith(".terminated") else f"{_text(deliveries)} deliveries")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,215 @@
+"""What a redrive would do: every dead letter of a stream, read once, headers only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.redrive.destinations import Destinations
+from nats_bridge.bridge.redrive.journal import Journal
+from nats_bridge.bridge.redrive.letter import Letter, read_letter, without_last
+from nats_bridge.bridge.redrive.selection import Selection
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.timestamp import rfc3339_nano
+
+__all__ = ["Group", "Plan", "message_of", "plan"]
+
+_TOGETHER = 64  # letters whose messages are looked up at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Letters that a person would call the same.
+
+    Attributes:
+        stream, consumer, reason: as in the letters.
+        outcome: where they go, or why they cannot go.
+        redriven: whether they go.
+    """
+
+    stream: str
+    consumer: str
+    reason: str
+    outcome: str
+    redriven: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """What would be done.
+
+    Attributes:
+        held: dead letters in the stream.
+        others: its messages that are no dead letters.
+        letters: what is redriven, in order: each letter's sequence, with those of the same message behind it.
+        groups: the letters that the filters select, counted.
+        done: selected letters that were redriven before, or whose message was.
+        doubtful: selected letters of which it is unknown whether they were.
+        beyond: selected letters left out because there are more than wanted.
+        finished: the letters that `done` counts.
+    """
+
+    held: int = 0
+    others: int = 0
+    letters: list[tuple[int, ...]] = field(default_factory=list)
+    groups: Counter[Group] = field(default_factory=Counter)
+    done: int = 0
+    doubtful: int = 0
+    beyond: int = 0
+    finished: list[int] = field(default_factory=list)
+
+    @property
+    def stuck(self) -> int:
+        """Selected letters that cannot be redriven."""
+        return sum(number for group, number in self.groups.items() if not group.redriven)
+
+
+async def plan(
+    api: JetStreamApi,
+    info: Json,
+    journal: Journal,
+    selection: Selection,
+    destinations: Destinations,
+    sources: JetStreamApi,
+    *,
+    resend_doubtful: bool = False,
+) -> Plan:
+    """Decide.
+
+    Args:
+        api: the API of the dead letters' connection.
+        info: `STREAM.INFO` of their stream.
+        journal: what was redriven, already read.
+        selection: what is meant.
+        destinations: the streams that take it.
+        sources: the API of the connection that holds the streams of the messages.
+        resend_doubtful: whether letters in doubt go again.
+
+    Raises:
+        ApiError: a server cannot be asked.
+    """
+    made = Plan()
+    letters = await _letters(api, info, made)
+    begun = {number for twins in journal.pending.letters for number in twins}
+    twins: dict[tuple[str, int, bytes], list[int]] = {}
+    for letter in letters:
+        twins.setdefault(letter.message, []).append(letter.sequence)
+    done = {message for message, numbers in twins.items() if any(number in journal.done for number in numbers)}
+    chosen: list[Letter] = []
+    for letter in letters:
+        if letter.sequence in begun or (letter.subject and not selection.selects(letter)):
+            continue
+        if letter.message in done:
+            if (selection if letter.subject else replace(selection, subject="")).selects(letter):
+                made.done += 1
+                made.finished.append(letter.sequence)
+        elif letter.sequence in journal.doubtful and not resend_doubtful:
+            made.doubtful += 1
+        else:
+            chosen.append(letter)
+    for start in range(0, len(chosen), _TOGETHER):
+        together = chosen[start : start + _TOGETHER]
+        found = await asyncio.gather(*(_subject(letter, sources) for letter in together))
+        for letter, subject in zip(together, found, strict=True):
+            if subject is None:
+                _count(made, letter, "its message is gone", redriven=False)
+            elif not selection.selects(replace(letter, subject=subject)):
+                continue
+            elif letter.message in done:
+                made.done += 1  # another consumer gave up the same message
+                made.finished.append(letter.sequence)
+            elif obstacle := destinations.obstacle(letter, subject):
+                _count(made, letter, obstacle, redriven=False)
+            elif selection.most and len(made.letters) >= selection.most:
+                made.beyond += 1
+            else:
+                taker = destinations.taker(subject)
+                assert taker is not None
+                _count(made, letter, taker.name, redriven=True)
+                others = (number for number in twins[letter.message] if number != letter.sequence)
+                made.letters.append((letter.sequence, *others))
+                done.add(letter.message)
+    return made
+
+
+def _count(made: Plan, letter: Letter, outcome: str, *, redriven: bool) -> None:
+    consumer = letter.consumer or "(rejected copy)"
+    made.groups[Group(letter.stream, consumer, letter.reason, outcome, redriven)] += 1
+
+
+async def _letters(api: JetStreamApi, info: Json, made: Plan) -> list[Letter]:
+    stream, state = info["config"]["name"], info["state"]
+    direct = info["config"].get("retention", "limits") != "limits"
+    replay = Replay(api, stream, headers_only=True, direct=direct)
+    found: list[Letter] = []
+    alone: list[int] = []
+    async with contextlib.aclosing(replay.between(max(state["first_seq"], 1), state["last_seq"])) as batches:
+        async for batch in batches:
+            for _, reply, block, _ in batch:
+                at = AckReply.parse(reply)
+                stored = without_last(block, b"Nats-Msg-Size")  # which the server appends to headers alone
+                letter = read_letter(at.stream_sequence, at.time_ns, stored, None)
+                if letter is not None:
+                    found.append(letter)
+                elif b"\nNats-Subject: $JS.EVENT.ADVISORY.CONSUMER." in stored:
+                    alone.append(at.stream_sequence)
+                else:
+                    made.others += 1
+    for numbers in _pieces(alone):
+        for letter in await asyncio.gather(*(_alone(api, stream, number) for number in numbers)):
+            if letter is not None:
+                found.append(letter)
+            else:
+                made.others += 1
+    made.held = len(found)
+    found.sort(key=lambda letter: letter.sequence)
+    return found
+
+
+def _pieces(numbers: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (numbers[start : start + _TOGETHER] for start in range(0, len(numbers), _TOGETHER))
+
+
+async def _alone(api: JetStreamApi, stream: str, sequence: int) -> Letter | None:
+    """An advisory alone: what it is about is in its payload."""
+    stored = await api.stored_message(stream, sequence)
+    if stored is None:
+        return None
+    return read_letter(sequence, stored.time_ns, stored.header_block, stored.payload)
+
+
+async def _subject(letter: Letter, sources: JetStreamApi) -> bytes | None:
+    """The subject of a letter's message; None if the message is nowhere any more."""
+    if letter.complete:
+        return letter.subject
+    message = await message_of(letter, sources)
+    return message.subject if message is not None else None
+
+
+async def message_of(letter: Letter, sources: JetStreamApi) -> StoredMessage | None:
+    """The message of a letter that does not hold it, from its stream; None if it is gone, or another one is there.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    try:
+        message = await sources.stored_message(letter.stream, letter.original)
+    except ApiError as error:
+        if error.retriable:
+            raise
+        return None
+    # A recreated stream has other messages under these numbers, which are younger than what was said of the old ones.
+    if message is None or message.time_ns > letter.time_ns or (letter.stamp and not _is_stamped(message, letter)):
+        return None
+    return message
+
+
+def _is_stamped(message: StoredMessage, letter: Letter) -> bool:
+    return rfc3339_nano(message.time_ns) == letter.stamp

@@ -1,0 +1,425 @@
+"""Publishes dead letters on their original subjects, each exactly once, whatever ends the process.
+
+Theory of operation. Letters go in windows. Before a window the journal says which letters are in it and how far the
+streams that take them were; after it, that they are done. A window that was begun and has no end, because the process
+was killed or a stream did not answer, is settled like this:
+
+1. The streams are read from where they were, for the ids of the window's letters. What is found is stored.
+2. What is not found was not stored, if no sequence is missing there: it is published.
+3. If some are missing (a work queue removes what was processed), it is published under the same id while the stream
+   remembers ids at least as long again; after that it is unknown, and is reported instead of published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND
+from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.bridge.redrive.destinations import Destination, Destinations
+from nats_bridge.bridge.redrive.journal import Journal, Pending
+from nats_bridge.bridge.redrive.letter import read_letter, redrive_id, restored
+from nats_bridge.bridge.redrive.plan import message_of
+from nats_bridge.transforms import header_block
+
+__all__ = ["LARGEST", "Outcome", "Redriving"]
+
+LARGEST: Final = 64  # letters of a window
+_ANSWER: Final = 5.0  # seconds for the answers to a window
+_PAUSE: Final = 0.25  # seconds until what was not answered is looked for, at first
+_LONGEST_PAUSE: Final = 5.0
+_SAFE: Final = 0.5  # of the duplicate window: the rest is for what is still travelling
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A letter's message, ready.
+
+    Attributes:
+        letters: the letter's sequence, with those of the same message behind it.
+        taker: the stream that takes it.
+        subject, block, payload: what is published.
+        identity: its `Nats-Msg-Id`.
+    """
+
+    letters: tuple[int, ...]
+    taker: Destination
+    subject: bytes
+    block: bytes
+    payload: bytes
+    identity: bytes
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of letters.
+
+    Attributes:
+        redriven: put back.
+        settled: of these, found to be stored by a redrive that was interrupted.
+        doubtful: sequences of letters of which it is unknown whether they were put back.
+        gone: letters that could not be read any more.
+        refused: for each reason, letters that their stream rejects.
+        deleted: letters removed from their stream.
+        interrupted: whether it was stopped before its end.
+    """
+
+    redriven: int = 0
+    settled: int = 0
+    doubtful: list[int] = field(default_factory=list)
+    gone: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    deleted: int = 0
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether every letter was put back."""
+        return not (self.doubtful or self.gone or self.refused or self.interrupted)
+
+
+class Redriving:
+    """Redrives the letters of one stream.
+
+    Args:
+        stream: the dead letters' stream.
+        created: when it was created, as its server writes it.
+        letters: the connection that holds it.
+        target: the connection that holds the streams that take the messages.
+        destinations: these streams.
+        journal: what was redriven; open.
+        rate: messages a second at most; 0 for no limit.
+        delete: whether letters are deleted when they are done.
+        stop: set when it should end; a window that is not confirmed then is settled by the next redrive.
+        report: called after each window with the number of letters put back, and what is waited for, if anything.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        created: str,
+        letters: Connection,
+        target: Connection,
+        destinations: Destinations,
+        journal: Journal,
+        *,
+        rate: float = 0,
+        delete: bool = False,
+        stop: asyncio.Event,
+        report: Callable[[int, str], None] = lambda _, __: None,
+    ) -> None:
+        self._stream = stream
+        self._created = created
+        self._letters = letters
+        self._target = target
+        self._destinations = destinations
+        self._journal = journal
+        self._rate = rate
+        self._delete = delete
+        self._stop = stop
+        self._report = report
+        self._requests = RawRequests(target)
+        self._floors: dict[str, int] = {}
+        self._began = 0.0  # when the present window may have been published first, by the loop's clock
+        self._doubtful: list[int] = []  # not in the journal yet
+        self._subjects: set[bytes] = set()  # of the present window, in lower case as the server's texts have them
+        self._error: RuleRefusedError | None = None
+        self.outcome = Outcome()
+
+    async def open(self) -> None:
+        """Be ready for answers."""
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._target.on_refusal(self._publishing_refused)
+        await self._requests.open()
+
+    async def close(self) -> None:
+        """Wait for no more answers."""
+        self._target.forget(self._publishing_refused)
+        await self._requests.close()
+
+    def _publishing_refused(self, text: str) -> None:
+        subject = refused_publication(text)
+        if self._error is None and subject in self._subjects:
+            self._error = RuleRefusedError(
+                f"the server refuses ({text}): allow the user to publish to '{subject.decode()}'"
+            )
+            self._refused.set_result(None)
+
+    # -- what an interrupted redrive left ----------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Finish the window that an earlier redrive began.
+
+        Raises:
+            ApiError: a server cannot be asked.
+            RuleRefusedError: another redrive runs.
+        """
+        pending = self._journal.pending
+        if not pending.letters:
+            return
+        age = await self._journal.take_over()
+        self._began = asyncio.get_running_loop().time() - age
+        self._floors = dict(pending.floors)
+        messages = await self._read(pending.letters)
+        read = {message.letters for message in messages}
+        gone = [letters for letters in pending.letters if letters not in read]
+        self.outcome.gone += len(gone)
+        before = self.outcome.redriven
+        done = await self._publish(messages, maybe_stored=True)
+        self.outcome.settled = self.outcome.redriven - before
+        if done is not None:
+            await self._finish(done)
+
+    # -- new windows -------------------------------------------------------------------------------------------------
+
+    async def run(self, letters: Sequence[tuple[int, ...]]) -> None:
+        """Redrive letters, in order: each one's sequence, with those of the same message behind it.
+
+        Raises:
+            ApiError: a server cannot be asked.
+            RuleRefusedError: another redrive runs.
+        """
+        size = max(1, min(LARGEST, int(self._rate))) if self._rate else LARGEST
+        clock = asyncio.get_running_loop().time
+        due, done = clock(), list[int]()
+        for start in range(0, len(letters), size):
+            await self._wait(due - clock())
+            if self._stop.is_set():
+                break
+            window = letters[start : start + size]
+            due = max(due, clock()) + (len(window) / self._rate if self._rate else 0)
+            messages = await self._read(window)
+            self.outcome.gone += len(window) - len(messages)
+            floors = {name: await self._floor(name) for name in {message.taker.name for message in messages}}
+            self._began = clock()
+            await self._append(done, Pending(tuple(one.letters for one in messages), floors))
+            done = []
+            if (stored := await self._publish(messages, maybe_stored=False)) is None:
+                return  # the journal still has this window
+            done = stored
+            if self._delete:
+                await self._finish(done)
+                done = []
+            self._report(self.outcome.redriven, "")
+        self.outcome.interrupted = self._stop.is_set()
+        await self._finish(done)
+
+    async def finish(self, letters: Sequence[int]) -> None:
+        """Delete letters that were done before, where that is wanted."""
+        if self._delete:
+            await self._remove(letters)
+
+    async def _floor(self, name: str) -> int:
+        if name not in self._floors:
+            self._floors[name] = int((await self._target.api.stream_info(name))["state"]["last_seq"])
+        return self._floors[name]
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._stop.wait()
+
+    async def _read(self, window: Iterable[tuple[int, ...]]) -> list[_Message]:
+        found = await asyncio.gather(*(self._message(letters) for letters in window))
+        return [message for message in found if message is not None]
+
+    async def _message(self, letters: tuple[int, ...]) -> _Message | None:
+        """What is published for a letter; None if it, or the message that it names, is gone."""
+        stored = await self._letters.api.stored_message(self._stream, letters[0])
+        if stored is None:
+            return None
+        letter = read_letter(letters[0], stored.time_ns, stored.header_block, stored.payload)
+        if letter is None:
+            return None
+        subject, block, payload = letter.subject, stored.header_block, stored.payload
+        if not letter.complete:
+            message = await message_of(letter, self._target.api)
+            if message is None:
+                return None
+            subject, block, payload = message.subject, message.header_block, message.payload
+        taker = self._destinations.taker(subject)
+        if taker is None:
+            return None
+        identity = redrive_id(self._stream, self._created, letters[0])
+        return _Message(letters, taker, subject, restored(block, identity), payload, identity)
+
+    # -- one window --------------------------------------------------------------------------------------------------
+
+    async def _publish(self, messages: Sequence[_Message], *, maybe_stored: bool) -> list[int] | None:
+        """Publish until each message is confirmed, refused or doubtful; return the letters that are done.
+
+        None if it was stopped before: the journal keeps the window.
+        """
+        done: list[int] = []
+        left = list(messages)
+        pause = _PAUSE
+        while left:
+            if not await self._is_connected():
+                return None
+            if maybe_stored:
+                left, found = await self._missing(left)
+                done += found
+                if not left:
+                    break
+            self._subjects = {one.subject.lower() for one in left}
+            answers = [self._requests.send(one.subject, one.block, one.payload) for one in left]
+            await self._answered(answers)
+            if self._error is not None:
+                raise self._error
+            maybe_stored = any(not answer.done() or answer.result() is None for answer in answers)
+            left, confirmed, reason = self._judged(left, answers)
+            done += confirmed
+            if not left:
+                break
+            self._report(self.outcome.redriven, f"stream {left[0].taker.name}: {reason or 'no answer'}")
+            await self._wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+            if self._stop.is_set():
+                self.outcome.interrupted = True
+                return None
+        return done
+
+    async def _answered(self, answers: Sequence[asyncio.Future[Delivered | None]]) -> None:
+        """Wait for answers; after a signal only for those that are about to come."""
+        stopping = asyncio.create_task(self._stop.wait())
+        missing: set[asyncio.Future[Any]] = set(answers)
+        deadline = asyncio.get_running_loop().time() + _ANSWER
+        while missing and self._error is None and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            limit = min(left, _PAUSE) if stopping.done() else left
+            over, _ = await asyncio.wait(
+                {*missing, *(() if stopping.done() else (stopping,)), self._refused},
+                timeout=limit,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            missing -= over
+            if stopping.done() and not over:
+                break
+        stopping.cancel()
+
+    async def _is_connected(self) -> bool:
+        """Wait for the connection; False if it should end before."""
+        both = {asyncio.create_task(self._target.connected()), asyncio.create_task(self._stop.wait())}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+        if self._target.client.is_connected:
+            return True
+        self.outcome.interrupted = True
+        return False
+
+    def _judged(
+        self, messages: Sequence[_Message], answers: Sequence[asyncio.Future[Delivered | None]]
+    ) -> tuple[list[_Message], list[int], str]:
+        """What is not decided, the letters that are done, and a reason why something is not decided."""
+        left: list[_Message] = []
+        done: list[int] = []
+        reason = ""
+        for message, answer in zip(messages, answers, strict=True):
+            if not answer.done() or answer.cancelled() or (found := answer.result()) is None:
+                answer.cancel()
+                left.append(message)
+                continue
+            told = json.loads(found[3])
+            if error := told.get("error"):
+                if error.get("code") == 503:
+                    reason = str(error.get("description"))
+                    left.append(message)
+                else:
+                    self.outcome.refused[f"stream {message.taker.name}: {error.get('description')}"] += 1
+                continue
+            name = message.taker.name
+            self._floors[name] = max(self._floors.get(name, 0), int(told["seq"]))
+            self.outcome.redriven += 1
+            done += message.letters
+        return left, done, reason
+
+    async def _missing(self, messages: list[_Message]) -> tuple[list[_Message], list[int]]:
+        """What must be published of messages that may be stored, and the letters of those that are."""
+        left: list[_Message] = []
+        done: list[int] = []
+        age = asyncio.get_running_loop().time() - self._began
+        renewed = True
+        for name in {message.taker.name: None for message in messages}:
+            ours = [message for message in messages if message.taker.name == name]
+            ids, has_gaps = await self._ids_since(ours[0].taker, self._journal.pending.floors.get(name, 0))
+            for message in ours:
+                if message.identity in ids:
+                    self.outcome.redriven += 1
+                    done += message.letters
+                elif not has_gaps:
+                    left.append(message)
+                elif age < _SAFE * message.taker.duplicate_window:
+                    left.append(message)
+                    renewed = False
+                else:
+                    self.outcome.doubtful.append(message.letters[0])
+                    self._doubtful += message.letters
+        if renewed and left:  # none of these is stored, so that the ids are remembered from now on
+            floors = {name: self._journal.pending.floors.get(name, 0) for name in {one.taker.name for one in left}}
+            self._began = asyncio.get_running_loop().time()
+            await self._append(done, Pending(tuple(message.letters for message in left), floors))
+        return left, done
+
+    async def _ids_since(self, stream: Destination, floor: int) -> tuple[set[bytes], bool]:
+        """The ids of what a stream stored after a sequence, and whether sequences are missing there."""
+        while True:
+            await self._target.connected()
+            info = await self._target.api.stream_info(stream.name)
+            last = int(info["state"]["last_seq"])
+            recreated = last < floor  # what it stores now tells nothing of what it stored before
+            floor = 0 if recreated else floor
+            ids: set[bytes] = set()
+            seen, end = 0, floor
+            replay = Replay(self._target.api, stream.name, headers_only=True, direct=not stream.keeps_read)
+            try:
+                async with contextlib.aclosing(replay.between(floor + 1, last)) as batches:
+                    async for batch in batches:
+                        seen += len(batch)
+                        end = AckReply.parse(batch[-1][1]).stream_sequence
+                        ids |= {header_block.read(block, b"Nats-Msg-Id") or b"" for _, _, block, _ in batch}
+            except ApiError as error:
+                if not error.retriable:
+                    raise
+                await self._wait(_PAUSE)
+                continue
+            # A replica may not have the end yet.
+            if end == last or await self._target.api.stored_message(stream.name, last) is None:
+                return ids, recreated or seen < last - floor
+            await self._wait(_PAUSE)
+
+    async def _append(self, done: Iterable[int], begin: Pending | None = None) -> None:
+        await self._journal.append(done=done, doubtful=self._doubtful, begin=begin)
+        self._doubtful = []
+
+    async def _finish(self, done: Sequence[int]) -> None:
+        if done or self._doubtful or self._journal.pending.letters:
+            await self._append(done)
+        if self._delete:
+            await self._remove(done)
+
+    async def _remove(self, letters: Sequence[int]) -> None:
+        for start in range(0, len(letters), LARGEST):
+            removed = await asyncio.gather(*(self._remove_one(number) for number in letters[start : start + LARGEST]))
+            self.outcome.deleted += sum(removed)
+
+    async def _remove_one(self, sequence: int) -> bool:
+        try:
+            body = {"seq": sequence, "no_erase": True}
+            await self._letters.api.request(f"STREAM.MSG.DELETE.{self._stream}", body)
+        except ApiError as error:
+            if error.err_code == MESSAGE_NOT_FOUND or error.http_code == 404:
+                return False
+            raise
+        return True

@@ -1,0 +1,82 @@
+"""The mirrors and sources that an account's streams have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.transforms.source_record import SourceRecord, consumed_name, external_name
+
+__all__ = ["OWN_API", "Link", "links_of"]
+
+OWN_API: Final = "$JS.API"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A mirror, or one entry of `sources`.
+
+    Attributes:
+        target: the stream that receives.
+        source: the stream that is copied.
+        is_mirror: whether the target is its mirror.
+        api: the prefix of the API where the target's server reaches it.
+        entry: the object of the target's configuration.
+    """
+
+    target: str
+    source: str
+    is_mirror: bool
+    api: str
+    entry: Json
+
+    @property
+    def name(self) -> str:
+        """For a person."""
+        filters = ", ".join(self.filters)
+        return f"{self.target} <- {self.source}" + (f" ({filters})" if filters else "")
+
+    @property
+    def identity(self) -> tuple[str, str, str, tuple[str, ...]]:
+        """Different for all links of an account."""
+        return self.target, self.source, self.api, self.filters
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the source is in another account or domain."""
+        return self.api != OWN_API
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that are copied; empty for all."""
+        transforms = self.entry.get("subject_transforms") or ()
+        several = tuple(each.get("src") or ">" for each in transforms)
+        return several or tuple(filter(None, (self.entry.get("filter_subject"),)))
+
+    def copied(self, record: SourceRecord) -> bool:
+        """Whether a source record is of this link."""
+        name = self.source.encode()
+        if self.is_external:
+            name = external_name(name, self.api.encode())
+        if consumer := (self.entry.get("consumer") or {}).get("name"):
+            name = consumed_name(name, consumer.encode())
+        transforms = self.entry.get("subject_transforms") or ()
+        destinations = tuple((each.get("dest") or "").encode() for each in transforms)
+        return record.is_of(name, tuple(each.encode() for each in self.filters), destinations)
+
+
+def links_of(streams: Iterable[Json]) -> Iterator[Link]:
+    """All links of streams, each stream as `STREAM.INFO` gives it."""
+    for info in streams:
+        config = info["config"]
+        if config.get("mirror"):
+            yield _link(config["name"], config["mirror"], is_mirror=True)
+        for entry in config.get("sources") or ():
+            yield _link(config["name"], entry, is_mirror=False)
+
+
+def _link(target: str, entry: Json, *, is_mirror: bool) -> Link:
+    api = (entry.get("external") or {}).get("api") or OWN_API
+    return Link(target, entry["name"], is_mirror, api, entry)

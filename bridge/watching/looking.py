@@ -1,0 +1,211 @@
+"""One look at a link: how far source and target are, by their own messages.
+
+A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
+copy; it is read backwards once, and then only in what the target has stored since.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from nats_bridge.bridge.client import nats_py
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
+from nats_bridge.bridge.watching.link import Link
+from nats_bridge.transforms.timestamp import nanoseconds_of
+
+__all__ = ["Looking", "Sight", "SourceError"]
+
+_ANSWER = 3.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class SourceError:
+    """Why a source could not be read.
+
+    Attributes:
+        err_code: the server's code; 0 where nothing answers.
+        description: in words.
+    """
+
+    err_code: int
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen of a link.
+
+    Attributes:
+        link: the link.
+        target: `STREAM.INFO` of the target.
+        source: that of the source; None where it cannot be read.
+        error: why not.
+        position: the newest sequence of the source that the target has.
+        copied_ns: when the target's newest copy was stored, nanoseconds since 1970; 0 if it has none.
+        missing: how many of the source's messages the target lacks; None where that is unknown.
+        following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
+    """
+
+    link: Link
+    target: Json
+    source: Json | None
+    error: SourceError | None
+    position: int
+    copied_ns: int
+    missing: int | None
+    following: Json | None = None
+
+    @property
+    def reported(self) -> Json:
+        """What the target's server says of the link: `lag`, `active`, `error`."""
+        if self.link.is_mirror:
+            return self.target.get("mirror") or {}
+        several = [each for each in self.target.get("sources") or () if each.get("name") == self.link.source]
+        return several[0] if several else {}
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Another one whenever the link has stored a message.
+
+        A mirror that skips what it cannot store moves its position, and stores nothing.
+        """
+        state = self.target["state"]
+        return (int(state["first_seq"]), int(state["messages"])) if self.link.is_mirror else (self.position,)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is missing, or the source cannot be read, or is not the one that was copied."""
+        return self.missing is None or self.missing > 0 or self.is_another_source
+
+    @property
+    def is_another_source(self) -> bool:
+        """Whether the source was created after what the target has of it, or is shorter than that."""
+        if self.source is None or not self.position:
+            return False
+        created = nanoseconds_of(self.source["created"])
+        return int(self.source["state"]["last_seq"]) < self.position or 0 < self.copied_ns < created
+
+
+@dataclass(slots=True)
+class Looking:
+    """Looks at one link, again and again.
+
+    Attributes:
+        connection: the connection of the target's account.
+        link: the link.
+    """
+
+    connection: Connection
+    link: Link
+    _position: int = 0
+    _copied_ns: int = 0
+    _read_to: int = field(default=0)
+
+    async def look(self, target: Json) -> Sight:
+        """Look.
+
+        Args:
+            target: `STREAM.INFO` of the target.
+
+        Raises:
+            ApiError: the target's server cannot be asked.
+        """
+        position = await self._position_in(target)
+        answer, error = await self._ask(f"STREAM.INFO.{self.link.source}")
+        missing, following = None, None
+        if answer is not None:
+            missing = max(await self._missing(answer, position), await self._left_out(target, answer))
+            if missing:
+                following = await self._following(position)
+        return Sight(self.link, target, answer, error, position, self._copied_ns, missing, following)
+
+    async def _position_in(self, target: Json) -> int:
+        last = int(target["state"]["last_seq"])
+        if self.link.is_mirror:
+            if last != self._position:
+                newest = await self.connection.api.stored_message(self.link.target, last) if last else None
+                self._copied_ns = newest.time_ns if newest is not None else 0
+            self._position = last
+            return last
+        if last < self._read_to:  # purged and recreated: look again at all of it
+            self._read_to = self._position = self._copied_ns = 0
+        if last > self._read_to:
+            tail = await read_tail(self.connection.api, self.link.target, last, self.link.copied, 1, whatever_age=True)
+            if tail.copies:
+                self._position, self._copied_ns = tail.copies[-1].record.sequence, tail.copies[-1].time_ns
+            self._read_to = last
+        if not self._position:
+            return max(int(self.link.entry.get("opt_start_seq") or 1) - 1, 0)
+        return self._position
+
+    async def _missing(self, source: Json, position: int) -> int:
+        """How many messages the source has behind a position: what a consumer there would still deliver."""
+        state = source["state"]
+        if int(state["last_seq"]) <= position:
+            return 0
+        config: Json = {
+            "ack_policy": "explicit",
+            "inactive_threshold": 5_000_000_000,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": position + 1,
+        }
+        if not position and (start := self.link.entry.get("opt_start_time")):
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": start}
+            del config["opt_start_seq"]
+        filters = self.link.filters
+        config |= {"filter_subjects": filters} if len(filters) > 1 else {"filter_subject": "".join(filters)}
+        body = {"stream_name": self.link.source, "config": config}
+        created, _ = await self._ask(f"CONSUMER.CREATE.{self.link.source}", body)
+        if created is None:  # a work queue takes no second consumer; an import may allow less than all of the API
+            return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
+        await self._ask(f"CONSUMER.DELETE.{self.link.source}.{created['name']}")
+        return int(created["num_pending"])
+
+    async def _left_out(self, target: Json, source: Json) -> int:
+        """How many messages a mirror lacks between its first and its last one, and behind that.
+
+        A mirror that could not store a message, because it was full, skips it and never returns to it (2.9 to 2.15).
+        """
+        state, config = target["state"], target["config"]
+        may_remove = self.link.filters or config.get("max_msgs_per_subject", -1) > 0
+        if not self.link.is_mirror or may_remove or not state.get("num_deleted"):
+            return 0
+        before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
+        theirs = await self._missing(source, before)  # first, so that what arrives meanwhile is not missed
+        return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
+
+    async def _following(self, position: int) -> Json | None:
+        subject = self.link.filters[0] if len(self.link.filters) == 1 else ">"
+        body = {"seq": position + 1, "next_by_subj": subject}
+        answer, _ = await self._ask(f"STREAM.MSG.GET.{self.link.source}", body)
+        message: Json | None = answer and answer.get("message")
+        return message
+
+    async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
+        """The source's answer, from where the target's server asks, or why there is none."""
+        data = b"" if body is None else json.dumps(body).encode()
+        try:
+            reply = await self.connection.client.request(f"{self.link.api}.{request}", data, timeout=_ANSWER)
+        except nats_py.errors.NoRespondersError:
+            return None, SourceError(0, "nothing answers there")
+        except nats_py.errors.TimeoutError:
+            return None, SourceError(0, "no answer in time")
+        except (nats_py.errors.Error, OSError) as error:
+            raise ApiError(
+                f"connection '{self.connection.name}': {request}: {error}",
+                http_code=408,
+                err_code=0,
+                description=str(error),
+                retriable=True,
+            ) from None
+        answer: Json = json.loads(reply.data)
+        if refused := answer.get("error"):
+            return None, SourceError(int(refused.get("err_code", 0)), str(refused.get("description", "")))
+        return answer, None

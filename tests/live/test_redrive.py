@@ -1,0 +1,428 @@
+"""Dead letters go back on their original subjects, each once, whatever ends the redrive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_bridge.bridge.cli.connection_options import known_connections
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_bridge.bridge.redrive import job, redriving
+from nats_bridge.bridge.redrive.job import Result, Wanted
+from nats_bridge.bridge.redrive.journal import Journal
+from nats_bridge.bridge.redrive.selection import Selection
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.transforms import header_block
+from nats_bridge.transforms.republish import StoredMessage
+from tests.live.commands import command_here
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecars import running, settings_for
+from tests.live.stored_messages import stored_messages
+from tests.live.test_advisories_rule import dead_letters, holds, terminate
+from tests.live.until import LIMIT, until
+
+Name = Callable[[str], str]
+
+
+class Scene:
+    """A stream with messages, and a stream with a dead letter of each of them."""
+
+    def __init__(self, url: str, peer: RawPeer, name: str) -> None:
+        self.url, self.peer, self.name = url, peer, name
+        self.letters = f"{name}dlq"
+
+    @classmethod
+    async def make(cls, url: str, peer: RawPeer, name: str, **config: Any) -> Scene:
+        here = cls(url, peer, name)
+        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
+        await peer.create_stream(name=here.letters, subjects=[f"dlq.{name}.>"], storage="memory")
+        return here
+
+    def advisory(self, sequence: int, consumer: str = "workers", reason: str = "") -> Advisory:
+        told = {
+            "type": "io.nats.jetstream.advisory.v1.max_deliver",
+            "id": f"{consumer}-{sequence}",
+            "timestamp": "2026-11-24T00:00:00Z",
+            "stream": self.name,
+            "consumer": consumer,
+            "stream_seq": sequence,
+            "deliveries": 5,
+            "reason": reason,
+        }
+        return Advisory.read(
+            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(told).encode()
+        )
+
+    async def given_up(self, count: int, *, consumer: str = "workers", reason: str = "", timed: bool = True) -> None:
+        """Store messages `1`, `2`, … and their dead letters."""
+        for number in range(1, count + 1):
+            subject = f"{self.name}.{number % 3}".encode()
+            stored = await self.peer.store(subject, b"%d" % number, b"NATS/1.0\r\nNumber: %d\r\n\r\n" % number)
+            message = StoredMessage(
+                subject, b"NATS/1.0\r\nNumber: %d\r\n\r\n" % number, b"%d" % number, stored["seq"], number
+            )
+            block = attached_block(self.advisory(stored["seq"], consumer, reason), message, timed=timed)
+            await self.peer.store(f"dlq.{self.name}.{consumer}".encode(), message.payload, block)
+
+    async def redrive(self, **more: Any) -> Result:
+        settings, _ = known_connections(server=self.url, creds=None, context=None, config=None, connection=None)
+        return await job.redrive(settings, Wanted(self.letters, **more), asyncio.Event())
+
+    async def messages(self) -> list[StoredMessage]:
+        state = (await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]
+        return await stored_messages(self.peer, self.name, state["messages"])
+
+    async def put_back(self, before: int) -> list[int]:
+        """The numbers of what was put back behind so many first messages, in order."""
+        return [int(message.payload) for message in (await self.messages())[before:]]
+
+
+def header(message: StoredMessage, name: str) -> bytes | None:
+    return header_block.read(message.header_block, name.encode())
+
+
+async def test_what_a_consumer_gave_up_comes_back_once(
+    twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(twin_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("redrive"))
+    for number in range(3):
+        await here.peer.store(f"{here.name}.{number}".encode(), b"%d" % number, b"NATS/1.0\r\nA: %d\r\n\r\n" % number)
+    async with running(settings_for(url, dead_letters(here.name))):
+        await terminate(here.peer, here.name, 3)
+        await until(lambda: holds(here.peer, here.letters, 3))
+    shown = await command_here("redrive", here.letters, "--server", url)
+    assert shown.code == 0, shown.err
+    assert shown.out.splitlines()[0] == f"{here.letters} holds 3 dead letters"
+    assert shown.out.splitlines()[-1] == "would put back 3; --apply does it"
+    assert len(await here.messages()) == 3
+    done = await command_here("redrive", here.letters, "--server", url, "--apply")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "put back 3"
+    messages = await here.messages()
+    assert [(one.subject, one.payload, header(one, "A")) for one in messages[3:]] == [
+        (one.subject, one.payload, header(one, "A")) for one in messages[:3]
+    ]
+    assert all(header_block.read(one.header_block, b"Nats-Bridge-Consumer") is None for one in messages)
+    again = await command_here("redrive", here.letters, "--server", url, "--apply")
+    assert again.code == 0, again.err
+    assert "already put back: 3\nput back 0\n" in again.out
+    assert len(await here.messages()) == 6
+
+
+async def test_filters_and_the_most(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("filters"))
+    await here.given_up(6, reason="No such customer")
+    await here.given_up(6, consumer="billing")
+    result = await here.redrive(apply=True, selection=Selection(reason="such", subject=f"{here.name}.1", most=1))
+    assert (result.outcome and result.outcome.redriven, result.plan.beyond) == (1, 1)
+    assert await here.put_back(12) == [1]
+    result = await here.redrive(apply=True, selection=Selection(consumer="billing"), delete=True)
+    assert await here.put_back(13) == [1, 2, 3, 4, 5, 6]
+    assert result.outcome is not None
+    assert (result.outcome.deleted, result.outcome.redriven) == (6, 6)
+    left = (await here.peer.api(f"STREAM.INFO.{here.letters}"))["state"]["messages"]
+    assert left == 6
+    # One that was put back before is deleted, too.
+    assert (await here.redrive(apply=True, delete=True)).good
+    assert (await here.peer.api(f"STREAM.INFO.{here.letters}"))["state"]["messages"] == 0
+    assert await here.put_back(19) == [2, 3, 4, 5, 6]
+
+
+async def test_a_message_that_two_consumers_gave_up_comes_back_once(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("twins"))
+    await here.given_up(1)
+    (stored,) = await here.messages()
+    block = attached_block(here.advisory(1, "billing"), StoredMessage(stored.subject, b"", b"1", 1, 1), timed=True)
+    await here.peer.store(f"dlq.{here.name}.billing".encode(), b"1", block)
+    result = await here.redrive(apply=True)
+    assert (len(result.plan.letters), result.plan.done) == (1, 1)
+    assert await here.put_back(1) == [1]
+    assert (await here.redrive(apply=True, selection=Selection(consumer="billing"))).plan.letters == []
+
+
+async def test_an_advisory_alone_finds_its_message_in_its_stream(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("alone"))
+    for number in (1, 2):
+        await here.peer.store(
+            f"{here.name}.a".encode(), b"%d" % number, b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
+        )
+        advisory = here.advisory(number)
+        await here.peer.store(f"dlq.{here.name}.w".encode(), advisory.payload, advisory_block(advisory, note="gone"))
+    await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 1})
+    result = await here.redrive(apply=True)
+    assert not result.good
+    assert [group.outcome for group in result.plan.groups] == ["its message is gone", here.name]
+    assert await here.put_back(1) == [2]
+    assert header((await here.messages())[1], "Nats-Bridge-Original-Msg-Id") == b"2"
+
+
+async def test_what_cannot_go_back_says_why(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    name = unique_name("obstacles")
+    transform = {"src": f"{name}.>", "dest": f"{name}.in.>"}
+    here = await Scene.make(url, await raw_peer(url), name, subject_transform=transform)
+    await here.given_up(1)
+    stray = attached_block(here.advisory(5), StoredMessage(f"{name}x.a".encode(), b"", b"", 5, 5), timed=True)
+    await here.peer.store(f"dlq.{name}.w".encode(), b"", stray)
+    own = attached_block(here.advisory(6), StoredMessage(f"dlq.{name}.a".encode(), b"", b"", 6, 6), timed=True)
+    await here.peer.store(f"dlq.{name}.w".encode(), b"", own)
+    await here.peer.store(f"dlq.{name}.w".encode(), b"something else")
+    ran = await command_here("redrive", here.letters, "--server", url, "--apply")
+    assert ran.code == 1
+    assert "no stream takes its subject" in ran.out
+    assert f"stream {name} transforms its subject at the ingress" in ran.out
+    assert "the dead letters' own stream takes its subject" in ran.out
+    assert f"{here.letters} holds 3 dead letters, and 1 other messages" in ran.out
+
+
+async def test_a_rejected_copy_does_not_go_to_the_source_that_has_it(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    name = unique_name("rejected")
+    here = await Scene.make(url, await raw_peer(url), name, max_msg_size=1000)
+    source = f"{name}src"
+    await here.peer.create_stream(name=source, subjects=[f"{source}.>"], storage="memory")
+    rule = {
+        "name": name,
+        "kind": "sources",
+        "stream": name,
+        "sources": [{"name": source, "subject_transforms": [{"src": f"{source}.>", "dest": f"{name}.>"}]}],
+        "on_rejected": {"skip": f"dlq.{name}.copies"},
+    }
+    await here.peer.store(f"{source}.a".encode(), b"x" * 2000)
+    async with running(settings_for(url, rule)):
+        await until(lambda: holds(here.peer, here.letters, 1))
+    result = await here.redrive(apply=True)
+    assert [group.outcome for group in result.plan.groups] == [
+        f"stream {source} has it already: it is the source of the rule that could not copy it"
+    ]
+    assert (await here.peer.api(f"STREAM.INFO.{source}"))["state"]["messages"] == 1
+
+
+async def test_a_rejected_copy_goes_to_the_stream_that_takes_its_subject(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("copy"))
+    block = (
+        b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: rejected-r-X-7-0f\r\nNats-Stream: X\r\nNats-Subject: %b.a\r\n"
+        b"Nats-Sequence: 7\r\nNats-Bridge-Rejected: too large (10054)\r\n\r\n"
+    )
+    await here.peer.store(f"dlq.{here.name}.copies".encode(), b"1", block % here.name.encode())
+    assert (await here.redrive(apply=True, selection=Selection(reason="large"))).good
+    assert [(one.subject, header(one, "A")) for one in await here.messages()] == [(f"{here.name}.a".encode(), b"1")]
+
+
+class KilledError(Exception):
+    """Stands for kill -9: nothing after it runs."""
+
+
+KILLS = [(append, when) for append in range(1, 5) for when in ("before", "after")]
+
+
+@pytest.mark.parametrize(("append", "when"), KILLS, ids=[f"{when}-{append}" for append, when in KILLS])
+@pytest.mark.parametrize("window", ["long", "short"])
+async def test_a_kill_around_each_record_doubles_and_loses_nothing(
+    window: str,
+    append: int,
+    when: str,
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a short duplicate window, ids are forgotten by the time of the next redrive: the content decides."""
+    url = await servers.url(newest_version)
+    more = {"duplicate_window": 100_000_000} if window == "short" else {}
+    here = await Scene.make(url, await raw_peer(url), unique_name("kill"), **more)
+    await here.given_up(9)
+    monkeypatch.setattr(redriving, "LARGEST", 3)
+    appended, real = 0, Journal.append
+
+    async def killing(self: Journal, **what: Any) -> None:
+        nonlocal appended
+        appended += 1
+        if appended == append and when == "before":
+            raise KilledError
+        await real(self, **what)
+        if appended == append:
+            raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", killing)
+        with pytest.raises(KilledError):
+            await here.redrive(apply=True)
+    if window == "short":
+        await asyncio.sleep(0.2)  # no event: the server forgets ids by its clock
+    result = await here.redrive(apply=True)
+    assert result.good
+    assert await here.put_back(9) == list(range(1, 10))
+    assert (await here.redrive(apply=True)).plan.letters == []
+
+
+async def test_a_work_queue_that_processed_everything_leaves_a_doubt(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored and processed leaves no trace once ids are forgotten: it is reported, and sent only on demand."""
+    url = await servers.url(newest_version)
+    name = unique_name("queue")
+    here = await Scene.make(
+        url, await raw_peer(url), name, retention="workqueue", duplicate_window=100_000_000, allow_direct=True
+    )
+    await here.given_up(3)
+    await here.peer.api(f"STREAM.PURGE.{name}")
+    real = Journal.append
+
+    async def killed_at_the_end(self: Journal, **what: Any) -> None:
+        if what.get("begin") is None:
+            raise KilledError
+        await real(self, **what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", killed_at_the_end)
+        with pytest.raises(KilledError):
+            await here.redrive(apply=True)
+    await here.peer.api(f"STREAM.PURGE.{name}")  # as consumers that acknowledge do
+    await asyncio.sleep(0.2)  # no event: the server forgets ids by its clock
+    shown = await here.redrive()
+    assert shown.unsettled == 3
+    result = await here.redrive(apply=True)
+    assert result.outcome is not None
+    assert (sorted(result.outcome.doubtful), result.outcome.redriven, result.good) == ([1, 2, 3], 0, False)
+    again = await here.redrive(apply=True)
+    assert (again.plan.doubtful, again.good) == (3, False)
+    assert (await here.peer.api(f"STREAM.INFO.{name}"))["state"]["messages"] == 0
+    await here.redrive(apply=True, resend_doubtful=True)
+    assert (await here.peer.api(f"STREAM.INFO.{name}"))["state"]["messages"] == 3
+    assert (await here.redrive(apply=True)).good
+
+
+async def test_two_redrives_at_once(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("two"))
+    await here.given_up(30)
+    monkeypatch.setattr(redriving, "LARGEST", 1)
+    ended = await asyncio.gather(*(here.redrive(apply=True) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(one, Result | RuleRefusedError) for one in ended), ended
+    while not (await here.redrive(apply=True)).good:
+        pass
+    assert sorted(await here.put_back(30)) == list(range(1, 31))
+
+
+async def redriving_process(url: str, stream: str, *more: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nats_bridge", "redrive", stream, "--server", url, "--apply", *more),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.unstoppable
+async def test_kill_9_at_any_moment(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("kill9"))
+    await here.given_up(1000)
+    for kill in range(1, 6):
+        process = await redriving_process(url, here.letters)
+        await until(lambda kill=kill: holds(here.peer, here.name, 1000 + 150 * kill))  # type: ignore[misc]
+        process.kill()
+        await process.communicate()
+    process = await redriving_process(url, here.letters)
+    out, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert b"put back" in out
+    assert await here.put_back(1000) == list(range(1, 1001))
+
+
+async def test_a_signal_finishes_what_is_in_flight_and_the_next_one_resumes(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("signal"))
+    await here.given_up(20)
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        before = len(await here.messages())
+        process = await redriving_process(url, here.letters, "--rate", "5")
+        await until(lambda before=before: holds(here.peer, here.name, before + 1))  # type: ignore[misc]
+        process.send_signal(number)
+        async with asyncio.timeout(LIMIT):
+            out, err = await process.communicate()
+        assert process.returncode == code, err
+        assert out.decode().endswith("interrupted: the same command resumes\n")
+    shown = await here.redrive()
+    assert shown.unsettled == 0
+    assert (await here.redrive(apply=True)).good
+    assert await here.put_back(20) == list(range(1, 21))
+
+
+async def test_a_full_stream_is_waited_for(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("full"), max_msgs=4, discard="new")
+    await here.given_up(3)
+    process = await redriving_process(url, here.letters, "--max", "2")
+    await until(lambda: holds(here.peer, here.name, 4))
+    await here.peer.api(f"STREAM.PURGE.{here.name}", {"keep": 1})
+    out, _ = await process.communicate()
+    assert b"put back 2" in out
+    assert await here.put_back(1) == [2]
+
+
+async def test_the_printed_permissions_are_enough(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    options = ("--server", "nats://127.0.0.1:1", "--permissions", "--delete", "--subject", "T.>")
+    printed = await command_here("redrive", "DLQ", *options)
+    assert printed.code == 0, printed.err
+    block = printed.out.partition("permissions:")[2]
+    few = f"{{ user: few, password: few, permissions: {block} }}"
+    users = f"accounts {{ A {{ jetstream: enabled, users: [ {{ user: all, password: all }}, {few} ] }} }}\n"
+    (tmp_path / "password").write_text("few", "utf-8")
+    async with native_server(newest_version, config=users) as server:
+        peer = await raw_peer(server.url.replace("://", "://all:all@"))
+        await peer.create_stream(name="DLQ", subjects=["dlq.T.>"], storage="memory")
+        await peer.create_stream(name="T", subjects=["T.>"], storage="memory")
+        here = Scene(server.url, peer, "T")
+        await here.given_up(2)
+        config = tmp_path / "bridge.yaml"
+        config.write_text(
+            f"connections: {{default: {{servers: ['{server.url}'], user: few, password_file: password}}}}\n"
+            "rules: [{name: a, kind: republish, stream: T, republish: {src: '>', dest: 'seen.>'}}]\n",
+            "utf-8",
+        )
+        ran = await command_here("redrive", "DLQ", "-c", str(config), "--apply", "--delete")
+        assert ran.out.splitlines()[-1:] == ["put back 2, deleted 2"], ran.err
+        assert await here.put_back(2) == [1, 2]
+
+
+async def test_a_missing_stream(newest_version: str, servers: SharedServers) -> None:
+    ran = await command_here("redrive", "NONE", "--server", await servers.url(newest_version))
+    assert ran.code == 2
+    assert ran.err.startswith("stream 'NONE' does not exist on connection 'default'")

@@ -1,0 +1,330 @@
+"""Native mirrors and sources that stall, each in one of the ways there are: found, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_bridge.native_servers import NativeServer, free_port
+from nats_bridge.native_servers.native_server import HOST
+from tests.live.commands import command_here
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.until import LIMIT, until
+
+Servers = Callable[..., NativeServer]
+
+
+async def watched(url: str, *, expected: int = 1) -> dict[str, dict[str, Any]]:
+    """What the command says of each target."""
+    ran = await command_here("watch", "--server", url, "--stalled-after", "3", "--json")
+    assert ran.code == expected, ran.err
+    return {link["target"]: link for link in json.loads(ran.out)["links"]}
+
+
+async def stalled(url: str, target: str) -> str:
+    """The code of a target's stall."""
+    found = (await watched(url))[target]["reason"]
+    assert found is not None
+    return str(found["code"])
+
+
+async def holds(peer: RawPeer, stream: str, messages: int) -> bool:
+    return bool((await peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"] >= messages)
+
+
+async def publish(peer: RawPeer, stream: str, count: int, payload: bytes = b"x", block: bytes = b"") -> None:
+    for _ in range(count):
+        answer = await peer.store(f"{stream}.a".encode(), payload, block)
+        assert "error" not in answer, answer
+
+
+class Scene:
+    """A server of its own with a source of ten messages and a target that has them."""
+
+    def __init__(self, peer: RawPeer, kind: str) -> None:
+        self.peer, self.kind = peer, kind
+
+    @classmethod
+    async def make(cls, peer: RawPeer, kind: str, source: dict[str, Any] | None = None, **target: Any) -> Scene:
+        here = cls(peer, kind)
+        await peer.create_stream(**{"name": "S", "subjects": ["S.>"], "storage": "memory", **(source or {})})
+        await publish(peer, "S", 10)
+        copied = {"mirror": {"name": "S"}} if kind == "mirror" else {"sources": [{"name": "S"}]}
+        await peer.create_stream(**{"name": "T", "storage": "memory", **copied, **target})
+        await until(lambda: holds(peer, "T", 10))
+        return here
+
+    async def change(self, stream: str, **config: Any) -> None:
+        before = (await self.peer.api(f"STREAM.INFO.{stream}"))["config"]
+        answer = await self.peer.api(f"STREAM.UPDATE.{stream}", before | config)
+        assert "error" not in answer, answer
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_all_is_well(kind: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server(twin_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind)
+        found = (await watched(server.url, expected=0))["T"]
+        assert (found["missing"], found["position"], found["source_last"], found["reason"]) == (0, 10, 10, None)
+        # A removal in the source, and messages of others in the target, are nothing that is missing.
+        await here.peer.api("STREAM.MSG.DELETE.S", {"seq": 10})
+        assert (await watched(server.url, expected=0))["T"]["missing"] == 0
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_no_alarm_under_load(kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind)
+        over = asyncio.Event()
+
+        async def load() -> None:
+            while not over.is_set():
+                await publish(here.peer, "S", 20)
+
+        loading = asyncio.create_task(load())
+        try:
+            for _ in range(5):
+                await watched(server.url, expected=0)
+        finally:
+            over.set()
+            await loading
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_a_source_that_was_deleted(
+    kind: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(twin_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind)
+        await here.peer.api("STREAM.DELETE.S")
+        assert await stalled(server.url, "T") == "source_missing"
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_a_source_that_was_recreated(
+    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind)
+        await here.peer.make_stream_anew("S")
+        await publish(here.peer, "S", 3)
+        assert await stalled(server.url, "T") == "source_recreated"
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_a_target_that_is_full(
+    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind, discard="new", max_msgs=10)
+        await publish(here.peer, "S", 5)
+        found = (await watched(server.url))["T"]
+        assert (found["reason"]["code"], found["missing"]) == ("target_full", 5)
+        await here.change("T", max_msgs=100)
+        if kind == "sources":
+            await until(lambda: holds(here.peer, "T", 15))
+            await watched(server.url, expected=0)
+        else:  # a mirror never recovers from that, and may have skipped what it could not store
+            assert await stalled(server.url, "T") in ("wedged", "left_out")
+
+
+async def test_a_source_whose_limits_overtook_the_target(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), "mirror", {"max_msgs": 20}, discard="new", max_msgs=10)
+        await publish(here.peer, "S", 30)
+        found = (await watched(server.url))["T"]
+        assert (found["missing"], found["reason"]["code"]) == (20, "target_full")
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources"])
+async def test_a_message_that_is_too_large(
+    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), kind, max_msg_size=1000)
+        await publish(here.peer, "S", 1, b"x" * 2000)
+        await publish(here.peer, "S", 1)
+        assert await stalled(server.url, "T") == "message_too_large"
+
+
+async def test_an_expectation_that_an_old_server_enforces(native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server("2.9.10") as server:
+        here = await Scene.make(await raw_peer(server.url), "mirror")
+        await publish(here.peer, "S", 1, block=b"NATS/1.0\r\nNats-Expected-Stream: S\r\n\r\n")
+        assert await stalled(server.url, "T") == "expectation"
+
+
+async def test_an_account_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    account = "accounts { A { jetstream: {max_mem: 100KB, max_file: 1MB}, users: [{user: a, password: a}] } }"
+    config = f"{account}\nno_auth_user: a\n"
+    async with native_server(newest_version, config=config) as server:
+        here = await Scene.make(await raw_peer(server.url), "mirror", {"storage": "file"})
+        await publish(here.peer, "S", 30, b"x" * 8000)
+        assert await stalled(server.url, "T") == "account_full"
+
+
+def accounts(*exports: str, imports: str) -> str:
+    return (
+        "accounts { A { jetstream: enabled, users: [{user: a, password: a}], exports: [" + ", ".join(exports) + "] }\n"
+        " B { jetstream: enabled, users: [{user: b, password: b}], imports: [" + imports + "] } }\nno_auth_user: b\n"
+    )
+
+
+API_EXPORT = '{service: "$JS.API.>"}'
+DELIVER_EXPORT = '{stream: "deliver.>"}'
+FC_EXPORT = '{service: "$JS.FC.>"}'
+IMPORTS = (
+    '{service: {account: A, subject: "$JS.API.>"}, to: "JS.A.API.>"}',
+    '{stream: {account: A, subject: "deliver.>"}}',
+    '{service: {account: A, subject: "$JS.FC.>"}}',
+)
+EXTERNAL = {"mirror": {"name": "S", "external": {"api": "JS.A.API", "deliver": "deliver"}}}
+
+
+async def test_exports_that_are_missing_or_taken_away(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    complete = accounts(API_EXPORT, DELIVER_EXPORT, FC_EXPORT, imports=", ".join(IMPORTS))
+    async with native_server(newest_version, config=complete) as server:
+        origin = await raw_peer(server.url.replace("//", "//a:a@"))
+        await origin.create_stream(name="S", subjects=["S.>"])
+        await publish(origin, "S", 10)
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="T", **EXTERNAL)
+        await until(lambda: holds(peer, "T", 10))
+        assert (await watched(server.url, expected=0))["T"]["missing"] == 0
+
+        async def with_config(config: str) -> RawPeer:
+            server.config = config
+            await asyncio.to_thread(server.restart)
+            origin = await raw_peer(server.url.replace("//", "//a:a@"))
+            await publish(origin, "S", 5)
+            return await raw_peer(server.url)
+
+        await with_config(accounts(API_EXPORT, FC_EXPORT, imports=f"{IMPORTS[0]}, {IMPORTS[2]}"))
+        assert await stalled(server.url, "T") == "deliveries_lost"
+        await with_config(accounts(DELIVER_EXPORT, FC_EXPORT, imports=f"{IMPORTS[1]}, {IMPORTS[2]}"))
+        assert await stalled(server.url, "T") == "api_not_imported"
+        peer = await with_config(complete)
+        await until(lambda: holds(peer, "T", 20))
+        await watched(server.url, expected=0)
+
+
+async def leaf_of(
+    hub: NativeServer, version: str, native_server: Servers, raw_peer: OpenPeer, port: int
+) -> tuple[NativeServer, RawPeer]:
+    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
+    leaf = native_server(version, config=remote).start()
+    origin = await raw_peer(hub.url)
+    await origin.create_stream(name="S", subjects=["S.>"])
+    await publish(origin, "S", 10)
+    peer = await raw_peer(leaf.url)
+    await peer.create_stream(name="T", mirror={"name": "S", "external": {"api": "$JS.hub.API"}})
+    await until(lambda: holds(peer, "T", 10))
+    return leaf, peer
+
+
+async def test_a_leaf_that_lost_its_hub(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    port = free_port()
+    config = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
+    hub = native_server(newest_version, config=config).start()
+    leaf, _ = await leaf_of(hub, newest_version, native_server, raw_peer, port)
+    assert (await watched(leaf.url, expected=0))["T"]["missing"] == 0
+    hub.stop()
+    assert await stalled(leaf.url, "T") == "leaf_away"
+
+
+async def test_permissions_of_a_leaf_that_were_taken_away(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    port = free_port()
+    plain = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
+    hub = native_server(newest_version, config=plain).start()
+    leaf, _ = await leaf_of(hub, newest_version, native_server, raw_peer, port)
+    leaf.config = (
+        f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}", deny_exports: ["$JS.hub.API.>"]}}]}}\n'
+        "jetstream {domain: leaf}"
+    )
+    await asyncio.to_thread(leaf.restart)
+    await publish(await raw_peer(hub.url), "S", 5)
+    assert await stalled(leaf.url, "T") == "leaf_away"
+
+
+async def test_a_work_queue_and_several_sources(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="A", subjects=["A.>"], retention="workqueue")
+        await peer.create_stream(name="B", subjects=["B.>"])
+        sources = [{"name": "A"}, {"name": "B", "filter_subject": "B.a"}, {"name": "B", "filter_subject": "B.b"}]
+        await peer.create_stream(name="T", sources=sources)
+        await publish(peer, "A", 3)
+        await publish(peer, "B", 3)
+        await until(lambda: holds(peer, "T", 6))
+        ran = await command_here("watch", "--server", server.url, "--stalled-after", "3")
+        assert ran.code == 0, ran.out
+        assert ran.out.splitlines() == [
+            "ok  T <- A: up to date, at 3",
+            "ok  T <- B (B.a): up to date, at 3",
+            "ok  T <- B (B.b): up to date, at 0",
+        ]
+
+
+async def test_the_printed_permissions_are_enough(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    printed = await command_here("watch", "--server", "nats://127.0.0.1:1", "--permissions")
+    assert printed.code == 0, printed.err
+    few = f"{{ user: few, password: few, permissions: {printed.out.partition('permissions:')[2]} }}"
+    users = f"accounts {{ A {{ jetstream: enabled, users: [ {{ user: all, password: all }}, {few} ] }} }}\n"
+    (tmp_path / "password").write_text("few", "utf-8")
+    async with native_server(newest_version, config=users) as server:
+        await Scene.make(await raw_peer(server.url.replace("//", "//all:all@")), "sources")
+        config = tmp_path / "bridge.yaml"
+        config.write_text(
+            f"connections: {{default: {{servers: ['{server.url}'], user: few, password_file: password}}}}\n"
+            "rules: [{name: a, kind: republish, stream: S, republish: {src: '>', dest: 'seen.>'}}]\n",
+            "utf-8",
+        )
+        ran = await command_here("watch", "-c", str(config))
+        assert (ran.code, ran.out) == (0, "ok  T <- S: up to date, at 10\n"), ran.err
+
+
+async def test_following_prints_what_changes(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server(newest_version) as server:
+        here = await Scene.make(await raw_peer(server.url), "sources", discard="new", max_msgs=10)
+        options = ("--server", server.url, "--stalled-after", "1", "--follow", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "nats_bridge", "watch", *options), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+
+        async def code() -> Any:
+            assert process.stdout is not None
+            async with asyncio.timeout(LIMIT):
+                reason = json.loads(await process.stdout.readline())["reason"]
+            return reason and reason["code"]
+
+        assert await code() is None
+        await publish(here.peer, "S", 5)
+        assert await code() == "target_full"
+        await here.change("T", max_msgs=100)
+        assert await code() is None
+        process.terminate()
+        await process.communicate()
+        assert process.returncode == 143
+
+
+async def test_an_account_without_links(newest_version: str, native_server: Servers) -> None:
+    async with native_server(newest_version) as server:
+        ran = await command_here("watch", "--server", server.url)
+        assert (ran.code, ran.out) == (0, "no stream of this account is a mirror or has sources\n")
