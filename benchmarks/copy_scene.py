@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.processes import PATIENT, Program, cpu_seconds, far_wire, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
@@ -37,6 +38,8 @@ SOURCE, TARGET = "BENCH", "COPY"
 
 _FIRST_WITH_TRANSFORMS = (2, 10)  # of sources
 _HUB, _LEAF = "hub", "leaf"  # JetStream domains
+_NO_PLACE = "'err_code': 10005"  # in a server's refusal: a peer counts as offline
+_PLACED, _PAUSE = 60.0, 0.2  # seconds until it must not any more, and between two tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,25 @@ def cluster_scene(version: str, storage: str, replicas: int = 3) -> Iterator[Sce
 def _make_source(place: Scene) -> None:
     with RawSocket(place.source.port) as connection:
         config = {"name": SOURCE, "subjects": ["bench.>"], "storage": place.storage, "num_replicas": place.replicas}
-        connection.request(f"$JS.API.STREAM.CREATE.{SOURCE}", config)
+        _create(connection, config)
+
+
+def _create(connection: RawSocket, config: dict[str, object]) -> None:
+    """Create a stream, as soon as the cluster has all the servers that it needs.
+
+    Raises:
+        BenchmarkError: the server refuses, or still lacks servers after a minute.
+    """
+    deadline = time.monotonic() + _PLACED
+    while True:
+        try:
+            connection.request(f"$JS.API.STREAM.CREATE.{config['name']}", config)
+        except BenchmarkError as error:
+            if _NO_PLACE not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 @contextmanager
@@ -264,7 +285,7 @@ def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
 @contextmanager
 def _stream(place: Scene, config: dict[str, object]) -> Iterator[None]:
     with RawSocket(place.target.port) as connection:
-        connection.request(f"$JS.API.STREAM.CREATE.{config['name']}", {**config, "num_replicas": place.replicas})
+        _create(connection, {**config, "num_replicas": place.replicas})
         yield
         connection.request(f"$JS.API.STREAM.DELETE.{config['name']}")
 

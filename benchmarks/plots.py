@@ -32,6 +32,7 @@ _COLOURS = {
     "nats-bridge, target far": "#0b6e99",
     "nats-bridge, source far": "#63a4c4",
     "nats.go": "#448361",
+    "stream-replicator": "#448361",
     "nats-py": "#d9730d",
 }
 _Series = Mapping[str, Mapping[float, Mapping[str, float]]]

@@ -31,6 +31,7 @@ __all__ = [
     "running_bridge",
     "running_copier",
     "running_go_copier",
+    "running_replicator",
     "running_sidecar",
 ]
 
@@ -162,6 +163,34 @@ def running_go_copier(url: str, way: str) -> Iterator[Program]:
     """
     with _running("nats.go", [str(built()), url, way], "copier ready") as program:
         yield program
+
+
+@contextmanager
+def running_replicator(url: str, program: str) -> Iterator[Program]:
+    """Choria's stream-replicator copying the stream BENCH to COPY, ready; stopped at the end.
+
+    Args:
+        url: the server.
+        program: where the replicator is.
+
+    Raises:
+        BenchmarkError: it did not get ready.
+    """
+    stream = {
+        "stream": "BENCH",
+        "source_url": url,
+        "target_url": url,
+        "target_stream": "COPY",
+        "no_target_create": True,
+    }
+    renaming = {"target_subject_prefix": "copy", "target_subject_remove": "bench."}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "replicator.yaml")
+        config = {"name": "bench", "state_store": folder, "streams": [{**stream, **renaming}]}
+        file.write_text(json.dumps(config), "utf-8")
+        command = [program, "replicate", "--config", str(file)]
+        with _running("stream-replicator", command, "data copier for BENCH") as running:
+            yield running
 
 
 @contextmanager

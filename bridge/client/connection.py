@@ -79,7 +79,9 @@ class Connection:
     def forget(self, *listeners: Callable[..., None]) -> None:
         """Stop calling these listeners, whatever they listened to."""
         for kind in self._listeners:
-            kind[:] = [known for known in kind if known not in listeners]
+            for listener in listeners:
+                while listener in kind:
+                    kind.remove(listener)
 
     @property
     def listeners(self) -> int:
