@@ -44,6 +44,9 @@ CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 MESSAGE_NOT_FOUND = 10037
 
+_LED = ("stream", "consumer")
+"""What has a leader in a cluster, whose answer alone counts."""
+
 _DOUBTS = (0.1, 0.3)
 """Seconds between the questions after a consumer that a cluster may have."""
 
@@ -153,21 +156,22 @@ class JetStreamApi:
                 # Waiting gives a cluster its leader, but no account its JetStream.
                 retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
             )
-        if subject.startswith("$JS.API.CONSUMER.INFO.") and not self._has_leader(subject.split(".")[4], reply):
+        what = next((each for each in _LED if subject.startswith(f"$JS.API.{each.upper()}.INFO.")), None)
+        if what is not None and not self._has_leader(subject.split(".")[4], reply):
             raise ApiError(
-                f"connection '{self.connection}': {subject}: the consumer has no leader yet",
+                f"connection '{self.connection}': {subject}: the {what} has no leader yet",
                 http_code=503,
                 err_code=0,
-                description="consumer without a leader",
+                description=f"{what} without a leader",
                 retriable=True,
             )
         return reply
 
     def _has_leader(self, stream: str, info: Json) -> bool:
-        """Whether the answer about a consumer is its leader's.
+        """Whether the answer about a stream or consumer is its leader's.
 
         A restarted server answers from its old state until it has found the leader, and at first as if it were in
-        no cluster.
+        no cluster. Then it also gives each stream another creation time, that of its own store (2.10.27).
         """
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
