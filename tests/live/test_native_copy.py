@@ -32,8 +32,8 @@ async def test_a_mirror_is_byte_for_byte_what_a_native_one_with_transforms_is(
     async with pair(native_server, raw_peer, twin_version) as two:
         await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
         mirror = {"name": "ORDERS", "subject_transforms": TRANSFORMS}
+        await publish_oddities(two.at_source, 100)  # the deletions, too, before anything is copied
         await two.at_source.create_stream(name="NATIVE", mirror=mirror)
-        await publish_oddities(two.at_source, 100)
         await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
         async with two.bridged():
             await two.stored("COPY", 100)
