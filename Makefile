@@ -174,7 +174,7 @@ release:
 
 package: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m pytest tests/package
+	$(BIN)/python -m pytest tests/package --timeout 900
 
 conform: conform-native conform-bridge
 
