@@ -47,7 +47,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
 
 def _over(name: str, memory: Memory, idle: Memory, subjects: int) -> Ratio:
     # Promised for a million; fewer prove little about that.
-    target = 150.0 if subjects >= _PROMISED else None
+    target = 100.0 if subjects >= _PROMISED else None
     name = f"{subjects:,} subjects, {name}, over idle"
     return Ratio(name, (memory.now - idle.now) / 1e6, target, at_most=True, unit="MB")
 

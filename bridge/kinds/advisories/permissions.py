@@ -33,7 +33,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
         yield from existing(source, rule.captured_by, rule=name)
         for request, why in (
             ("CONSUMER.DURABLE.CREATE", "keeps its position"),
-            ("CONSUMER.INFO", "looks after its position"),
+            ("CONSUMER.INFO", "reads its position"),
             ("CONSUMER.MSG.NEXT", "requests advisories"),
         ):
             yield write(source, api_subject(request, rule.captured_by, durable), why, rule=name)

@@ -36,7 +36,7 @@ _SEARCHED_SUBJECTS = 65_536
 _ENTERS = 16
 """Of so many messages whose subject has no entry, one gives it one, when there are many."""
 _LOOKS = 8
-"""How many entries are looked at to find one that was not seen lately."""
+"""How many entries are inspected to find one that was not seen lately."""
 _NONE = b"0"
 
 
@@ -334,7 +334,7 @@ class RepublishEncoder:
         Args:
             subject: the subject.
             sequence: that of its message, which is stored as its last one where the entry is not kept.
-            is_kept: whether the entry must be kept, because the message may have to be looked at again.
+            is_kept: whether the entry must be kept, because the message may have to be handled again.
         """
         while self._room <= 0 and self._entries:
             self._missed += 1
