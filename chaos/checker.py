@@ -31,6 +31,7 @@ _EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
 _AGE = MAX_AGE / 1e9
+_DOWN = ("server", "all servers", "lame duck")
 _SLACK = 2.0  # seconds by which a server may place or remove something early or late
 
 
@@ -403,6 +404,7 @@ class _Passed:
 
     def __init__(self, story: Story, rule: RuleUnderTest, stream: str) -> None:
         sent = story.sent_at[stream]
+        self._disturbances = story.disturbances
         self._sent = {sequence: sent[number][0] for number, sequence in story.acknowledged[stream].items()}
         self._copies: list[tuple[int, float]] = []
         for stored in story.final[rule.target].values():
@@ -421,7 +423,9 @@ class _Passed:
         """The delete marker of a message: was it there when one was copied that had been sent behind it?"""
         if sequence not in self._sent:
             return "unknown"
-        placed = self._sent[sequence] + _AGE + _SLACK
+        expired, placed = self._sent[sequence] + _AGE - _SLACK, self._sent[sequence] + _AGE + _SLACK
+        if any(each.kind.startswith(_DOWN) and each.meets(expired, placed) for each in self._disturbances):
+            return "unknown"  # a server that comes back removes what has expired, and places no marker (2.12.15)
         gone = self._sent[sequence] + 2 * _AGE - _SLACK
         behind = [at for each, at in self._copies if self._sent.get(each, 0.0) > placed]
         return "violation" if any(at < gone for at in behind) else "unknown"

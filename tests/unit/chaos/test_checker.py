@@ -388,6 +388,10 @@ def test_a_delete_marker_that_is_not_there_is_lost() -> None:
     # The messages before it are not there either, but what was behind them is.
     assert _found(events, "held") == {"lost (violation)": 2, "lost (unknown)": 1}
     assert _found(events + _lease_that_stays(55.0, 60.0), "held") == {"lost (violation)": 3}
+    down = {"event": "fault", "number": 1, "kind": "server killed"}
+    kill = [{"t": 47.0, "phase": "begin", **down}, {"t": 49.0, "phase": "end", **down}]
+    found = _found(events + kill + _lease_that_stays(55.0, 60.0), "held")
+    assert found == {"lost (violation)": 2, "lost (unknown)": 1}
 
 
 def test_what_was_gone_before_anything_behind_it_was_read_is_not_the_rules_doing() -> None:
