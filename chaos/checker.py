@@ -30,9 +30,9 @@ _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
 _EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
-_ENOUGH = 3.0  # seconds in which a rule reads what is there
-_HINDERING = ("sidecar", "network", "connections", "server", "all servers", "lame duck", "stream leader", "meta leader")
-"""What can keep a rule from reading."""
+_AGE = MAX_AGE / 1e9
+_DOWN = ("server", "all servers", "lame duck")
+_SLACK = 2.0  # seconds by which a server may place or remove something early or late
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -354,6 +354,7 @@ def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     judgement.expected, judgement.seen = len(sent), sum(map(len, found.values()))
     late: Verdict = "allowed" if story.out_of_order[rule.name] else "violation"
     lost_tail = _lost_tail(story, stream)
+    passed = _Passed(story, rule, stream)
     for subject in sorted(sent.keys() | found.keys()):
         sequences: list[int] = []
         marker = 0
@@ -379,10 +380,10 @@ def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         wanted = [sequence for sequence in sent.get(subject, []) if sequence > marker]
         for sequence in wanted:
             if sequence not in sequences:
-                judgement.add("lost", _unread(story, stream, sequence, 0), f"{subject}: {stream} {sequence}")
+                judgement.add("lost", passed.over(sequence), f"{subject}: {stream} {sequence}")
         staying = any("\r\nNats-TTL: never\r\n" in originals[sequence].block for sequence in sent.get(subject, []))
         if wanted and not staying:
-            verdict = "unknown" if lost_tail else _unread(story, stream, wanted[-1], 1)
+            verdict = "unknown" if lost_tail else passed.over_marker(wanted[-1])
             judgement.add("lost", verdict, f"{subject}: the delete marker behind {stream} {wanted[-1]}")
 
 
@@ -398,18 +399,36 @@ def _as_sent(copy: Original) -> str:
     return _COPY_ID.sub("", _RECORD.sub("\r\n", copy.block, count=1), count=1)
 
 
-def _unread(story: Story, stream: str, sequence: int, ages: int) -> Verdict:
-    """What it means that nothing was copied of what was there for an age, so many ages behind a message.
+class _Passed:
+    """What a rule read of an expiring stream, and when: what was there then and is not copied, it passed over."""
 
-    Who is kept from reading for that long, finds it gone.
-    """
-    at = {sequence: number for number, sequence in story.acknowledged[stream].items()}.get(sequence)
-    if at is None:
-        return "unknown"
-    begin = story.sent_at[stream][at][0] + ages * MAX_AGE / 1e9
-    end = begin + MAX_AGE / 1e9
-    calm = any(min(until, end) - max(since, begin) > _ENOUGH for since, until in _quiet(story, _HINDERING))
-    return "violation" if calm else "unknown"
+    def __init__(self, story: Story, rule: RuleUnderTest, stream: str) -> None:
+        sent = story.sent_at[stream]
+        self._disturbances = story.disturbances
+        self._sent = {sequence: sent[number][0] for number, sequence in story.acknowledged[stream].items()}
+        self._copies: list[tuple[int, float]] = []
+        for stored in story.final[rule.target].values():
+            record = _RECORD.search(stored.message.block)
+            self._copies.append((_source_of(record[1] if record else "")[1], _when(story, stored)))
+
+    def over(self, sequence: int) -> Verdict:
+        """A message that is not copied: was it still there when a later one was copied?"""
+        if sequence not in self._sent:
+            return "unknown"
+        later = [at for each, at in self._copies if each > sequence]
+        gone = self._sent[sequence] + _AGE - _SLACK
+        return "violation" if min(later, default=0.0) < gone else "unknown"
+
+    def over_marker(self, sequence: int) -> Verdict:
+        """The delete marker of a message: was it there when one was copied that had been sent behind it?"""
+        if sequence not in self._sent:
+            return "unknown"
+        expired, placed = self._sent[sequence] + _AGE - _SLACK, self._sent[sequence] + _AGE + _SLACK
+        if any(each.kind.startswith(_DOWN) and each.meets(expired, placed) for each in self._disturbances):
+            return "unknown"  # a server that comes back removes what has expired, and places no marker (2.12.15)
+        gone = self._sent[sequence] + 2 * _AGE - _SLACK
+        behind = [at for each, at in self._copies if self._sent.get(each, 0.0) > placed]
+        return "violation" if any(at < gone for at in behind) else "unknown"
 
 
 def _alive(rows: list[Stored], history: int) -> list[Stored]:
@@ -522,13 +541,11 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("lost", "allowed", f"advisory {each.id}: nobody may have listened", each.at)
 
 
-def _quiet(story: Story, kinds: tuple[str, ...] = ("",)) -> list[tuple[float, float]]:
-    """The stretches of time in which nothing was disturbed, by what begins with one of these."""
+def _quiet(story: Story) -> list[tuple[float, float]]:
+    """The stretches of time in which nothing was disturbed."""
     stretches = []
     begin = 0.0
     for each in sorted(story.disturbances, key=lambda each: each.begin):
-        if not each.kind.startswith(kinds):
-            continue
         if each.begin > begin:
             stretches.append((begin, each.begin))
         begin = max(begin, each.end)

@@ -372,17 +372,34 @@ def test_a_schedule_that_the_source_has_fired_and_removed_was_sent_by_somebody()
     assert _found(events, "agenda") == {"invented (violation)": 1}
 
 
+def _lease_that_stays(sent: float, copied: float) -> list[Event]:
+    block = _with(13, "Nats-TTL: never")
+    copy = block[:-2] + "Nats-Bridge-Source: LEASES 13 > > x\r\n\r\n"
+    return [
+        {"t": sent, "event": "sent", "to": "LEASES", "rows": [[13, *_row("leases.eu.stays", 13, block)]]},
+        {"t": sent, "event": "stored", "to": "LEASES", "rows": [[13, 13]]},
+        _final("HELD", [[13, int((BEGAN + copied) * 1e9), *_row("held.eu.stays", 13, copy)]]),
+    ]
+
+
 def test_a_delete_marker_that_is_not_there_is_lost() -> None:
     events = _fine()
     del _rows(events, "HELD")[-1]
-    # The message before it is not there either.
-    assert _found(events, "held") == {"lost (violation)": 3}
+    # The messages before it are not there either, but what was behind them is.
+    assert _found(events, "held") == {"lost (violation)": 2, "lost (unknown)": 1}
+    assert _found(events + _lease_that_stays(55.0, 60.0), "held") == {"lost (violation)": 3}
+    down = {"event": "fault", "number": 1, "kind": "server killed"}
+    kill = [{"t": 47.0, "phase": "begin", **down}, {"t": 49.0, "phase": "end", **down}]
+    found = _found(events + kill + _lease_that_stays(55.0, 60.0), "held")
+    assert found == {"lost (violation)": 2, "lost (unknown)": 1}
 
 
-def test_what_nobody_read_for_an_age_is_gone_like_its_marker() -> None:
+def test_what_was_gone_before_anything_behind_it_was_read_is_not_the_rules_doing() -> None:
     events = _fine()
     del _rows(events, "HELD")[-1]
-    assert _found(events + _crash(7.0, 99.0), "held") == {"lost (unknown)": 3}
+    for row in _rows(events, "HELD"):
+        row[1] = (BEGAN + 95) * 10**9
+    assert _found(events + _lease_that_stays(55.0, 96.0), "held") == {"lost (unknown)": 3}
 
 
 def test_another_marker_is_seen() -> None:
