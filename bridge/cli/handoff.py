@@ -10,8 +10,8 @@ import click
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
-from nats_bridge.bridge.handoff.answer import Handoff, Wish
-from nats_bridge.bridge.handoff.rule_handoff import hand_over
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
+from nats_bridge.bridge.jobs.handoff.rule_handoff import hand_over
 from nats_bridge.bridge.settings import load
 
 __all__ = ["handoff_command"]

@@ -19,7 +19,7 @@ from nats_bridge.transforms.subject import is_valid_filter
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.redrive.job import Result, Wanted
+    from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
     from nats_bridge.bridge.settings import Settings
 
 __all__ = ["redrive_command"]
@@ -84,7 +84,7 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
 
 
 async def _redriven(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple[Result, int]:
-    from nats_bridge.bridge.redrive.job import redrive
+    from nats_bridge.bridge.jobs.redrive.job import redrive
 
     with stopping() as stop:
         result = await redrive(settings, wanted, stop.event, (lambda *_: None) if quiet else _Progress())
@@ -92,8 +92,8 @@ async def _redriven(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple
 
 
 def _wanted(stream: str, letters: str, target: str, given: dict[str, Any]) -> Wanted:
-    from nats_bridge.bridge.redrive.job import Wanted
-    from nats_bridge.bridge.redrive.selection import Selection
+    from nats_bridge.bridge.jobs.redrive.job import Wanted
+    from nats_bridge.bridge.jobs.redrive.selection import Selection
 
     subject = given["subject"] or ""
     if subject and not is_valid_filter(subject.encode()):
@@ -127,8 +127,8 @@ def _time(option: str, text: str | None) -> int:
 
 
 def _permissions(settings: Settings, stream: str, letters: str, target: str, given: dict[str, Any]) -> str:
+    from nats_bridge.bridge.jobs.redrive.permissions import redrive_needs
     from nats_bridge.bridge.permissions import as_text, grants_for
-    from nats_bridge.bridge.redrive.permissions import redrive_needs
 
     names = dict.fromkeys((letters, target))
     inboxes = {name: settings.connections[name].inbox_prefix for name in names}
@@ -145,7 +145,7 @@ def _permissions(settings: Settings, stream: str, letters: str, target: str, giv
 
 
 class _Progress:
-    """Lines on stderr: how far it is, and what it waits for; see `bridge.redrive.job.Report`."""
+    """Lines on stderr: how far it is, and what it waits for; see `bridge.jobs.redrive.job.Report`."""
 
     def __init__(self) -> None:
         self._began = self._due = time.monotonic()

@@ -17,8 +17,8 @@ from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.bridge.observability.printable import printable
 
 if TYPE_CHECKING:
+    from nats_bridge.bridge.jobs.watching.watch import LinkState
     from nats_bridge.bridge.settings import Settings
-    from nats_bridge.bridge.watching.watch import LinkState
 
 __all__ = ["watch_command"]
 
@@ -54,8 +54,8 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
     """
     settings, name = known_connections(**given)
     if permissions:
+        from nats_bridge.bridge.jobs.watching.permissions import watch_needs
         from nats_bridge.bridge.permissions import as_text, grants_for
-        from nats_bridge.bridge.watching.permissions import watch_needs
 
         prefix = settings.connections[name].inbox_prefix
         click.echo(as_text(grants_for({name: prefix}, list(watch_needs(name, prefix)))))
@@ -65,7 +65,7 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
 
 async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
     from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
-    from nats_bridge.bridge.watching.watch import Watch
+    from nats_bridge.bridge.jobs.watching.watch import Watch
 
     connections = await open_connections(settings, {name})
     shown: dict[object, str] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.consuming.rule_consumer import Durable
-    from nats_bridge.bridge.handoff.answer import Handoff, Wish
+    from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
     from nats_bridge.bridge.permissions.need import Need
     from nats_bridge.bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.bridge.rules.context import RuleContext

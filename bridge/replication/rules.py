@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner, durable_name
-from nats_bridge.bridge.handoff.running import copying_consumer
+from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies

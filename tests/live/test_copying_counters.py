@@ -13,7 +13,7 @@ import pytest
 from nats_bridge.bridge.app.preflight import check_server, with_server
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.handoff.answer import Handoff
+from nats_bridge.bridge.jobs.handoff.answer import Handoff
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
 from nats_bridge.bridge.settings import Settings, SourcesRule

@@ -14,11 +14,11 @@ import pytest
 
 from nats_bridge.bridge.cli.connection_options import known_connections
 from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.jobs.redrive import job, redriving
+from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
+from nats_bridge.bridge.jobs.redrive.journal import Journal
+from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.bridge.redrive import job, redriving
-from nats_bridge.bridge.redrive.job import Result, Wanted
-from nats_bridge.bridge.redrive.journal import Journal
-from nats_bridge.bridge.redrive.selection import Selection
 from nats_bridge.native_servers import NativeServer, SharedServers
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.handoff.answer import Wish
-from nats_bridge.bridge.handoff.rule_handoff import hand_over
+from nats_bridge.bridge.jobs.handoff.answer import Wish
+from nats_bridge.bridge.jobs.handoff.rule_handoff import hand_over
 from nats_bridge.bridge.kinds.copying.window import LEAST
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from tests.live.copies import Copies, record_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.handoff.spelling import spellings
+from nats_bridge.bridge.jobs.handoff.spelling import spellings
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.sourcing import compile_sourcing

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from nats_bridge.bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored
+from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.bridge.redrive.letter import Letter, read_letter, redrive_id, restored
-from nats_bridge.bridge.redrive.selection import Selection
 from nats_bridge.transforms.republish import StoredMessage
 
 ADVISORY = Advisory.read(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.bridge.watching.link import links_of
-from nats_bridge.bridge.watching.progress import Progress
+from nats_bridge.bridge.jobs.watching.link import links_of
+from nats_bridge.bridge.jobs.watching.progress import Progress
 from nats_bridge.transforms.source_record import SourceRecord
 
 

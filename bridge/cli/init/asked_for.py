@@ -10,7 +10,7 @@ from nats_bridge.bridge.cli.init.landscape import Landscape, bucket_of
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.handoff.stream_body import body_of
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.problems import did_you_mean

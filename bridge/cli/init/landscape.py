@@ -9,7 +9,7 @@ from typing import Any
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.handoff.stream_body import server_dialect
+from nats_bridge.bridge.jobs.handoff.stream_body import server_dialect
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.subject import collide
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.handoff.stream_body import body_of
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 

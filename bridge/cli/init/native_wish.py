@@ -22,7 +22,7 @@ from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.handoff.stream_body import body_of
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.bridge.kinds.copying.target_subjects import destinations
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import StreamConfigError

@@ -20,11 +20,11 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.handoff.answer import Handoff, refused
-from nats_bridge.bridge.handoff.native_search import Found, find, native_wanted, own_wanted
-from nats_bridge.bridge.handoff.running import copying_consumer
-from nats_bridge.bridge.handoff.spelling import as_transforms, spellings
-from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
+from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.bridge.jobs.handoff.running import copying_consumer
+from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
 from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, EntryAtTarget, Waiting, copied_up_to, doubt_behind
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule

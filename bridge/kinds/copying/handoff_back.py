@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.handoff.answer import Handoff, refused
-from nats_bridge.bridge.handoff.spelling import as_transforms
-from nats_bridge.bridge.handoff.stream_body import body_of, examined
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
+from nats_bridge.bridge.jobs.handoff.spelling import as_transforms
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.copying.handoff import names_of
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import KvSourcesRule, SourcesRule

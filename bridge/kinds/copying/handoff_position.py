@@ -15,7 +15,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.handoff.native_search import Found
+from nats_bridge.bridge.jobs.handoff.native_search import Found
 from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies

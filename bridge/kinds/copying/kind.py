@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.consuming.counters import READING_FACTS
-from nats_bridge.bridge.handoff.answer import Handoff, Wish
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff

@@ -13,8 +13,8 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
-from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
-from nats_bridge.bridge.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
 from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.bridge.settings import RepublishRule, Settings
 

@@ -1,4 +1,4 @@
-"""One look at a link: how far source and target are, by their own messages.
+"""How far source and target of a link are, by their own messages.
 
 A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
 copy; it is read backwards once, and then only in what the target has stored since.
@@ -14,8 +14,8 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.jobs.watching.link import Link
 from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
-from nats_bridge.bridge.watching.link import Link
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Looking", "Sight", "SourceError"]
@@ -93,7 +93,7 @@ class Sight:
 
 @dataclass(slots=True)
 class Looking:
-    """Looks at one link, again and again.
+    """Compares source and target of one link, again and again.
 
     Attributes:
         connection: the connection of the target's account.
@@ -132,7 +132,7 @@ class Looking:
                 self._copied_ns = newest.time_ns if newest is not None else 0
             self._position = last
             return last
-        if last < self._read_to:  # purged and recreated: look again at all of it
+        if last < self._read_to:  # purged and recreated: read all of it again
             self._read_to = self._position = self._copied_ns = 0
         if last > self._read_to:
             tail = await read_tail(self.connection.api, self.link.target, last, self.link.copied, 1, whatever_age=True)

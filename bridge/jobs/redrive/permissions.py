@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nats_bridge.bridge.jobs.redrive.journal import JOURNAL
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, write
 from nats_bridge.bridge.permissions.reading import replays
-from nats_bridge.bridge.redrive.journal import JOURNAL
 
 __all__ = ["redrive_needs"]
 

@@ -28,10 +28,10 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.bridge.redrive.destinations import Destination, Destinations
-from nats_bridge.bridge.redrive.journal import Journal, Pending
-from nats_bridge.bridge.redrive.letter import read_letter, redrive_id, restored
-from nats_bridge.bridge.redrive.plan import message_of
+from nats_bridge.bridge.jobs.redrive.destinations import Destination, Destinations
+from nats_bridge.bridge.jobs.redrive.journal import Journal, Pending
+from nats_bridge.bridge.jobs.redrive.letter import read_letter, redrive_id, restored
+from nats_bridge.bridge.jobs.redrive.plan import message_of
 from nats_bridge.transforms import header_block
 
 __all__ = ["LARGEST", "Outcome", "Redriving"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.handoff.answer import Handoff, Wish, refused
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import CopyingRule, Rule, Settings
 

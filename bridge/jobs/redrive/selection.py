@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.redrive.letter import Letter
+from nats_bridge.bridge.jobs.redrive.letter import Letter
 from nats_bridge.transforms.subject import matches
 
 __all__ = ["Selection"]

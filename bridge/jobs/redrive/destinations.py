@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
-from nats_bridge.bridge.redrive.letter import Letter
+from nats_bridge.bridge.jobs.redrive.letter import Letter
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import is_valid_publish, matches

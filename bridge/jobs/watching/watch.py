@@ -1,4 +1,4 @@
-"""All links of an account, looked at until each is known to make progress or to be stalled."""
+"""All links of an account, compared until each is known to make progress or to be stalled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.watching.link import Link, links_of
-from nats_bridge.bridge.watching.looking import Looking, Sight
-from nats_bridge.bridge.watching.progress import Progress
-from nats_bridge.bridge.watching.reasons import Reason, overtaken, reason_of
+from nats_bridge.bridge.jobs.watching.link import Link, links_of
+from nats_bridge.bridge.jobs.watching.looking import Looking, Sight
+from nats_bridge.bridge.jobs.watching.progress import Progress
+from nats_bridge.bridge.jobs.watching.reasons import Reason, overtaken, reason_of
 
 __all__ = ["LinkState", "Watch"]
 
@@ -78,7 +78,7 @@ class Watch:
         self._looking: dict[object, tuple[Looking, Progress]] = {}
 
     async def look(self) -> list[LinkState]:
-        """Look at every link there is now.
+        """Compare source and target of every link there is now.
 
         Raises:
             ApiError: the server cannot be asked.

@@ -11,11 +11,11 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.errors import ApiError, StreamMissingError
-from nats_bridge.bridge.redrive.destinations import Destinations
-from nats_bridge.bridge.redrive.journal import Journal
-from nats_bridge.bridge.redrive.plan import Plan, plan
-from nats_bridge.bridge.redrive.redriving import Outcome, Redriving
-from nats_bridge.bridge.redrive.selection import Selection
+from nats_bridge.bridge.jobs.redrive.destinations import Destinations
+from nats_bridge.bridge.jobs.redrive.journal import Journal
+from nats_bridge.bridge.jobs.redrive.plan import Plan, plan
+from nats_bridge.bridge.jobs.redrive.redriving import Outcome, Redriving
+from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.settings import Settings
 
 __all__ = ["Result", "Wanted", "redrive"]

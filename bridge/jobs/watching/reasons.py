@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
-from nats_bridge.bridge.watching.looking import Sight
+from nats_bridge.bridge.jobs.watching.looking import Sight
 
 __all__ = ["Reason", "overtaken", "reason_of"]
 
