@@ -597,7 +597,7 @@ def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
 
 
 def _expires(stream: str, block: str) -> bool:
-    """Whether a stream removes such a message by itself, soon."""
+    """Whether a stream removes such a message on its own, soon."""
     aging = "max_age" in STREAMS[stream] and "\r\nNats-TTL: never\r\n" not in block
     return aging or _EXPIRING.search(block) is not None
 

@@ -59,7 +59,9 @@ async def test_a_row_is_published_and_the_stream_decides(
             [(f"{stream}.a", b"" if mix == "counters" else b"x", block)],
             "subject string, data binary, header_block binary",
         )
-        frame.coalesce(1).write.format("jetstream").mode("append").option("servers", url).option("stream", stream).save()
+        frame.coalesce(1).write.format("jetstream").mode("append").option("servers", url).option(
+            "stream", stream
+        ).save()
 
     write(takes)
     ((subject, block, payload),) = await held(peer, takes)
