@@ -89,7 +89,7 @@ def test_what_a_counter_has_of_its_sources_is_not_compared() -> None:
     left, right = block(b"Nats-Incr: 5", *native), block(b"Nats-Incr: 5", *ours)
     for by in ("provenance", "provenance:right"):
         for lenient in (True, False):
-            comparison = Comparison(by, bridged=lenient, origin=b"A")
+            comparison = Comparison(by, bridged=lenient, source=b"A")
             *_, there, bits = reader(comparison, right=True)(1, b"t.x", right)
             reported = [each.divergence for at, each in enumerate(ignored_of(comparison)) if bits & 1 << at]
             assert ("kd/copy/counter-record" in reported) == lenient
