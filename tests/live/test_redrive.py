@@ -333,6 +333,29 @@ async def test_two_redrives_at_once(
     assert sorted(await here.put_back(30)) == list(range(1, 31))
 
 
+async def test_a_second_redrive_ends_before_it_publishes(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one puts everything back while the first one is about to write what it begins."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("second"), duplicate_window=100_000_000)
+    await here.given_up(3)
+    real, others = Journal.append, list[Result]()
+
+    async def late(self: Journal, **what: Any) -> None:
+        if not others:
+            monkeypatch.setattr(Journal, "append", real)
+            others.append(await here.redrive(apply=True))
+            await asyncio.sleep(0.2)  # no event: the server forgets ids by its clock
+        await real(self, **what)
+
+    monkeypatch.setattr(Journal, "append", late)
+    with pytest.raises(RuleRefusedError, match="another redrive of it runs"):
+        await here.redrive(apply=True)
+    assert others[0].good
+    assert await here.put_back(3) == [1, 2, 3]
+
+
 async def redriving_process(url: str, stream: str, *more: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nats_bridge", "redrive", stream, "--server", url, "--apply", *more),
