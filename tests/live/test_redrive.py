@@ -192,7 +192,7 @@ async def test_what_cannot_go_back_says_why(
     assert "no stream takes its subject" in ran.out
     assert f"stream {name} transforms its subject at the ingress" in ran.out
     assert "the dead letters' own stream takes its subject" in ran.out
-    assert f"{here.letters} holds 3 dead letters, and 1 other messages" in ran.out
+    assert f"{here.letters} holds 3 dead letters, and 1 other message" in ran.out
 
 
 async def test_a_rejected_copy_does_not_go_to_the_source_that_has_it(
@@ -587,3 +587,6 @@ async def test_a_missing_stream(newest_version: str, servers: SharedServers) -> 
     ran = await command_here("redrive", "NONE", "--server", await servers.url(newest_version))
     assert ran.code == 2
     assert ran.err.startswith("stream 'NONE' does not exist on connection 'default'")
+    for name in ("a b", "DLQ.x", "*"):
+        ran = await command_here("redrive", name, "--server", await servers.url(newest_version))
+        assert (ran.code, ran.err) == (2, f"'{name}' is no name of a stream: it has no spaces, dots and wildcards\n")

@@ -68,7 +68,7 @@ class Outcome:
 
     Attributes:
         redriven: put back.
-        settled: of these, found to be stored by a redrive that was interrupted.
+        settled: of these, begun by a redrive that was interrupted.
         doubtful: sequences of letters of which it is unknown whether they were put back.
         gone: letters that could not be read any more.
         refused: for each reason, letters that their stream rejects.
