@@ -14,6 +14,7 @@ from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.stopping import stopping
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.transforms.subject import is_valid_filter
 from nats_bridge.transforms.timestamp import nanoseconds_of
@@ -70,6 +71,9 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
     target = given["target"] or letters
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
+    for given_name in filter(None, (stream, given["source"])):
+        if not STREAM_NAME.fullmatch(given_name):
+            raise ConfigError(f"'{given_name}' is no name of a stream: it has no spaces, dots and wildcards")
     if permissions:
         click.echo(_permissions(settings, stream, letters, target, given))
         return EXIT_GOOD
@@ -165,7 +169,9 @@ _TITLES: Final = ("letters", "stream", "consumer", "reason", "to")
 
 def _lines(stream: str, result: Result) -> Iterator[str]:
     plan, outcome = result.plan, result.outcome
-    yield f"{stream} holds {_letters(plan.held)}" + (f", and {plan.others:,} other messages" if plan.others else "")
+    yield f"{stream} holds {_letters(plan.held)}" + (
+        f", and {plan.others:,} other message{'' if plan.others == 1 else 's'}" if plan.others else ""
+    )
     rows = [
         (
             f"{number:,}",
@@ -197,7 +203,7 @@ def _lines(stream: str, result: Result) -> Iterator[str]:
             yield f"left unfinished by an interrupted redrive, which --apply settles first: {result.unsettled:,}"
         yield f"would put back {len(plan.letters):,}; --apply does it" if plan.letters else "nothing to put back"
         return
-    settled = f" ({outcome.settled:,} of them by the redrive that was interrupted)" if outcome.settled else ""
+    settled = f" ({outcome.settled:,} of them begun by a redrive that was interrupted)" if outcome.settled else ""
     yield f"put back {outcome.redriven:,}{settled}" + (f", deleted {outcome.deleted:,}" if outcome.deleted else "")
     if outcome.gone:
         yield f"removed before they could be read: {outcome.gone:,}"

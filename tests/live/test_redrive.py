@@ -192,7 +192,7 @@ async def test_what_cannot_go_back_says_why(
     assert "no stream takes its subject" in ran.out
     assert f"stream {name} transforms its subject at the ingress" in ran.out
     assert "the dead letters' own stream takes its subject" in ran.out
-    assert f"{here.letters} holds 3 dead letters, and 1 other messages" in ran.out
+    assert f"{here.letters} holds 3 dead letters, and 1 other message" in ran.out
 
 
 async def test_a_rejected_copy_does_not_go_to_the_source_that_has_it(
@@ -333,6 +333,29 @@ async def test_two_redrives_at_once(
     assert sorted(await here.put_back(30)) == list(range(1, 31))
 
 
+async def test_a_second_redrive_ends_before_it_publishes(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one puts everything back while the first one is about to write what it begins."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("second"), duplicate_window=100_000_000)
+    await here.given_up(3)
+    real, others = Journal.append, list[Result]()
+
+    async def late(self: Journal, **what: Any) -> None:
+        if not others:
+            monkeypatch.setattr(Journal, "append", real)
+            others.append(await here.redrive(apply=True))
+            await asyncio.sleep(0.2)  # no event: the server forgets ids by its clock
+        await real(self, **what)
+
+    monkeypatch.setattr(Journal, "append", late)
+    with pytest.raises(RuleRefusedError, match="another redrive of it runs"):
+        await here.redrive(apply=True)
+    assert others[0].good
+    assert await here.put_back(3) == [1, 2, 3]
+
+
 async def redriving_process(url: str, stream: str, *more: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nats_bridge", "redrive", stream, "--server", url, "--apply", *more),
@@ -422,7 +445,148 @@ async def test_the_printed_permissions_are_enough(
         assert await here.put_back(2) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("denied", "said"),
+    [
+        ("nats-bridge_redrive.>", "allow the user to publish to 'nats-bridge_redrive.DLQ."),
+        ("$JS.API.STREAM.MSG.GET.T", "$JS.API.STREAM.MSG.GET.T"),
+        ("T.>", "allow the user to publish to 't.a'"),
+    ],
+    ids=["records", "messages", "subjects"],
+)
+async def test_a_permission_that_is_missing_is_named(
+    denied: str,
+    said: str,
+    newest_version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+) -> None:
+    few = f'{{user: few, password: few, permissions: {{publish: {{deny: "{denied}"}}}}}}'
+    everything = "{user: all, password: all}"
+    users = f"accounts {{ A {{ jetstream: enabled, users: [ {everything}, {few} ] }} }}\nno_auth_user: few\n"
+    async with native_server(newest_version, config=users) as server:
+        peer = await raw_peer(server.url.replace("://", "://all:all@"))
+        here = Scene(server.url, peer, "T")
+        await peer.create_stream(name="DLQ", subjects=["dlq.T.>"], storage="memory")
+        await peer.create_stream(name="T", subjects=["T.>"], storage="memory")
+        await peer.store(b"T.a", b"1")
+        advisory = here.advisory(1)
+        await peer.store(b"dlq.T.w", advisory.payload, advisory_block(advisory))
+        ran = await command_here("redrive", "DLQ", "--server", server.url, "--apply")
+        assert ran.code == 2, (ran.out, ran.err)
+        assert said in ran.err
+
+
+async def test_advisories_alone_that_are_not_selected_are_not_counted(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("others"))
+    advisory = here.advisory(7)  # whose message is gone
+    await here.peer.store(f"dlq.{here.name}.w".encode(), advisory.payload, advisory_block(advisory, note="gone"))
+    result = await here.redrive(selection=Selection(consumer="billing"))
+    assert (result.good, result.plan.held, result.plan.stuck) == (True, 1, 0)
+    assert not (await here.redrive(selection=Selection(consumer="workers"))).good
+
+
+@pytest.mark.parametrize("timed", [True, False])
+async def test_a_letter_with_its_message_and_an_advisory_alone_are_one_message(
+    timed: bool, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """As by two rules, one of which attaches messages."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("both"))
+    stored = await here.peer.store(f"{here.name}.a".encode(), b"1")
+    (message,) = await here.messages()
+    advisory = here.advisory(stored["seq"])
+    await here.peer.store(f"dlq.{here.name}.w".encode(), b"1", attached_block(advisory, message, timed=timed))
+    advisory = here.advisory(stored["seq"], "billing")
+    await here.peer.store(f"dlq.{here.name}.w".encode(), advisory.payload, advisory_block(advisory))
+    result = await here.redrive(apply=True)
+    assert (result.plan.letters, result.plan.done) == ([(1, 2)], 1)
+    assert await here.put_back(1) == [1]
+
+
+def rejected_block(rule: str, source: str, subject: str, *, size: int | None = None) -> bytes:
+    """What a rule says of a copy that its target rejected; with a size, the payload was left out."""
+    lines = [
+        f"Nats-Msg-Id: rejected-{rule}-{source}-1-0f",
+        f"Nats-Stream: {source}",
+        f"Nats-Subject: {subject}",
+        "Nats-Sequence: 1",
+        "Nats-Bridge-Rejected: too large (10054)",
+        *([] if size is None else [f"Nats-Msg-Size: {size}"]),
+    ]
+    return "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
+
+
+async def test_copies_of_one_message_that_two_rules_could_not_store_come_back_both(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("rules"))
+    for rule in ("eu", "us", "us"):  # one of them twice
+        block = rejected_block(rule, "SOURCE", f"{here.name}.{rule}")
+        await here.peer.store(f"dlq.{here.name}.copies".encode(), b"1", block)
+    result = await here.redrive(apply=True)
+    assert result.good
+    assert [one.subject for one in await here.messages()] == [f"{here.name}.{rule}".encode() for rule in ("eu", "us")]
+
+
+async def test_a_rejected_copy_whose_payload_was_left_out_goes_to_the_subject_of_the_copy(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("bare"))
+    source = f"{here.name}src"
+    await here.peer.create_stream(name=source, subjects=[f"{source}.>"], storage="memory")
+    await here.peer.store(f"{source}.a".encode(), b"1", b"NATS/1.0\r\nA: 1\r\n\r\n")
+    block = rejected_block("r", source, f"{here.name}.a", size=1)
+    await here.peer.store(f"dlq.{here.name}.copies".encode(), b"", block)
+    assert (await here.redrive(apply=True)).good
+    (one,) = await here.messages()
+    assert (one.subject, one.payload, header(one, "A")) == (f"{here.name}.a".encode(), b"1", b"1")
+
+
+async def test_a_message_that_exceeds_the_servers_payload_with_its_id_is_refused(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    """Its stream took it without an id; the server closes the connection of who publishes more than it takes."""
+    async with native_server(newest_version, config="max_payload: 2000\n") as server:
+        here = await Scene.make(server.url, await raw_peer(server.url), "T")
+        for number, size in ((1, 1990), (2, 10)):
+            await here.peer.store(b"T.a", b"x" * size)
+            advisory = here.advisory(number)
+            await here.peer.store(b"dlq.T.w", advisory.payload, advisory_block(advisory, note="too large"))
+        ran = await command_here("redrive", here.letters, "--server", server.url, "--apply")
+        assert (ran.code, "refused: 1 by the server: larger than its max_payload, 2000" in ran.out) == (1, True), (
+            ran.out
+        )
+        assert [len(one.payload) for one in await here.messages()] == [1990, 10, 10]
+
+
+async def test_the_dead_letters_own_stream_under_the_name_of_another_connection(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("own"))
+    subject = f"dlq.{here.name}.a"
+    own = attached_block(here.advisory(6), StoredMessage(subject.encode(), b"", b"", 6, 6), timed=True)
+    await here.peer.store(subject.encode(), b"", own)
+    config = tmp_path / "bridge.yaml"
+    config.write_text(
+        f"connections: {{default: {{servers: ['{url}']}}, again: {{servers: ['{url}']}}}}\n"
+        f"rules: [{{name: a, kind: republish, stream: {here.name}, republish: {{src: '>', dest: 'seen.>'}}}}]\n",
+        "utf-8",
+    )
+    ran = await command_here("redrive", here.letters, "-c", str(config), "--connection", "default", "--to", "again")
+    assert "not: the dead letters' own stream takes its subject" in ran.out, (ran.out, ran.err)
+
+
 async def test_a_missing_stream(newest_version: str, servers: SharedServers) -> None:
     ran = await command_here("redrive", "NONE", "--server", await servers.url(newest_version))
     assert ran.code == 2
     assert ran.err.startswith("stream 'NONE' does not exist on connection 'default'")
+    for name in ("a b", "DLQ.x", "*"):
+        ran = await command_here("redrive", name, "--server", await servers.url(newest_version))
+        assert (ran.code, ran.err) == (2, f"'{name}' is no name of a stream: it has no spaces, dots and wildcards\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored
 from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
@@ -54,7 +56,19 @@ def test_an_advisory_alone() -> None:
     assert read_letter(3, 9, advisory_block(ADVISORY), b"something else") is None
 
 
-@pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nA: b\r\n\r\n"])
+LETTER = b"NATS/1.0\r\nNats-Stream: %b\r\nNats-Subject: a\r\nNats-Sequence: %b\r\nNats-Bridge-Advisory: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"NATS/1.0\r\nA: b\r\n\r\n",
+        LETTER % (b"A B", b"7"),
+        LETTER % (b"A", b"seven"),
+        LETTER % (b"A", b"7" * 5000),
+    ],
+)
 def test_what_is_no_dead_letter(block: bytes) -> None:
     assert read_letter(1, 1, block, b"x") is None
 
@@ -68,6 +82,10 @@ def test_what_is_no_dead_letter(block: bytes) -> None:
         (b"Nats-Expected-Stream: X\r\nNats-Rollup: sub\r\nB: 1\r\n", b"B: 1\r\n"),
         (b"Nats-TTL: 1h\r\nNats-Incr: 1\r\nNats-Schedule: @at\r\n", b"Nats-TTL: 1h\r\n"),
         (b"Nats-Stream-Source: Y 4\r\nNats-Batch-Id: q\r\n", b""),
+        (
+            b"Nats-Bridge-Original-Msg-Id: own\r\nNats-Msg-Id: redrive-DLQ-00000000-7\r\n",
+            b"Nats-Bridge-Original-Msg-Id: own\r\n",
+        ),
         (
             b"Nats-Stream: B\r\nNats-Subject: b\r\nNats-Msg-Size: 7\r\n",
             b"Nats-Stream: B\r\nNats-Subject: b\r\nNats-Msg-Size: 7\r\n",
@@ -88,7 +106,19 @@ def test_a_rejected_copy() -> None:
         b"Nats-Sequence: 7\r\nNats-Bridge-Rejected: too large (10054)\r\nNats-Bridge-Msg-Id: own\r\n\r\n"
     )
     letter = read_letter(1, 2, block, None)
-    assert letter == Letter(1, 2, "ORDERS", b"eu.1", 7, b"", "", "too large (10054)", rejected=True, complete=True)
+    assert letter == Letter(
+        1,
+        2,
+        "ORDERS",
+        b"eu.1",
+        7,
+        b"",
+        "",
+        "too large (10054)",
+        rejected=True,
+        complete=True,
+        copy_id=b"rejected-eu-ORDERS-7-00ff",
+    )
     assert restored(block, ID) == b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: " + ID + b"\r\n\r\n"
 
 
@@ -120,3 +150,15 @@ def test_filters() -> None:
         Selection(to_ns=50),
     ):
         assert not bad.selects(letter)
+
+
+def test_an_obstacle_says_which_streams_gave_no_answer() -> None:
+    letter = read_letter(3, 9, attached_block(ADVISORY, message(b""), timed=True), b"3 pears")
+    assert letter is not None
+    assert Destinations([], "DLQ").obstacle(letter) == "no stream takes its subject"
+    assert (
+        Destinations([], "DLQ", ["ORDERS"]).obstacle(letter)
+        == "no stream takes its subject, of those that answer; ORDERS did not"
+    )
+    unknown = replace(letter, subject="a.\ufffd".encode())
+    assert Destinations([], "DLQ").obstacle(unknown).startswith("its subject is not UTF-8")

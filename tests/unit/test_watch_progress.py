@@ -48,6 +48,23 @@ def test_links_and_their_records() -> None:
     assert filtered.copied(SourceRecord(b"S", 1))
 
 
+def test_several_sources_of_a_name() -> None:
+    entries: list[dict[str, Any]] = [
+        {"name": "S", "subject_transforms": [{"src": "a", "dest": "b"}]},
+        {"name": "S", "subject_transforms": [{"src": "a", "dest": "c"}]},
+        {"name": "S", "filter_subject": "x"},
+        {"name": "S", "external": {"api": "$JS.hub.API", "deliver": ""}},
+    ]
+    told = {
+        "config": {"name": "T", "sources": entries},
+        "sources": [{**each, "lag": at} for at, each in enumerate(entries)],
+    }
+    links = list(links_of([told]))
+    assert len({link.identity for link in links}) == 4
+    assert [link.reported(told)["lag"] for link in links] == [0, 1, 2, 3]
+    assert links[2].reported({"sources": [{"name": "S", "lag": 7}]})["lag"] == 7  # as 2.9 says it
+
+
 def _hash() -> bytes:
     from nats_bridge.transforms.source_record import external_name
 

@@ -14,6 +14,7 @@ from nats_bridge.transforms.transform import compile_transform
 
 __all__ = ["Destination", "Destinations"]
 
+_UNKNOWN = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
 _WINDOW = 120 * 10**9  # nanoseconds; what a server takes where a stream names no duplicate window
 
 
@@ -65,22 +66,30 @@ class Destinations:
     Args:
         known: all streams of the account.
         letters: the stream of the dead letters, if it is in this account; else empty.
+        silent: streams that gave no answer, because they have no leader at this moment.
     """
 
-    def __init__(self, known: Sequence[Destination], letters: str) -> None:
+    def __init__(self, known: Sequence[Destination], letters: str, silent: Sequence[str] = ()) -> None:
         self._known = known
         self._letters = letters
+        self._silent = silent
         self._found: dict[bytes, Destination | None] = {}
 
     @classmethod
-    async def look(cls, api: JetStreamApi, letters: str) -> Destinations:
+    async def look(cls, api: JetStreamApi, letters: Json) -> Destinations:
         """As they are now.
+
+        Args:
+            api: the API of the connection that holds them.
+            letters: `STREAM.INFO` of the dead letters' stream, which may be among them under another connection.
 
         Raises:
             ApiError: the server cannot be asked.
         """
-        listed, _ = await api.streams()
-        return cls([Destination.of(info) for info in listed], letters)
+        listed, silent = await api.streams()
+        name, created = letters["config"]["name"], letters["created"]
+        is_here = any((info["config"]["name"], info["created"]) == (name, created) for info in listed)
+        return cls([Destination.of(info) for info in listed], name if is_here else "", silent)
 
     def taker(self, subject: bytes) -> Destination | None:
         """The stream that stores what is published on a subject, and confirms it."""
@@ -90,17 +99,17 @@ class Destinations:
             )
         return self._found[subject]
 
-    def named(self, name: str) -> Destination | None:
-        """A stream by its name."""
-        return next((each for each in self._known if each.name == name), None)
-
-    def obstacle(self, letter: Letter, subject: bytes) -> str:
+    def obstacle(self, letter: Letter) -> str:
         """Why a letter's message cannot go back to its subject; empty if it can."""
+        subject = letter.subject
+        if _UNKNOWN in subject:
+            return "its subject is not UTF-8, and its dead letter does not hold it"
         if not is_valid_publish(subject):
             return "its subject cannot be published on"
         taker = self.taker(subject)
         if taker is None:
-            return "no stream takes its subject"
+            away = f", of those that answer; {', '.join(self._silent)} did not" if self._silent else ""
+            return f"no stream takes its subject{away}"
         if taker.config.get("no_ack"):
             return f"stream {taker.name} confirms nothing (no_ack)"
         if taker.name == self._letters:

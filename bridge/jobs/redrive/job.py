@@ -96,7 +96,7 @@ async def _redrive(
     letters: Connection, target: Connection, wanted: Wanted, stop: asyncio.Event, report: Report
 ) -> Result:
     info = await _state(letters, wanted.stream)
-    destinations = await Destinations.look(target.api, wanted.stream if target is letters else "")
+    destinations = await Destinations.look(target.api, info)
     journal = Journal(letters, wanted.stream, info["created"], info["config"].get("num_replicas", 1))
     await journal.read()
     unsettled = len(journal.pending.letters)

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
@@ -79,6 +80,7 @@ class Journal:
         self._replicas = replicas
         self._raw = RawRequests(connection)
         self._newest = 0
+        self._refused = asyncio.Event()
         self.done: set[int] = set()
         self.doubtful: set[int] = set()
         self.pending = Pending()
@@ -108,6 +110,7 @@ class Journal:
             ApiError: the server refuses it.
         """
         await self._raw.open()
+        self._connection.on_refusal(self._on_refusal)
         try:
             await self._api.stream_info(JOURNAL)
         except ApiError as error:
@@ -124,6 +127,7 @@ class Journal:
 
     async def close(self) -> None:
         """Append no more."""
+        self._connection.forget(self._on_refusal)
         await self._raw.close()
 
     async def append(
@@ -140,6 +144,7 @@ class Journal:
         payload = json.dumps(record, separators=(",", ":")).encode()
         while (stored := await self._append_once(payload)) is None:
             await asyncio.sleep(_PAUSE)
+            await self._api.stream_info(JOURNAL)  # or it waits forever for one that was deleted
             newest = await self._api.last_message(JOURNAL, self._subject)
             if newest is not None and newest.payload == payload:
                 stored = newest.sequence
@@ -169,12 +174,17 @@ class Journal:
         await self._connection.connected()
         block = START + b"Nats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % self._newest
         waiting = self._raw.send(self._subject.encode(), block, payload)
-        try:
-            async with asyncio.timeout(_ANSWER):
-                answer = await waiting
-        except TimeoutError:
-            return None
+        refused = asyncio.create_task(self._refused.wait())
+        await asyncio.wait((waiting, refused), timeout=_ANSWER, return_when=asyncio.FIRST_COMPLETED)
+        refused.cancel()
+        if self._refused.is_set():
+            raise RuleRefusedError(
+                f"stream '{JOURNAL}', which keeps what was redriven: the server refuses a record: allow the user to"
+                f" publish to '{self._subject}'; --permissions prints all that it needs"
+            )
+        answer = waiting.result() if waiting.done() else None
         if answer is None:
+            waiting.cancel()
             return None
         found: dict[str, Any] = json.loads(answer[3])
         error = found.get("error")
@@ -193,6 +203,10 @@ class Journal:
         raise RuleRefusedError(
             f"stream '{JOURNAL}', which keeps what was redriven, refuses a record: {error.get('description')}"
         )
+
+    def _on_refusal(self, text: str) -> None:
+        if refused_publication(text) == self._subject.lower().encode():
+            self._refused.set()
 
     def _apply(self, record: Json) -> None:
         done, doubtful = set(_members(record["done"])), set(_members(record["doubtful"]))

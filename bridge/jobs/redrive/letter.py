@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.kinds.advisories.advisory import Advisory
+from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME, Advisory
 from nats_bridge.transforms import header_block
 
 __all__ = ["Letter", "read_letter", "redrive_id", "restored", "without_last"]
@@ -21,6 +21,9 @@ _ACTING: Final = re.compile(
     rb"|Schedule[^:\r\n]*):.*?\r\n",
     re.DOTALL,
 )
+_EARLIER: Final = re.compile(rb"(?<=\n)Nats-(?:Bridge-Original-)?Msg-Id: redrive-[^\r\n ]+-[0-9a-f]{8}-\d+\r\n")
+"""The id of an earlier redrive, of a message that was given up again."""
+_SEQUENCE: Final = re.compile(rb"[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Letter:
         subject: the message's subject there; empty where the letter is an advisory alone.
         original: the message's sequence there.
         stamp: when the message was stored there, as its header says; empty where none does.
+        copy_id: of a rejected copy, the id that its rule gave it; else empty.
         consumer: who gave it up; empty for a rejected copy.
         reason: why, in words.
         rejected: whether it is a copy that a rule's target rejected.
@@ -50,11 +54,15 @@ class Letter:
     reason: str
     rejected: bool
     complete: bool
+    copy_id: bytes = b""
 
     @property
-    def message(self) -> tuple[str, int, bytes]:
-        """The same for all letters of one message, which several consumers can give up."""
-        return self.stream, self.original, self.stamp
+    def message(self) -> tuple[str, int, bytes, bytes]:
+        """The same for all letters of one message, which several consumers can give up.
+
+        Copies that several rules could not store of one message are several messages, each with its own subject.
+        """
+        return self.stream, self.original, self.stamp, self.copy_id
 
 
 def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None) -> Letter | None:
@@ -73,12 +81,13 @@ def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None
     reason, kind = value(b"Nats-Bridge-Rejected"), value(b"Nats-Bridge-Advisory")
     if reason or kind:
         subject, original = value(b"Nats-Subject"), value(b"Nats-Sequence")
-        if not subject or not original.isdigit():
+        stream = _text(value(b"Nats-Stream"))
+        if not subject or not _SEQUENCE.fullmatch(original) or not STREAM_NAME.fullmatch(stream):
             return None
         return Letter(
             sequence,
             time_ns,
-            _text(value(b"Nats-Stream")),
+            stream,
             subject,
             int(original),
             value(b"Nats-Time-Stamp"),
@@ -88,6 +97,7 @@ def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None
             rejected=bool(reason),
             # Behind our own lines the size is one of ours: the payload was left out.
             complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
+            copy_id=value(b"Nats-Msg-Id") if reason else b"",
         )
     if not value(b"Nats-Subject").startswith(b"$JS.EVENT.ADVISORY.CONSUMER.") or payload is None:
         return None
@@ -116,7 +126,7 @@ def restored(block: bytes, identity: bytes) -> bytes:
         block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # what the rule appended begins there
         if b"\nNats-Msg-Id: rejected-" in block:
             block = without_last(block, b"Nats-Msg-Id")
-    block = _ACTING.sub(b"", block)
+    block = _EARLIER.sub(b"", _ACTING.sub(b"", block))
     block = re.sub(rb"(?<=\n)Nats-Bridge-Original-TTL:", b"Nats-TTL:", block)
     block = re.sub(rb"(?<=\n)Nats-Msg-Id:", b"Nats-Bridge-Original-Msg-Id:", block)
     return header_block.append(block, [(b"Nats-Msg-Id", identity)])

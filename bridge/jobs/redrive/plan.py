@@ -7,11 +7,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import Journal
 from nats_bridge.bridge.jobs.redrive.letter import Letter, read_letter, without_last
@@ -22,6 +22,7 @@ from nats_bridge.transforms.timestamp import rfc3339_nano
 __all__ = ["Group", "Plan", "message_of", "plan"]
 
 _TOGETHER = 64  # letters whose messages are looked up at a time
+_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,46 +97,35 @@ async def plan(
         ApiError: a server cannot be asked.
     """
     made = Plan()
-    letters = await _letters(api, info, made)
+    letters = await _with_messages(await _letters(api, info, made), sources)
     begun = {number for twins in journal.pending.letters for number in twins}
-    twins: dict[tuple[str, int, bytes], list[int]] = {}
-    for letter in letters:
+    twins: dict[tuple[str, int, bytes, bytes], list[int]] = {}
+    for letter, _ in letters:
         twins.setdefault(letter.message, []).append(letter.sequence)
     done = {message for message, numbers in twins.items() if any(number in journal.done for number in numbers)}
-    chosen: list[Letter] = []
-    for letter in letters:
-        if letter.sequence in begun or (letter.subject and not selection.selects(letter)):
+    for letter, is_there in letters:
+        # An advisory alone does not hold the subject of its message, which is gone.
+        meant = selection if letter.subject else replace(selection, subject="")
+        if letter.sequence in begun or not meant.selects(letter):
             continue
-        if letter.message in done:
-            if (selection if letter.subject else replace(selection, subject="")).selects(letter):
-                made.done += 1
-                made.finished.append(letter.sequence)
+        if letter.message in done:  # perhaps another consumer gave up the same message
+            made.done += 1
+            made.finished.append(letter.sequence)
         elif letter.sequence in journal.doubtful and not resend_doubtful:
             made.doubtful += 1
+        elif not is_there:
+            _count(made, letter, "its message is gone", redriven=False)
+        elif obstacle := destinations.obstacle(letter):
+            _count(made, letter, obstacle, redriven=False)
+        elif selection.most and len(made.letters) >= selection.most:
+            made.beyond += 1
         else:
-            chosen.append(letter)
-    for start in range(0, len(chosen), _TOGETHER):
-        together = chosen[start : start + _TOGETHER]
-        found = await asyncio.gather(*(_subject(letter, sources) for letter in together))
-        for letter, subject in zip(together, found, strict=True):
-            if subject is None:
-                _count(made, letter, "its message is gone", redriven=False)
-            elif not selection.selects(replace(letter, subject=subject)):
-                continue
-            elif letter.message in done:
-                made.done += 1  # another consumer gave up the same message
-                made.finished.append(letter.sequence)
-            elif obstacle := destinations.obstacle(letter, subject):
-                _count(made, letter, obstacle, redriven=False)
-            elif selection.most and len(made.letters) >= selection.most:
-                made.beyond += 1
-            else:
-                taker = destinations.taker(subject)
-                assert taker is not None
-                _count(made, letter, taker.name, redriven=True)
-                others = (number for number in twins[letter.message] if number != letter.sequence)
-                made.letters.append((letter.sequence, *others))
-                done.add(letter.message)
+            taker = destinations.taker(letter.subject)
+            assert taker is not None
+            _count(made, letter, taker.name, redriven=True)
+            others = (number for number in twins[letter.message] if number != letter.sequence)
+            made.letters.append((letter.sequence, *others))
+            done.add(letter.message)
     return made
 
 
@@ -173,8 +163,8 @@ async def _letters(api: JetStreamApi, info: Json, made: Plan) -> list[Letter]:
     return found
 
 
-def _pieces(numbers: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (numbers[start : start + _TOGETHER] for start in range(0, len(numbers), _TOGETHER))
+def _pieces(several: Sequence[_Any]) -> Iterable[Sequence[_Any]]:
+    return (several[start : start + _TOGETHER] for start in range(0, len(several), _TOGETHER))
 
 
 async def _alone(api: JetStreamApi, stream: str, sequence: int) -> Letter | None:
@@ -185,26 +175,32 @@ async def _alone(api: JetStreamApi, stream: str, sequence: int) -> Letter | None
     return read_letter(sequence, stored.time_ns, stored.header_block, stored.payload)
 
 
-async def _subject(letter: Letter, sources: JetStreamApi) -> bytes | None:
-    """The subject of a letter's message; None if the message is nowhere any more."""
-    if letter.complete:
-        return letter.subject
-    message = await message_of(letter, sources)
-    return message.subject if message is not None else None
+async def _with_messages(letters: Sequence[Letter], sources: JetStreamApi) -> list[tuple[Letter, bool]]:
+    """Each letter, and whether its message is still somewhere; then an advisory alone says what its twins say."""
+    known = {letter.message for letter in letters if letter.subject}
+    found: list[tuple[Letter, bool]] = []
+    for together in _pieces(letters):
+        messages = await asyncio.gather(*(_looked_up(letter, sources) for letter in together))
+        for letter, message in zip(together, messages, strict=True):
+            if message is not None and not letter.subject:
+                # Letters by the rules of 2.9 hold no time.
+                stamp = b"" if letter.message in known else rfc3339_nano(message.time_ns)
+                letter = replace(letter, subject=message.subject, stamp=stamp)
+            found.append((letter, letter.complete or message is not None))
+    return found
+
+
+async def _looked_up(letter: Letter, sources: JetStreamApi) -> StoredMessage | None:
+    return None if letter.complete else await message_of(letter, sources)
 
 
 async def message_of(letter: Letter, sources: JetStreamApi) -> StoredMessage | None:
     """The message of a letter that does not hold it, from its stream; None if it is gone, or another one is there.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server cannot be asked, or the user may not read the stream.
     """
-    try:
-        message = await sources.stored_message(letter.stream, letter.original)
-    except ApiError as error:
-        if error.retriable:
-            raise
-        return None
+    message = await sources.stored_message(letter.stream, letter.original)
     # A recreated stream has other messages under these numbers, which are younger than what was said of the old ones.
     if message is None or message.time_ns > letter.time_ns or (letter.stamp and not _is_stamped(message, letter)):
         return None

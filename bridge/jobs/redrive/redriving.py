@@ -68,7 +68,7 @@ class Outcome:
 
     Attributes:
         redriven: put back.
-        settled: of these, found to be stored by a redrive that was interrupted.
+        settled: of these, begun by a redrive that was interrupted.
         doubtful: sequences of letters of which it is unknown whether they were put back.
         gone: letters that could not be read any more.
         refused: for each reason, letters that their stream rejects.
@@ -248,7 +248,7 @@ class Redriving:
             message = await message_of(letter, self._target.api)
             if message is None:
                 return None
-            subject, block, payload = message.subject, message.header_block, message.payload
+            subject, block, payload = subject or message.subject, message.header_block, message.payload
         taker = self._destinations.taker(subject)
         if taker is None:
             return None
@@ -263,7 +263,7 @@ class Redriving:
         None if it was stopped before: the journal keeps the window.
         """
         done: list[int] = []
-        left = list(messages)
+        left = [message for message in messages if self._fits(message)]
         pause = _PAUSE
         while left:
             if not await self._is_connected():
@@ -290,6 +290,13 @@ class Redriving:
                 self.outcome.interrupted = True
                 return None
         return done
+
+    def _fits(self, message: _Message) -> bool:
+        """Whether the server takes a message of this size; if not, it would close the connection."""
+        fits = len(message.block) + len(message.payload) <= self._target.client.max_payload
+        if not fits:
+            self.outcome.refused[f"the server: larger than its max_payload, {self._target.client.max_payload}"] += 1
+        return fits
 
     async def _answered(self, answers: Sequence[asyncio.Future[Delivered | None]]) -> None:
         """Wait for answers; after a signal only for those that are about to come."""

@@ -39,9 +39,9 @@ class Link:
         return f"{self.target} <- {self.source}" + (f" ({filters})" if filters else "")
 
     @property
-    def identity(self) -> tuple[str, str, str, tuple[str, ...]]:
+    def identity(self) -> tuple[str, str, str, tuple[str, ...], tuple[str, ...], str]:
         """Different for all links of an account."""
-        return self.target, self.source, self.api, self.filters
+        return self.target, self.source, self.api, self.filters, self._destinations, self._consumer
 
     @property
     def is_external(self) -> bool:
@@ -60,11 +60,32 @@ class Link:
         name = self.source.encode()
         if self.is_external:
             name = external_name(name, self.api.encode())
-        if consumer := (self.entry.get("consumer") or {}).get("name"):
-            name = consumed_name(name, consumer.encode())
-        transforms = self.entry.get("subject_transforms") or ()
-        destinations = tuple((each.get("dest") or "").encode() for each in transforms)
+        if self._consumer:
+            name = consumed_name(name, self._consumer.encode())
+        destinations = tuple(each.encode() for each in self._destinations)
         return record.is_of(name, tuple(each.encode() for each in self.filters), destinations)
+
+    def reported(self, target: Json) -> Json:
+        """What the target's server says of this link, in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
+        if self.is_mirror:
+            return target.get("mirror") or {}
+        several: list[Json] = [each for each in target.get("sources") or () if each.get("name") == self.source]
+        # Before 2.10 one of a name is all there is.
+        own = [each for each in several if _link(self.target, each, is_mirror=False).identity[:5] == self.identity[:5]]
+        return (own or several or [{}])[0]
+
+    @property
+    def first(self) -> int:
+        """The source's sequence from which the link copies."""
+        return int(self.entry.get("opt_start_seq") or 1)
+
+    @property
+    def _destinations(self) -> tuple[str, ...]:
+        return tuple(each.get("dest") or "" for each in self.entry.get("subject_transforms") or ())
+
+    @property
+    def _consumer(self) -> str:
+        return (self.entry.get("consumer") or {}).get("name") or ""
 
 
 def links_of(streams: Iterable[Json]) -> Iterator[Link]:

@@ -1,21 +1,25 @@
 """How far source and target of a link are, by their own messages.
 
 A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
-copy; it is read backwards once, and then only in what the target has stored since.
+copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
+newer copies (limits, a work queue), nothing but its server knows the position.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.watching.link import Link
-from nats_bridge.bridge.kinds.copying.tail_reader import read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, next_size, own_record, read_piece
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Looking", "Sight", "SourceError"]
@@ -48,6 +52,7 @@ class Sight:
         position: the newest sequence of the source that the target has.
         copied_ns: when the target's newest copy was stored, nanoseconds since 1970; 0 if it has none.
         missing: how many of the source's messages the target lacks; None where that is unknown.
+        is_certain: whether the target has removed no copy that could be newer than `position`.
         following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
     """
 
@@ -58,15 +63,13 @@ class Sight:
     position: int
     copied_ns: int
     missing: int | None
+    is_certain: bool = True
     following: Json | None = None
 
     @property
     def reported(self) -> Json:
         """What the target's server says of the link: `lag`, `active`, `error`."""
-        if self.link.is_mirror:
-            return self.target.get("mirror") or {}
-        several = [each for each in self.target.get("sources") or () if each.get("name") == self.link.source]
-        return several[0] if several else {}
+        return self.link.reported(self.target)
 
     @property
     def mark(self) -> tuple[int, ...]:
@@ -75,7 +78,9 @@ class Sight:
         A mirror that skips what it cannot store moves its position, and stores nothing.
         """
         state = self.target["state"]
-        return (int(state["first_seq"]), int(state["messages"])) if self.link.is_mirror else (self.position,)
+        if self.link.is_mirror:
+            return int(state["first_seq"]), int(state["messages"])
+        return (self.position,) if self.is_certain else (self.position, int(state["last_seq"]), self.missing or 0)
 
     @property
     def is_behind(self) -> bool:
@@ -85,10 +90,13 @@ class Sight:
     @property
     def is_another_source(self) -> bool:
         """Whether the source was created after what the target has of it, or is shorter than that."""
-        if self.source is None or not self.position:
+        if self.source is None or self.position < self.link.first:  # it may wait for a sequence that will come
             return False
-        created = nanoseconds_of(self.source["created"])
-        return int(self.source["state"]["last_seq"]) < self.position or 0 < self.copied_ns < created
+        if int(self.source["state"]["last_seq"]) < self.position:
+            return True
+        # Mirrors keep the time of messages, also those of a mirror.
+        keeps_time = self.link.is_mirror and self.source["config"].get("mirror")
+        return not keeps_time and 0 < self.copied_ns < nanoseconds_of(self.source["created"])
 
 
 @dataclass(slots=True)
@@ -104,7 +112,8 @@ class Looking:
     link: Link
     _position: int = 0
     _copied_ns: int = 0
-    _read_to: int = field(default=0)
+    _read_to: int = 0
+    _is_certain: bool = True
 
     async def look(self, target: Json) -> Sight:
         """Look.
@@ -120,9 +129,15 @@ class Looking:
         missing, following = None, None
         if answer is not None:
             missing = max(await self._missing(answer, position), await self._left_out(target, answer))
-            if missing:
-                following = await self._following(position)
-        return Sight(self.link, target, answer, error, position, self._copied_ns, missing, following)
+        elif error is not None and not error.err_code and self.link.is_external:
+            missing = await self._pending(position)  # all that an import needs to allow
+            error = error if missing is None else None
+        reported = self.link.reported(target)
+        if missing and not self._is_certain and "seq" not in reported:
+            missing = min(missing, int(reported.get("lag", missing)))
+        if missing:
+            following, _ = await self._following(position)
+        return Sight(self.link, target, answer, error, position, self._copied_ns, missing, self._is_certain, following)
 
     async def _position_in(self, target: Json) -> int:
         last = int(target["state"]["last_seq"])
@@ -134,20 +149,43 @@ class Looking:
             return last
         if last < self._read_to:  # purged and recreated: read all of it again
             self._read_to = self._position = self._copied_ns = 0
+            self._is_certain = True
         if last > self._read_to:
-            tail = await read_tail(self.connection.api, self.link.target, last, self.link.copied, 1, whatever_age=True)
-            if tail.copies:
-                self._position, self._copied_ns = tail.copies[-1].record.sequence, tail.copies[-1].time_ns
+            await self._read_back(target, max(int(target["state"]["first_seq"]), self._read_to + 1))
             self._read_to = last
-        if not self._position:
-            return max(int(self.link.entry.get("opt_start_seq") or 1) - 1, 0)
-        return self._position
+        known = self._position or self.link.first - 1
+        return known if self._is_certain else max(known, int(self.link.reported(target).get("seq", 0)))  # since 2.15
+
+    async def _read_back(self, target: Json, first: int) -> None:
+        """Look for the link's newest copy in the target, from its end back to a sequence."""
+        last, direct = int(target["state"]["last_seq"]), target["config"].get("retention", "limits") != "limits"
+        replay = Replay(self.connection.api, self.link.target, headers_only=True, direct=direct)
+        high, size, behind = last, FIRST_PIECE, 0
+        while high >= first:
+            low = max(high - size + 1, first)
+            piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
+            if piece.position:
+                self._position, self._copied_ns = piece.position, piece.time_ns
+                self._is_certain = behind + piece.behind == last - piece.at
+                return
+            high, behind, size = low - 1, behind + found, next_size(size, 0, 1, last - low + 1)
+        self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:
         """How many messages the source has behind a position: what a consumer there would still deliver."""
         state = source["state"]
         if int(state["last_seq"]) <= position:
             return 0
+        if (pending := await self._pending(position)) is not None:
+            return pending
+        # A work queue takes no second consumer.
+        following, error = await self._following(position)
+        if following is None and error is not None and error.err_code == MESSAGE_NOT_FOUND:
+            return 0
+        return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
+
+    async def _pending(self, position: int) -> int | None:
+        """The same without the source's state; None where the source takes no consumer, or does not answer."""
         config: Json = {
             "ack_policy": "explicit",
             "inactive_threshold": 5_000_000_000,
@@ -163,8 +201,8 @@ class Looking:
         config |= {"filter_subjects": filters} if len(filters) > 1 else {"filter_subject": "".join(filters)}
         body = {"stream_name": self.link.source, "config": config}
         created, _ = await self._ask(f"CONSUMER.CREATE.{self.link.source}", body)
-        if created is None:  # a work queue takes no second consumer; an import may allow less than all of the API
-            return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
+        if created is None:
+            return None
         await self._ask(f"CONSUMER.DELETE.{self.link.source}.{created['name']}")
         return int(created["num_pending"])
 
@@ -181,12 +219,15 @@ class Looking:
         theirs = await self._missing(source, before)  # first, so that what arrives meanwhile is not missed
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
-    async def _following(self, position: int) -> Json | None:
-        subject = self.link.filters[0] if len(self.link.filters) == 1 else ">"
-        body = {"seq": position + 1, "next_by_subj": subject}
-        answer, _ = await self._ask(f"STREAM.MSG.GET.{self.link.source}", body)
-        message: Json | None = answer and answer.get("message")
-        return message
+    async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
+        """The first message of the source behind a position that the link copies, or why there is none."""
+        found: list[Json] = []
+        error: SourceError | None = None
+        for subject in self.link.filters or (">",):
+            body = {"seq": position + 1, "next_by_subj": subject}
+            answer, error = await self._ask(f"STREAM.MSG.GET.{self.link.source}", body)
+            found += [answer["message"]] if answer is not None else []
+        return min(found, key=lambda message: int(message["seq"]), default=None), error
 
     async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
         """The source's answer, from where the target's server asks, or why there is none."""
@@ -209,3 +250,27 @@ class Looking:
         if refused := answer.get("error"):
             return None, SourceError(int(refused.get("err_code", 0)), str(refused.get("description", "")))
         return answer, None
+
+
+class _Newest:
+    """The newest copy of a link among some messages of its target.
+
+    Attributes:
+        position: its sequence in the source; 0 if there is none.
+        time_ns: when it was stored, nanoseconds since 1970.
+        at: its sequence in the target.
+        behind: how many messages are behind it; all, if there is none.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.position = self.time_ns = self.at = self.behind = 0
+        self._link = link
+
+    def take(self, batch: list[Delivered]) -> None:
+        for _, reply, block, _ in batch:
+            record = own_record(self._link.copied, block)
+            self.behind += 1
+            if record is not None:
+                stored = AckReply.parse(reply)
+                self.position, self.time_ns, self.at = record.sequence, stored.time_ns, stored.stream_sequence
+                self.behind = 0

@@ -146,7 +146,7 @@ def _message(sight: Sight, version: tuple[int, int, int]) -> Reason | None:
 
 
 def _silent(sight: Sight) -> Reason:
-    if sight.link.is_mirror and sight.following is None and sight.missing:
+    if sight.link.is_mirror and sight.source is not None and sight.following is None and sight.missing:
         return Reason(
             "left_out",
             f"{sight.link.target} has skipped messages that it could not store, and a mirror never returns to them",

@@ -20,13 +20,13 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import nanoseconds_of, rfc3339_nano
 
-__all__ = ["Advisory", "advisory_block", "attached_block"]
+__all__ = ["STREAM_NAME", "Advisory", "advisory_block", "attached_block"]
 
 _ACTING = re.compile(
     rb"(?<=\n)Nats-((?:Msg-Id|Rollup|TTL|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*|Schedule[^:\r\n]*):)"
 )
 _OURS = (b"Advisory", b"Advisory-Id", b"Advisory-Json", b"Consumer", b"Deliveries", b"Reason", b"Message")
-_STREAM_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f\ud800-\udfff]+")
+STREAM_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f\ud800-\udfff]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
@@ -83,7 +83,7 @@ class Advisory:
     @property
     def speaks_of_a_message(self) -> bool:
         """Whether it names a stored message."""
-        return self.sequence > 0 and _STREAM_NAME.fullmatch(self.stream) is not None
+        return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None
 
 
 def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "") -> bytes:
