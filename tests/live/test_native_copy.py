@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.permissions import grants_of
@@ -83,10 +84,18 @@ async def test_the_printed_permissions_are_enough(
     async with pair(native_server, raw_peer, twin_version, config=config) as two:
         await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
         await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
-        async with two.bridged({}, user="leaf", password_file=str(password)):
-            for number in range(5):
-                await two.at_source.store(b"orders.%d" % number)
-            assert [each.subject for each in await two.stored("COPY", 5)] == [b"west.%d.new" % n for n in range(5)]
+        with capture_logs() as log:
+            async with two.bridged({}, user="leaf", password_file=str(password)) as sidecar:
+                for number in range(5):
+                    await two.at_source.store(b"orders.%d" % number)
+                assert [each.subject for each in await two.stored("COPY", 5)] == [b"west.%d.new" % n for n in range(5)]
+                # Whoever else asks gets no answer, because the leaf may not give it; the rule goes on.
+                two.at_target.publish(b"bridge.orders.API.STREAM.INFO.ORDERS", b"", b"", b"_INBOX.of.somebody")
+                if not twin_version.startswith("2.9."):  # which tells leaves nothing
+                    await until(lambda: any("_INBOX.of.somebody" in each.get("server_says", "") for each in log))
+                await two.at_source.store(b"orders.more")
+                await two.reaches("COPY", 6)
+                assert sidecar.error is None
 
 
 async def test_messages_that_no_filter_selects_are_left_out_here_where_the_server_cannot(
