@@ -69,7 +69,7 @@ class LeafOwner(Protocol):
         """A message came."""
 
     def refused(self, text: str) -> None:
-        """The server refuses something, such as a subscription or a publication (permissions)."""
+        """The server refuses a subscription or a publication (permissions)."""
 
 
 class _RefusedError(Exception):
@@ -106,7 +106,7 @@ class LeafConnection:
     Args:
         name: the connection's name in the configuration, for messages.
         options: what `bridge.settings.connect_options` made of it.
-        leaf_name: the leaf's name in the server's lists; of two with one name the server keeps the newer.
+        leaf_name: the leaf's name in the server's lists.
         subjects: what to subscribe to.
         owner: gets the events.
         fence: nothing is written, and no connection made, while it is closed.
@@ -232,10 +232,13 @@ class LeafConnection:
             case Ping():
                 session.writer.write(PONG)
             case Refused(text):
-                if not self._is_up and "permissions violation" not in text.lower():
+                if "permissions violation" in text.lower():
+                    _log.error("connection.refused", connection=self.name, server_says=text)
+                    self._owner.refused(text)
+                elif not self._is_up:
                     raise _RefusedError(text)
-                _log.error("connection.refused", connection=self.name, server_says=text)
-                self._owner.refused(text)
+                else:  # the server closes the connection, such as where the user's time is over
+                    _log.warning("connection.error", connection=self.name, error=text)
             case Info():
                 session.info = event
 
@@ -264,7 +267,7 @@ async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) ->
     Args:
         name: the connection's name, for messages.
         options: as in `LeafConnection`.
-        leaf_name: a name that no other leaf has.
+        leaf_name: the leaf's name in the server's lists.
 
     Returns:
         The server's INFO.

@@ -199,7 +199,7 @@ def connect_line(info: Info, name: str, credentials: Mapping[str, str]) -> bytes
 
     Args:
         info: the server's; its version is sent as our own, so that a listener's `min_version` accepts it.
-        name: the leaf's name: of two leaves with one name in an account, the server disconnects the older one.
+        name: the leaf's name in the server's lists; other leaves may have the same.
         credentials: `user` and `pass`, `auth_token`, `jwt`, `nkey` and `sig`, as far as there are any.
     """
     members = {"name": name, "version": info.version, "headers": True, **credentials}

@@ -99,10 +99,11 @@ async def pair(
     *,
     source_version: str = "2.15.1",
     config: str = "",
+    source_config: str = "",
 ) -> AsyncIterator[Pair]:
     """Two servers; the target listens for leaf nodes."""
     port = free_port()
-    source = native_server(source_version).start()
+    source = native_server(source_version, config=source_config).start()
     target = native_server(target_version, config=f'{config}\nleafnodes {{listen: "{HOST}:{port}"}}').start()
     yield Pair(source, target, port, await raw_peer(source.url), await raw_peer(target.url))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
@@ -161,6 +162,19 @@ async def test_messages_and_interest_both_ways_and_again_after_a_restart(
         again = await raw_peer(server.url)
         again.publish(b"to.leaf.y", b"again")
         await until(lambda: len(owner.messages) == 2)
+
+
+async def test_what_else_a_server_ends_a_connection_for_is_no_refusal(
+    native_server: Servers, newest_version: str
+) -> None:
+    port = free_port()
+    native_server(newest_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}').start()
+    async with leaf(options_for(port)) as (connection, owner):
+        with capture_logs() as log:
+            connection.write(b"NONSENSE\r\n")
+            await until(lambda: owner.up == 2)
+        assert owner.refusals == []
+        assert "Unknown Protocol Operation" in [entry.get("error") for entry in log]
 
 
 async def test_a_permissions_violation_is_reported(native_server: Servers, newest_version: str) -> None:

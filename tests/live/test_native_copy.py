@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.permissions import grants_of
+from nats_bridge.bridge.permissions import ConnectionGrants, grants_of
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms.header_block import remove
@@ -74,19 +75,30 @@ async def test_the_printed_permissions_are_enough(
     rule = {"kind": "native_copy", "name": "r", "stream": "ORDERS", "prefix": "bridge.orders", "leaf": "leaf"}
     connections = {name: {"servers": ["nats://h:1"]} for name in ("default", "leaf")}
     grants = grants_of(Settings.model_validate({"connections": connections, "rules": [rule]}))
-    (leaf,) = [each for each in grants if each.connection == "leaf"]
-    allowed = {way: {"allow": leaf.subjects(way)} for way in ("publish", "subscribe")}
-    users = [{"user": "all", "password": "pw"}, {"user": "leaf", "password": "pw", "permissions": allowed}]
-    config = f"authorization: {json.dumps({'users': users})}\nno_auth_user: all"
     password = tmp_path / "password"
     password.write_text("pw", "utf-8")
-    async with pair(native_server, raw_peer, twin_version, config=config) as two:
+    allowed = {each.connection: _users_of(each) for each in grants}
+    configs = {"config": allowed["leaf"], "source_config": allowed["default"]}
+    async with pair(native_server, raw_peer, twin_version, **configs) as two:
         await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
         await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
-        async with two.bridged({}, user="leaf", password_file=str(password)):
-            for number in range(5):
-                await two.at_source.store(b"orders.%d" % number)
-            assert [each.subject for each in await two.stored("COPY", 5)] == [b"west.%d.new" % n for n in range(5)]
+        document = two.document()
+        for connection in document["connections"].values():
+            connection |= {"user": "one", "password_file": str(password)}
+        with capture_logs() as log:
+            async with running(Settings.model_validate(document)) as sidecar:
+                for number in range(400):  # large enough for flow control
+                    two.at_source.publish(b"orders.%d" % number, b"x" * 8000)
+                copies = await two.stored("COPY", 400)
+                assert [each.subject for each in copies] == [b"west.%d.new" % n for n in range(400)]
+                assert not [entry for entry in log if entry["event"] == "connection.refused"]
+                # Whoever else asks gets no answer, because the leaf may not give it; the rule goes on.
+                two.at_target.publish(b"bridge.orders.API.STREAM.INFO.ORDERS", b"", b"", b"_INBOX.of.somebody")
+                if not twin_version.startswith("2.9."):  # which tells leaves nothing
+                    await until(lambda: any("_INBOX.of.somebody" in each.get("server_says", "") for each in log))
+                await two.at_source.store(b"orders.more")
+                await two.reaches("COPY", 401)
+                assert sidecar.error is None
 
 
 async def test_messages_that_no_filter_selects_are_left_out_here_where_the_server_cannot(
@@ -187,6 +199,13 @@ async def test_of_two_replicas_one_serves(native_server: Servers, raw_peer: Open
             await until(lambda: any(run.ready for run in second.runs))
             await two.at_source.store(b"orders.more")
             assert [each.sequence for each in await two.stored("COPY", 21)] == list(range(1, 22))
+
+
+def _users_of(granted: ConnectionGrants) -> str:
+    """A server's configuration with a user `one` who is allowed exactly that; without a user everything is allowed."""
+    allowed = {way: {"allow": granted.subjects(way)} for way in ("publish", "subscribe")}
+    users = [{"user": "all", "password": "pw"}, {"user": "one", "password": "pw", "permissions": allowed}]
+    return f"authorization: {json.dumps({'users': users})}\nno_auth_user: all"
 
 
 async def _failure(two: Pair, rule: dict[str, Any]) -> BaseException:

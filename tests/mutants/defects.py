@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["AREAS", "Defect", "DefectError", "read_defects"]
 
-AREAS = ("intake", "delivery", "copying", "leadership", "reload", "ingress", "sidecar", "repairs")
+AREAS = ("intake", "delivery", "copying", "leadership", "reload", "ingress", "native_copy", "sidecar", "repairs")
 
 
 class DefectError(Exception):

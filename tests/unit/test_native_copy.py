@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_a_request_for_a_consumer_is_redirected_and_its_answer_restored() -> Non
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"config": {}}', b'{"config": {"deliver_subject": 1}}'])
-def test_a_request_without_a_deliver_subject_is_left_to_the_streams_server(payload: bytes) -> None:
+def test_a_request_without_a_deliver_subject_is_none_for_a_consumer_of_ours(payload: bytes) -> None:
     assert read_create("CONSUMER.CREATE.ORDERS", payload) is None
 
 
@@ -119,16 +120,44 @@ def test_what_is_forwarded() -> None:
         "STREAM.INFO.ORDERS",
         "CONSUMER.CREATE.ORDERS",
         "CONSUMER.CREATE.ORDERS.c.a.>",
-        "CONSUMER.DELETE.ORDERS.c",
+        "CONSUMER.DELETE.ORDERS.JS_MIRROR_x",
+        "CONSUMER.DELETE.ORDERS.JS_SRC_x",
     ):
-        assert refusal_of(api, "ORDERS") is None
-    other = refusal_of("CONSUMER.CREATE.OTHER", "ORDERS")
-    assert other is not None
-    assert json.loads(other)["error"] == {"code": 404, "err_code": 10059, "description": "stream not found"}
+        assert _refusal(api) is None
+    assert _refusal("CONSUMER.CREATE.OTHER") == {"code": 404, "err_code": 10059, "description": "stream not found"}
+    assert _refusal("CONSUMER.DELETE.ORDERS.mine") == {
+        "code": 404,
+        "err_code": 10014,
+        "description": "consumer not found",
+    }
     for api in ("STREAM.DELETE.ORDERS", "CONSUMER.RESET.ORDERS.c", "STREAM.MSG.GET.ORDERS", "INFO", ""):
-        refusal = refusal_of(api, "ORDERS")
+        refusal = _refusal(api)
         assert refusal is not None
-        assert json.loads(refusal)["error"]["code"] == 400
+        assert refusal["code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"deliver_subject": None}, "with a deliver subject"),
+        ({"deliver_subject": "elsewhere.x"}, "external.deliver is to be bridge.orders.deliver,"),
+        ({"deliver_subject": "bridge.orders.deliver.x\r\nPING"}, "external.deliver is to be"),
+        ({"deliver_subject": "bridge.orders.deliver.>"}, "external.deliver is to be"),
+        ({"flow_control": False}, "with flow control"),
+        ({"durable_name": "d"}, "no durable ones"),
+    ],
+)
+def test_consumers_that_are_not_served(changed: dict[str, Any], why: str) -> None:
+    refusal = _refusal("CONSUMER.CREATE.ORDERS", changed)
+    assert refusal is not None
+    assert refusal["code"] == 400
+    assert why in refusal["description"]
+
+
+def _refusal(api: str, changed: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    config = {"deliver_subject": "bridge.orders.deliver.M.x", "flow_control": True, **(changed or {})}
+    found = refusal_of(api, "ORDERS", b"bridge.orders.deliver.", json.dumps({"config": config}).encode())
+    return None if found is None else json.loads(found)["error"]
 
 
 def test_waking() -> None:

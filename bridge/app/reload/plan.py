@@ -8,7 +8,7 @@ from typing import Final
 from nats_bridge.bridge.client.connection_pool import connections_of
 from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.settings import CopyingRule, MirrorRule, Rule, Settings, Source
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, NativeCopyRule, Rule, Settings, Source
 
 __all__ = ["ReloadPlan", "plan_reload"]
 
@@ -73,6 +73,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         for name in same_kind
         if _as_it_works(before[name], old) == _as_it_works(after[name], new)
         and not opened.intersection(after[name].connections)
+        and _same_leaf(after[name], old, new)
     }
     return ReloadPlan(
         unchanged=tuple(name for name in after if name in unchanged),
@@ -109,6 +110,11 @@ def _same_connection(old: Settings, new: Settings, name: str) -> bool:
         return before is after
     # An explicit value wins over a context's, also where it is the default.
     return before == after and before.model_fields_set == after.model_fields_set
+
+
+def _same_leaf(rule: Rule, old: Settings, new: Settings) -> bool:
+    """Whether the leaf connection, which the rule opens itself, leads where it did."""
+    return not isinstance(rule, NativeCopyRule) or _same_connection(old, new, rule.leaf_connection)
 
 
 def _restart(old: Settings, new: Settings) -> tuple[str, ...]:

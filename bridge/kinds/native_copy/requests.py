@@ -12,16 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
+from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
+from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["CreateRequest", "answer_with", "read_create", "refusal_of", "restored"]
 
-_FORWARDED: Final = ("STREAM.INFO", "CONSUMER.DELETE")
+_DELETE: Final = "CONSUMER.DELETE"
+_FORWARDED: Final = ("STREAM.INFO", _DELETE)
+_OF_SERVERS: Final = ("JS_MIRROR_", "JS_SRC_")
+"""What the names of consumers begin with that servers delete (2.15)."""
 _CREATE: Final = "CONSUMER.CREATE"
 _BAD_REQUEST: Final = 10003
 _TYPES: Final = {
     _CREATE: "io.nats.jetstream.api.v1.consumer_create_response",
-    "CONSUMER.DELETE": "io.nats.jetstream.api.v1.consumer_delete_response",
+    _DELETE: "io.nats.jetstream.api.v1.consumer_delete_response",
     "STREAM.INFO": "io.nats.jetstream.api.v1.stream_info_response",
 }
 
@@ -59,23 +63,44 @@ class CreateRequest:
         return json.dumps({**self.body, "config": config}).encode()
 
 
-def refusal_of(api: str, stream: str) -> bytes | None:
+def refusal_of(api: str, stream: str, deliver: bytes, payload: bytes) -> bytes | None:
     """Why a request is not forwarded, as the stream's server would answer; None if it is.
+
+    Only what servers ask for is: clients of the server that copies may use the prefix, too, and the rule's user is
+    allowed more on the stream's server.
 
     Args:
         api: the request's subject behind the prefix of the API.
         stream: the stream that is served.
+        deliver: what deliver subjects begin with.
+        payload: the request's JSON.
     """
     kind, name = _parts(api)
     if kind not in (_CREATE, *_FORWARDED):
         return answer_with(kind, 400, _BAD_REQUEST, "bad request: the sidecar serves mirrors and sources only")
     if name != stream:
         return answer_with(kind, 404, STREAM_NOT_FOUND, "stream not found")
+    if kind == _DELETE and not api.rpartition(".")[2].startswith(_OF_SERVERS):
+        return answer_with(kind, 404, CONSUMER_NOT_FOUND, "consumer not found")
+    if kind == _CREATE and (reason := _unserved(read_create(api, payload), deliver)):
+        return answer_with(kind, 400, _BAD_REQUEST, f"bad request: {reason}")
     return None
 
 
+def _unserved(create: CreateRequest | None, deliver: bytes) -> str:
+    """Why a consumer is not served; empty if it is."""
+    if create is None:
+        return "the sidecar serves consumers with a deliver subject"
+    if not (create.deliver.startswith(deliver) and is_valid_publish(create.deliver)):
+        return f"external.deliver is to be {deliver.decode().removesuffix('.')}, as the sidecar's rule has it"
+    config = create.body["config"]
+    if not config.get("flow_control") or config.get("durable_name"):  # nothing else bounds what is on its way
+        return "the sidecar serves consumers with flow control, and no durable ones"
+    return ""
+
+
 def read_create(api: str, payload: bytes) -> CreateRequest | None:
-    """A request for a consumer; None for any other, or for one that a server would refuse.
+    """A request for a consumer; None for any other, or for one without a deliver subject.
 
     Args:
         api: the request's subject behind the prefix of the API.

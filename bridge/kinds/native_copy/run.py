@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_result, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_exponential_jitter
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.native_copy.check import (
     TAKES_AT,
@@ -39,6 +40,7 @@ from nats_bridge.bridge.kinds.native_copy.served_consumer import ServedConsumer
 from nats_bridge.bridge.kinds.native_copy.waking import ASKS_ON_CONNECT, PENDING_FOR, away, may_be_ours, outdated
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings.connect_options import connect_options
+from nats_bridge.transforms.subject import is_valid_publish
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
@@ -51,8 +53,10 @@ __all__ = ["NativeCopyRun", "make_run"]
 _log = structlog.get_logger("bridge.rule")
 
 _ANSWER = 5.0  # seconds for the source's server to answer a request
+_PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)
 _UNWANTED = 10.0  # seconds for the server that copies to subscribe after the answer
 _FLOW_CONTROL = b"$JS.FC."
+_INBOXES = b"$jsc.r."  # of servers, in lower case as violations are read
 _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
 
 
@@ -93,7 +97,7 @@ class NativeCopyRun(RuleRun):
         self._consumers: dict[bytes, ServedConsumer] = {}
         self._wanted: set[bytes] = set()  # deliver subjects that the server subscribes to
         self._pending: set[bytes] = set()  # inboxes that stood when the leaf connected
-        self._answering: dict[bytes, asyncio.Task[None]] = {}
+        self._answering: dict[asyncio.Task[None], bytes] = {}  # with the inbox that waits for the answer
         self._closing: set[asyncio.Task[None]] = set()
         self._running: asyncio.Task[None] | None = None
         self._connects = 0
@@ -138,17 +142,20 @@ class NativeCopyRun(RuleRun):
         return {"leaf": rule.leaf_connection, "prefix": rule.prefix}
 
     async def _drain(self, *, failed: bool) -> None:
-        await end_tasks(*self._answering.values())
+        await end_tasks(*self._answering)
         for consumer in tuple(self._consumers.values()):
             await consumer.close()
         await self._leaf.flushed()
 
     async def _close(self) -> None:
         self._connection.forget(self._source_is_back)
-        await end_tasks(self._running, *self._answering.values(), *self._closing)
-        for consumer in tuple(self._consumers.values()):
-            await consumer.close()
-        self._consumers.clear()
+        await end_tasks(self._running, *self._answering)
+        for deliver in tuple(self._consumers):
+            self._end(deliver)
+        # Not cancelled: others use the connection, too, and a subscription that stays would be sent its consumer's
+        # messages without end.
+        while self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
         await self._requests.close()
 
     def _ran(self, running: asyncio.Task[None]) -> None:
@@ -197,7 +204,7 @@ class NativeCopyRun(RuleRun):
 
     def lost(self) -> None:
         """The leaf connection ended; see `LeafOwner`."""
-        for task in self._answering.values():
+        for task in self._answering:
             task.cancel()
         self._wanted.clear()
         self._pending.clear()
@@ -207,12 +214,13 @@ class NativeCopyRun(RuleRun):
     def interest(self, interest: Interest, *, standing: bool) -> None:
         """The server subscribes to a deliver subject or an inbox, or no longer; see `LeafOwner`."""
         subject = interest.subject
-        if subject.startswith(self._deliver):
+        if subject.startswith(self._deliver) and is_valid_publish(subject):  # a watcher's wildcard is not delivered to
             self._deliver_interest(subject, added=interest.added, standing=standing)
         elif not interest.added:
             self._pending.discard(subject)
-            if (answering := self._answering.get(subject)) is not None:
-                answering.cancel()
+            for task, inbox in self._answering.items():
+                if inbox == subject:
+                    task.cancel()
         elif standing and may_be_ours(subject, self.rule.stream.encode()):
             self._pending.add(subject)
 
@@ -220,18 +228,25 @@ class NativeCopyRun(RuleRun):
         """The server asks, or answers flow control; see `LeafOwner`."""
         if message.subject.startswith(self._flow_control):
             answered = message.subject[len(self._flow_control) :]
-            if answered.startswith(_FLOW_CONTROL) and self._connection.client.is_connected:
+            # While it may not be passed on it is dropped: a consumer that stalls asks again with its heartbeats.
+            if answered.startswith(_FLOW_CONTROL) and self._may_write:
                 operation = publication(answered, b"", message.block, message.payload)
                 self._connection.client.write_raw(operation, self._context.fence)
-        elif message.subject.startswith(self._api) and self.state in ("starting", "ready"):
+        elif message.subject.startswith(self._api) and message.reply and self.state in ("starting", "ready"):
             self._pending.discard(message.reply)
             self._has_woken = False
             task = asyncio.create_task(self._answer(message))
-            self._answering[message.reply] = task
-            task.add_done_callback(lambda _: self._answering.pop(message.reply, None))
+            self._answering[task] = message.reply
+            task.add_done_callback(self._answered)
 
     def refused(self, text: str) -> None:
-        """The server does not allow something; see `LeafOwner`."""
+        """The server does not allow something; see `LeafOwner`.
+
+        What others ask through the prefix may be answered to any inbox: that they get no answer is no failure.
+        """
+        subject = refused_publication(text) or refused_subscription(text)
+        if not subject.startswith((self._deliver.lower(), self._api.lower(), self._flow_control.lower(), _INBOXES)):
+            return
         prefix = self.rule.prefix
         self._fail(
             RuleRefusedError(
@@ -239,6 +254,11 @@ class NativeCopyRun(RuleRun):
                 f" {prefix}.deliver.> and $JSC.R.>, and to subscribe to {prefix}.API.> and {prefix}.fc.>"
             )
         )
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        del self._answering[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     def _deliver_interest(self, subject: bytes, *, added: bool, standing: bool) -> None:
         if not added:
@@ -262,7 +282,11 @@ class NativeCopyRun(RuleRun):
         self._pending.clear()
         if is_at_least(version, ASKS_ON_CONNECT) and not self._has_woken:
             self._has_woken = True
-            asyncio.get_running_loop().call_later(PENDING_FOR, self._leaf.reconnect)
+            asyncio.get_running_loop().call_later(PENDING_FOR, self._connect_again, connects)
+
+    def _connect_again(self, connects: int) -> None:
+        if connects == self._connects:
+            self._leaf.reconnect()
 
     def _source_is_back(self) -> None:
         """The source's connection was lost: its consumers may have ended, or have sent what did not arrive."""
@@ -275,13 +299,17 @@ class NativeCopyRun(RuleRun):
     async def _answer(self, request: Message) -> None:
         """Forward a request and pass the answer on; until there is one, or the server no longer waits for it."""
         api = request.subject[len(self._api) :].decode("utf-8", "replace")
-        if (refusal := refusal_of(api, self.rule.stream)) is not None:
+        refusal = refusal_of(api, self.rule.stream, self._deliver, request.payload)
+        if refusal is not None:
             self.counters.refused_requests += 1
             self._log.warning("rule.request_refused", request=api)
             self._leaf.write(message(request.reply, b"", b"", refusal))
             return
         retrying = AsyncRetrying(
-            retry=retry_if_result(lambda answered: not answered), wait=wait_exponential_jitter(multiplier=0.05, max=0.5)
+            retry=retry_if_result(lambda answered: not answered),
+            wait=wait_exponential_jitter(multiplier=0.05, max=0.5),
+            stop=stop_after_delay(_PATIENCE),
+            retry_error_callback=lambda _: None,
         )
         create = read_create(api, request.payload)
         if create is not None:
@@ -298,7 +326,7 @@ class NativeCopyRun(RuleRun):
 
     async def _asked(self, request: Message, api: str, payload: bytes) -> Delivered | None:
         """The answer of the stream's server; None without one, for now."""
-        await self._connection.connected()
+        await self._writable()
         asked = self._requests.send(f"$JS.API.{api}".encode(), request.block, payload, self._context.fence)
         try:
             async with asyncio.timeout(_ANSWER):
@@ -306,10 +334,23 @@ class NativeCopyRun(RuleRun):
         except TimeoutError:
             return None
 
+    @property
+    def _may_write(self) -> bool:
+        return self._context.fence.is_open and self._connection.client.is_connected
+
+    async def _writable(self) -> None:
+        """Wait until the rule may write to the stream's server, and can."""
+        while not self._may_write:
+            await self._context.fence.opened()
+            await self._connection.connected()
+
     async def _create(self, request: Message, create: CreateRequest, api: str) -> bool:
         """Create a consumer that delivers to us, and answer; False if the stream's server did not, for now."""
-        await self._connection.connected()
-        filters = await self._filters(create)
+        await self._writable()
+        try:
+            filters = await self._filters(create)
+        except ApiError:
+            filters = ()  # what is not selected is left out here; the answer to the request tells what is wrong
         consumer = ServedConsumer(
             create.deliver,
             self._flow_control,

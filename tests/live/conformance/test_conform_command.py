@@ -65,6 +65,7 @@ def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], t
     assert history.is_complete
     assert len(history.subjects) == 3
     assert {file.name for file in (tmp_path / "report").iterdir()} == {
+        "badge.json",
         "history.jsonl",
         "report.json",
         "junit.xml",
