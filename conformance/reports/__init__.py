@@ -18,8 +18,8 @@ __all__ = ["Cell", "Judged", "judged", "write_reports"]
 def write_reports(result: Judged, folder: Path) -> list[Path]:
     """Write the reports into a folder, made where it is not there.
 
-    They are ``report.json``, ``junit.xml``, ``report.md``, ``index.html``, and ``badge.json`` for services that draw
-    badges.
+    They are ``report.json``, ``junit.xml``, ``report.md``, ``badge.json`` for services that draw badges, and last
+    ``index.html``.
 
     Returns:
         the files, in this order.
@@ -33,8 +33,8 @@ def write_reports(result: Judged, folder: Path) -> list[Path]:
         "report.json": json.dumps(as_report(result), indent=1).encode(),
         "junit.xml": junit(result),
         "report.md": markdown(result, divergences).encode("utf-8", "backslashreplace"),
-        "index.html": page(result, divergences).encode("utf-8", "backslashreplace"),
         "badge.json": json.dumps(_badge(result)).encode(),
+        "index.html": page(result, divergences).encode("utf-8", "backslashreplace"),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)

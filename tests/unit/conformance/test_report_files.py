@@ -27,10 +27,10 @@ PARTIAL = judged(replace(sample_runs.run(), is_complete=False), CASES)
 
 def test_all_files_are_written(tmp_path) -> None:
     files = write_reports(MIXED, tmp_path / "new" / "folder")
-    assert [file.name for file in files] == ["report.json", "junit.xml", "report.md", "index.html", "badge.json"]
+    assert [file.name for file in files] == ["report.json", "junit.xml", "report.md", "badge.json", "index.html"]
     assert json.loads(files[0].read_bytes()) == as_report(MIXED)
     assert all(file.read_bytes() for file in files)
-    badge = json.loads(files[-1].read_bytes())
+    badge = json.loads(files[-2].read_bytes())
     assert (badge["schemaVersion"], badge["color"]) == (1, "red")
     counts = MIXED.counts()
     assert badge["message"].endswith(f" of {int(badge['message'].split()[0]) + counts['fail'] + counts['errored']}")
