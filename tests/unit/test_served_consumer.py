@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.encoder import NativeEncoder
@@ -33,16 +35,17 @@ def _delivered(sequence: int, subject: bytes = b"a") -> tuple[bytes, bytes, byte
     return subject, b"$JS.ACK.S.c.1.%d.%d.1600000000000000001.0" % (sequence, sequence), b"", b"%d" % sequence
 
 
-def test_nothing_is_delivered_before_the_answer_and_the_subscription() -> None:
+@pytest.mark.parametrize("first", ["answered", "wanted"])
+def test_nothing_is_delivered_before_the_answer_and_the_subscription(first: str) -> None:
     written: list[bytes] = []
     consumer = _consumer(written)
+    setattr(consumer, first, True)
     consumer._on_batch([_delivered(1)])
-    consumer.answered = True
     consumer.send_waiting()
     consumer._on_control(b"$JS.FC.S.c.1", b"NATS/1.0 100 FlowControl Request\r\n\r\n")
     consumer._on_batch([_delivered(2)])
     assert written == []
-    consumer.wanted = True
+    consumer.answered = consumer.wanted = True
     consumer.send_waiting()
     consumer._on_batch([_delivered(3)])
     everything = b"".join(written)
