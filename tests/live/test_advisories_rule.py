@@ -602,3 +602,23 @@ async def test_a_message_that_is_gone_is_found_by_the_record_of_its_copy(
         ("4", b"3"),
     ]
     assert {header(letter, "Nats-Subject") for letter in found} == {f"{name}.0", f"{name}.3", f"{name}.9"}
+
+
+async def test_a_copy_of_another_accounts_stream_of_the_name_is_not_taken(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    name = unique_name("foreign")
+    url = await servers.url(newest_version)
+    peer = await raw_peer(url)
+    await streams(peer, name)
+    copies = f"{name}copies"
+    await peer.create_stream(name=copies, subjects=[f"copies.{name}"], storage="memory")
+    record = f"NATS/1.0\r\nNats-Bridge-Source: {name}:0123abcd 1 > >\r\n\r\n"
+    await peer.store(f"copies.{name}".encode(), b"theirs", record.encode())
+    await peer.store(f"{name}.a".encode(), b"ours")
+    async with running(settings_for(url, dead_letters(name, copies_in=[copies]))):
+        await consumer(peer, name, "worker")
+        await pull(peer, name, "worker", 1)
+        await peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": 1})
+        (letter,) = await letters(peer, name, 1)
+    assert header(letter, "Nats-Bridge-Message") == "gone"

@@ -51,7 +51,8 @@ class CopySearch:
 
     async def _find_in(self, stream: str, source: str, sequence: int) -> StoredMessage | None:
         info = await self._api.stream_info(stream)
-        if (info["config"].get("mirror") or {}).get("name") == source:
+        mirror = info["config"].get("mirror") or {}
+        if mirror.get("name") == source and not mirror.get("external"):  # else of another account's stream
             return await self._api.stored_message(stream, sequence)
         low, high = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
         while low <= high:
@@ -76,7 +77,8 @@ class CopySearch:
             if message is None:
                 break
             record = last_record(message.header_block)
-            if record is not None and record.source.partition(b":")[0] == source.encode():
+            name, _, rest = record.source.partition(b":") if record is not None else (b"", b"", b"")
+            if name == source.encode() and (not rest or rest.startswith(b"C=")):  # of the account itself
                 return message, record
             sequence = message.sequence + 1
         return None, None
