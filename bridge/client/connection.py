@@ -18,7 +18,7 @@ from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 
-__all__ = ["Connection", "open_connection"]
+__all__ = ["Connection", "open_connection", "plain_reason"]
 
 _log = structlog.get_logger("bridge.connection")
 
@@ -180,12 +180,12 @@ class Connection:
             for listener in tuple(self._refusal_listeners):
                 listener(text)
         elif self._up.is_set():
-            _log.warning("connection.error", connection=self.name, error=_plain(error))
-            self._remember(_plain(error))
+            _log.warning("connection.error", connection=self.name, error=plain_reason(error))
+            self._remember(plain_reason(error))
         elif _decides(error):
             # nats-py retries an unreachable server silently; only a server that refuses the credentials is reported.
-            _log.error("connection.rejected", connection=self.name, reason=_plain(error), meaning="tried again")
-            self._remember(_plain(error))
+            _log.error("connection.rejected", connection=self.name, reason=plain_reason(error), meaning="tried again")
+            self._remember(plain_reason(error))
 
     def _remember(self, text: str) -> None:
         self.last_error = (datetime.now(UTC), text)
@@ -246,7 +246,7 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
             ) from None
         if isinstance(cause, ssl.SSLError):
             raise CredentialsError(
-                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({_plain(cause)}):"
+                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({plain_reason(cause)}):"
                 " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
             ) from None
         if _refuses_credentials(cause):
@@ -255,7 +255,7 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
                 " check the connection's creds, nkey_seed_file, token_file or user/password_file"
             ) from None
         raise ServerUnreachableError(
-            f"connection '{name}': no server answers at {_redacted(servers)} ({_plain(cause)}):"
+            f"connection '{name}': no server answers at {_redacted(servers)} ({plain_reason(cause)}):"
             " check the address, and that nats-server runs there"
         ) from None
     connection.set_up()
@@ -271,7 +271,8 @@ def _refuses_credentials(error: Exception) -> bool:
     return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
 
 
-def _plain(error: Exception) -> str:
+def plain_reason(error: BaseException) -> str:
+    """Why a connection failed, in words."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential_jitter
 
+from nats_bridge.bridge.client.connection import plain_reason
 from nats_bridge.bridge.client.fenced_socket import FencedSocket
 from nats_bridge.bridge.client.leaf_protocol import (
     PING,
@@ -193,7 +194,7 @@ class LeafConnection:
                         break
             await self._read_on(session)
         except _FAILURES as error:
-            reason = _plain(error)
+            reason = plain_reason(error)
             if not since or loop.time() - since < _SHORT:
                 self._report_failure(error)
                 raise
@@ -252,7 +253,7 @@ class LeafConnection:
         _log.info("connection.back", connection=self.name, server=session.info.version)
 
     def _report_failure(self, error: BaseException) -> None:
-        reason = _plain(error)
+        reason = plain_reason(error)
         if reason != self._reported:
             self._reported = reason
             if _refuses(error):
@@ -298,12 +299,13 @@ async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) ->
         ) from None
     except (ssl.SSLError, _RefusedError) as error:
         raise CredentialsError(
-            f"connection '{name}': the listener for leaf nodes at {servers} refuses the connection ({_plain(error)}):"
-            " check the connection's credentials and tls, and the authorization in the server's leafnodes"
+            f"connection '{name}': the listener for leaf nodes at {servers} refuses the connection"
+            f" ({plain_reason(error)}): check the connection's credentials and tls, and the authorization in the"
+            " server's leafnodes"
         ) from None
     except (OSError, TimeoutError, LeafProtocolError) as error:
         raise ServerUnreachableError(
-            f"connection '{name}': no listener for leaf nodes answers at {servers} ({_plain(error)}):"
+            f"connection '{name}': no listener for leaf nodes answers at {servers} ({plain_reason(error)}):"
             " check the address, and that the server there has leafnodes {listen}"
         ) from None
 
@@ -394,11 +396,3 @@ def _credentials(info: Info, options: Mapping[str, Any]) -> dict[str, str]:
 
 def _refuses(error: BaseException) -> bool:
     return isinstance(error, ssl.SSLError | ClearTextError | _RefusedError)
-
-
-def _plain(error: BaseException) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, TimeoutError) and not str(error):
-        return "no answer in time"
-    return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
-__all__ = ["HEARTBEAT", "LATE_ACK", "Replay", "ephemeral_config", "filter_members"]
+__all__ = ["HEARTBEAT", "LATE_ACK", "Replay", "ephemeral_config", "filter_members", "filters_of"]
 
 HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
 LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
@@ -60,6 +60,11 @@ def filter_members(filters: Sequence[str]) -> Json:
     if len(filters) > 1:
         return {"filter_subjects": list(filters)}
     return {"filter_subject": filters[0]} if filters else {}
+
+
+def filters_of(config: Json) -> tuple[str, ...]:
+    """Return the filters in a consumer's configuration, empty for all subjects: the reverse of `filter_members`."""
+    return tuple(filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
 
 
 @dataclass(frozen=True, slots=True)

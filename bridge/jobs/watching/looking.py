@@ -16,7 +16,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.watching.link import Link
 from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, next_size, own_record, read_piece
@@ -197,8 +197,7 @@ class Looking:
         if not position and (start := self.link.entry.get("opt_start_time")):
             config |= {"deliver_policy": "by_start_time", "opt_start_time": start}
             del config["opt_start_seq"]
-        filters = self.link.filters
-        config |= {"filter_subjects": filters} if len(filters) > 1 else {"filter_subject": "".join(filters)}
+        config |= filter_members(self.link.filters)
         body = {"stream_name": self.link.source, "config": config}
         created, _ = await self._ask(f"CONSUMER.CREATE.{self.link.source}", body)
         if created is None:

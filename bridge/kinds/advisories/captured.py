@@ -127,14 +127,15 @@ class CapturedAdvisories:
 
     def done(self, window: Sequence[Delivered]) -> None:
         """Acknowledge messages that were delivered."""
-        self._done = max(self._done, *(AckReply.parse(reply).stream_sequence for _, reply, _, _ in window))
-        replies = [self._held.pop(AckReply.parse(reply).stream_sequence, reply) for _, reply, _, _ in window]
+        sequences = [AckReply.parse(reply).stream_sequence for _, reply, _, _ in window]
+        self._done = max(self._done, *sequences)
+        replies = [self._held.pop(sequence, message[1]) for sequence, message in zip(sequences, window, strict=True)]
         self._answer(replies, b"+ACK")
 
     def _answer(self, replies: Iterable[bytes], payload: bytes) -> None:
         if self._connection.client.is_connected and self._fence.is_open:
-            written = [b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload) for reply in replies]
-            self._connection.client.write_raw(b"".join(written), self._fence)
+            written = b"".join(publication(reply, b"", b"", payload) for reply in replies)
+            self._connection.client.write_raw(written, self._fence)
 
     def _arrived(self, batch: list[Delivered]) -> None:
         new: list[Delivered] = []

@@ -16,8 +16,8 @@ from itertools import groupby
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.write_fence import WriteFence
+from nats_bridge.bridge.consuming.replay import filters_of
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, marker_name
 from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
@@ -86,7 +86,7 @@ class FormerConsumers:
             config = info["config"]
             if config.get("durable_name") and str(config.get("description", "")).startswith(first.owner):
                 # A marker stands for the consumer that it was made for.
-                theirs[str(info["name"]).removesuffix(marker_name(""))] = _filters(config)
+                theirs[str(info["name"]).removesuffix(marker_name(""))] = filters_of(config)
         for name, filters in theirs.items():
             if name in own:
                 continue
@@ -131,11 +131,6 @@ class FormerConsumers:
 
 def _place(plan: EntryPlan) -> tuple[str, str]:
     return plan.source.connection, plan.source.name
-
-
-def _filters(config: Json) -> tuple[str, ...]:
-    filters = config.get("filter_subjects") or [config.get("filter_subject")]
-    return tuple(pattern for pattern in filters if pattern)
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:

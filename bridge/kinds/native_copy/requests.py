@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
+from nats_bridge.bridge.consuming.replay import filter_members, filters_of
 from nats_bridge.transforms.subject import is_valid_publish
 
 __all__ = ["CreateRequest", "answer_with", "read_create", "refusal_of", "restored"]
@@ -45,8 +46,7 @@ class CreateRequest:
     @property
     def has_filter(self) -> bool:
         """Whether it selects messages itself."""
-        config = self.body["config"]
-        return bool(config.get("filter_subject") or config.get("filter_subjects"))
+        return bool(filters_of(self.body["config"]))
 
     def redirected(self, inbox: str, filters: Sequence[str]) -> bytes:
         """The request with another deliver subject, for the stream's own server.
@@ -55,11 +55,7 @@ class CreateRequest:
             inbox: where the consumer is to deliver.
             filters: what to select, where the request selects nothing itself; empty for everything.
         """
-        config = {**self.body["config"], "deliver_subject": inbox}
-        if len(filters) == 1:
-            config["filter_subject"] = filters[0]
-        elif filters:
-            config["filter_subjects"] = list(filters)
+        config = {**self.body["config"], "deliver_subject": inbox, **filter_members(filters)}
         return json.dumps({**self.body, "config": config}).encode()
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.replay import filters_of
 from nats_bridge.transforms.subject import is_subset
 
 __all__ = ["CONSUMER_RETENTIONS", "reason_against_watching"]
@@ -63,5 +64,4 @@ def reason_against_watching(
 
 
 def _wants(config: Json, subject: str) -> bool:
-    filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]
-    return any(is_subset(subject.encode(), wanted.encode()) for wanted in filters)
+    return any(is_subset(subject.encode(), wanted.encode()) for wanted in filters_of(config) or (">",))
