@@ -169,7 +169,7 @@ async def test_an_advisory_alone_finds_its_message_in_its_stream(
     await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 1})
     result = await here.redrive(apply=True)
     assert not result.good
-    assert [group.outcome for group in result.plan.groups] == ["its message is gone", here.name]
+    assert [group.outcome for group in result.plan.groups] == ["its message was removed", here.name]
     assert await here.put_back(1) == [2]
     assert header((await here.messages())[1], "Nats-Bridge-Original-Msg-Id") == b"2"
 
@@ -482,7 +482,7 @@ async def test_advisories_alone_that_are_not_selected_are_not_counted(
 ) -> None:
     url = await servers.url(newest_version)
     here = await Scene.make(url, await raw_peer(url), unique_name("others"))
-    advisory = here.advisory(7)  # whose message is gone
+    advisory = here.advisory(7)  # whose message was removed
     await here.peer.store(f"dlq.{here.name}.w".encode(), advisory.payload, advisory_block(advisory, note="gone"))
     result = await here.redrive(selection=Selection(consumer="billing"))
     assert (result.good, result.plan.held, result.plan.stuck) == (True, 1, 0)

@@ -166,7 +166,7 @@ class Journal:
     async def _time_of_newest(self) -> int:
         record = await self._api.stored_message(JOURNAL, self._newest)
         if record is None:
-            raise RuleRefusedError(f"stream '{JOURNAL}' has lost what was redriven: its newest record is gone")
+            raise RuleRefusedError(f"stream '{JOURNAL}' has lost what was redriven: its newest record was deleted")
         return record.time_ns
 
     async def _append_once(self, payload: bytes) -> int | None:

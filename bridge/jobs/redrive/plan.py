@@ -104,7 +104,7 @@ async def plan(
         twins.setdefault(letter.message, []).append(letter.sequence)
     done = {message for message, numbers in twins.items() if any(number in journal.done for number in numbers)}
     for letter, is_there in letters:
-        # An advisory alone does not hold the subject of its message, which is gone.
+        # An advisory alone does not hold the subject of its message, which was removed.
         meant = selection if letter.subject else replace(selection, subject="")
         if letter.sequence in begun or not meant.selects(letter):
             continue
@@ -114,7 +114,7 @@ async def plan(
         elif letter.sequence in journal.doubtful and not resend_doubtful:
             made.doubtful += 1
         elif not is_there:
-            _count(made, letter, "its message is gone", redriven=False)
+            _count(made, letter, "its message was removed", redriven=False)
         elif obstacle := destinations.obstacle(letter):
             _count(made, letter, obstacle, redriven=False)
         elif selection.most and len(made.letters) >= selection.most:
@@ -195,7 +195,7 @@ async def _looked_up(letter: Letter, sources: JetStreamApi) -> StoredMessage | N
 
 
 async def message_of(letter: Letter, sources: JetStreamApi) -> StoredMessage | None:
-    """The message of a letter that does not hold it, from its stream; None if it is gone, or another one is there.
+    """The message of a letter that does not hold it, from its stream; None if it was removed, or another one is there.
 
     Raises:
         ApiError: the server cannot be asked, or the user may not read the stream.

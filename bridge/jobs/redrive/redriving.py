@@ -64,7 +64,7 @@ class _Message:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of letters.
+    """The results of letters.
 
     Attributes:
         redriven: put back.
@@ -236,7 +236,7 @@ class Redriving:
         return [message for message in found if message is not None]
 
     async def _message(self, letters: tuple[int, ...]) -> _Message | None:
-        """What is published for a letter; None if it, or the message that it names, is gone."""
+        """What is published for a letter; None if it, or the message that it names, was removed."""
         stored = await self._letters.api.stored_message(self._stream, letters[0])
         if stored is None:
             return None
