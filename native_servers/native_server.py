@@ -27,7 +27,7 @@ from nats_bridge.native_servers.fetching import fetch
 from nats_bridge.native_servers.lifetime import Lifetime
 from nats_bridge.native_servers.processes import Report
 
-__all__ = ["HOST", "NativeServer", "free_port"]
+__all__ = ["HOST", "LEAF_LISTENER", "NativeServer", "free_port"]
 
 HOST = "127.0.0.1"
 READY_LIMIT = 120.0
@@ -35,6 +35,9 @@ READY_LIMIT = 120.0
 STOP_LIMIT = 60.0
 _ANSWER_LIMIT = 10.0
 _TRIES = 20
+_LEAF_PORT = "$LEAF_PORT"
+LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}'
+"""Members of ``leafnodes``: a listener on a port that is free when the server starts."""
 _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
@@ -67,7 +70,8 @@ class NativeServer(Lifetime):
     configuration file (accounts, authorization, tls, limits); address, port, name, log and store stay those
     of this object. ``directory`` holds configuration, store and log and is left in place; without it a
     temporary one is removed by ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP
-    monitoring port as well.
+    monitoring port as well. Where ``config`` names ``$LEAF_PORT``, as ``LEAF_LISTENER`` does, ``leaf_port`` is
+    picked, too.
 
     A context manager, plain and async: start on entry, ``close`` on exit.
     """
@@ -96,6 +100,7 @@ class NativeServer(Lifetime):
         self.jetstream = jetstream
         self.port = port
         self.monitor_port = 0
+        self.leaf_port = 0
         self._monitor = monitor
         self._port_is_ours = port == 0
         self._temporary = directory is None
@@ -171,6 +176,8 @@ class NativeServer(Lifetime):
                 self.port = free_port()
             if self._monitor and (self._port_is_ours or not self.monitor_port):
                 self.monitor_port = free_port()
+            if _LEAF_PORT in self.config and (self._port_is_ours or not self.leaf_port):
+                self.leaf_port = free_port()
             try:
                 self._launch()
             except PortTakenError:
@@ -230,7 +237,12 @@ class NativeServer(Lifetime):
         # The server reports a refused configuration on stderr, before the log exists: both end up in the one file.
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, _LEAF_PORT.removeprefix("$"): str(self.leaf_port)},
             )
         _running.add(self)
         deadline = time.monotonic() + READY_LIMIT

@@ -9,8 +9,8 @@ from typing import Any
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from nats_bridge.transforms.republish import StoredMessage
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -102,10 +102,9 @@ async def pair(
     source_config: str = "",
 ) -> AsyncIterator[Pair]:
     """Two servers; the target listens for leaf nodes."""
-    port = free_port()
     source = native_server(source_version, config=source_config).start()
-    target = native_server(target_version, config=f'{config}\nleafnodes {{listen: "{HOST}:{port}"}}').start()
-    yield Pair(source, target, port, await raw_peer(source.url), await raw_peer(target.url))
+    target = native_server(target_version, config=f"{config}\nleafnodes {{{LEAF_LISTENER}}}").start()
+    yield Pair(source, target, target.leaf_port, await raw_peer(source.url), await raw_peer(target.url))
 
 
 async def publish_oddities(peer: RawPeer, number: int) -> None:

@@ -19,7 +19,7 @@ from nats_bridge.bridge.errors import BridgeError, ConfigError, CredentialsError
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.native_servers import NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live import credentials
 from tests.live.credentials import Files, Make
 from tests.live.raw_messages import OpenPeer
@@ -65,9 +65,9 @@ def options_for(port: int, **more: Any) -> dict[str, Any]:
     return connect_options(Connection.model_validate(written))
 
 
-def _inside_leafnodes(config: str, port: int) -> str:
+def _inside_leafnodes(config: str) -> str:
     jetstream, _, part = config.partition("\n")
-    return f'{jetstream}\nleafnodes {{listen: "{HOST}:{port}"\n{part}\n}}'
+    return f"{jetstream}\nleafnodes {{{LEAF_LISTENER}\n{part}\n}}"
 
 
 @asynccontextmanager
@@ -86,43 +86,39 @@ async def leaf(options: dict[str, Any], *subjects: bytes) -> AsyncIterator[tuple
 async def test_the_credentials_of_connections_are_those_of_leaves(
     native_server: Servers, twin_version: str, tmp_path: Path, way: Make
 ) -> None:
-    port = free_port()
     made = way(Files(tmp_path), "")
-    native_server(twin_version, config=f'{made.config}\nleafnodes {{listen: "{HOST}:{port}"}}').start()
-    async with leaf(options_for(port, **made.connection)) as (connection, _):
+    server = native_server(twin_version, config=f"{made.config}\nleafnodes {{{LEAF_LISTENER}}}").start()
+    async with leaf(options_for(server.leaf_port, **made.connection)) as (connection, _):
         assert connection.is_up
     with pytest.raises(CredentialsError, match="refuses the connection"):
-        await ask_listener("target", options_for(port, **made.wrong), "asks")
+        await ask_listener("target", options_for(server.leaf_port, **made.wrong), "asks")
 
 
 async def test_the_listeners_own_password(native_server: Servers, twin_version: str, tmp_path: Path) -> None:
-    port = free_port()
     made = credentials.password(Files(tmp_path), "")
-    native_server(twin_version, config=_inside_leafnodes(made.config, port)).start()
-    async with leaf(options_for(port, **made.connection)) as (connection, _):
+    server = native_server(twin_version, config=_inside_leafnodes(made.config)).start()
+    async with leaf(options_for(server.leaf_port, **made.connection)) as (connection, _):
         assert connection.is_up
     with pytest.raises(CredentialsError, match="refuses the connection"):
-        await ask_listener("target", options_for(port, **made.wrong), "asks")
+        await ask_listener("target", options_for(server.leaf_port, **made.wrong), "asks")
 
 
 @pytest.mark.parametrize("way", TLS, ids=lambda way: way.__name__)
 async def test_tls_after_the_servers_first_words_or_before(
     native_server: Servers, newest_version: str, tmp_path: Path, way: Make
 ) -> None:
-    port = free_port()
     made = way(Files(tmp_path), "")
-    native_server(newest_version, config=_inside_leafnodes(made.config, port)).start()
-    async with leaf(options_for(port, **made.connection)) as (connection, _):
+    server = native_server(newest_version, config=_inside_leafnodes(made.config)).start()
+    async with leaf(options_for(server.leaf_port, **made.connection)) as (connection, _):
         assert connection.is_up
     with pytest.raises(BridgeError):
-        await ask_listener("target", options_for(port, **made.wrong, connect_timeout=1.0), "asks")
+        await ask_listener("target", options_for(server.leaf_port, **made.wrong, connect_timeout=1.0), "asks")
 
 
 async def test_nothing_is_sent_in_clear_where_tls_is_asked_for(native_server: Servers, newest_version: str) -> None:
-    port = free_port()
-    native_server(newest_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}').start()
+    server = native_server(newest_version, config=f"leafnodes {{{LEAF_LISTENER}}}").start()
     with pytest.raises(ConfigError, match="offers no TLS"):
-        await ask_listener("target", options_for(port, tls={"insecure": True}), "asks")
+        await ask_listener("target", options_for(server.leaf_port, tls={"insecure": True}), "asks")
 
 
 async def test_what_is_no_listener_for_leaf_nodes(native_server: Servers, newest_version: str) -> None:
@@ -136,12 +132,11 @@ async def test_what_is_no_listener_for_leaf_nodes(native_server: Servers, newest
 async def test_messages_and_interest_both_ways_and_again_after_a_restart(
     native_server: Servers, twin_version: str, raw_peer: OpenPeer
 ) -> None:
-    port = free_port()
-    server = native_server(twin_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}').start()
+    server = native_server(twin_version, config=f"leafnodes {{{LEAF_LISTENER}}}").start()
     peer = await raw_peer(server.url)
     early = await peer.collect("early.*")
     await peer.client.flush()
-    async with leaf(options_for(port), b"to.leaf.>") as (connection, owner):
+    async with leaf(options_for(server.leaf_port), b"to.leaf.>") as (connection, owner):
         assert owner.wanted[b"early.*"] is True
         late = await peer.collect("late")
         await until(lambda: b"late" in owner.wanted)
@@ -167,9 +162,8 @@ async def test_messages_and_interest_both_ways_and_again_after_a_restart(
 async def test_what_else_a_server_ends_a_connection_for_is_no_refusal(
     native_server: Servers, newest_version: str
 ) -> None:
-    port = free_port()
-    native_server(newest_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}').start()
-    async with leaf(options_for(port)) as (connection, owner):
+    server = native_server(newest_version, config=f"leafnodes {{{LEAF_LISTENER}}}").start()
+    async with leaf(options_for(server.leaf_port)) as (connection, owner):
         with capture_logs() as log:
             connection.write(b"NONSENSE\r\n")
             await until(lambda: owner.up == 2)
@@ -178,12 +172,11 @@ async def test_what_else_a_server_ends_a_connection_for_is_no_refusal(
 
 
 async def test_a_permissions_violation_is_reported(native_server: Servers, newest_version: str) -> None:
-    port = free_port()
     allowed = '{publish: "none.of.it", subscribe: "fine.>"}'
     user = f"{{user: leaf, password: pw, permissions: {allowed}}}"
-    config = f'authorization {{users: [{user}]}}\nleafnodes {{listen: "{HOST}:{port}"}}'
-    native_server(newest_version, config=config).start()
-    options = options_for(port) | {"user": "leaf", "password": lambda: "pw"}
+    config = f"authorization {{users: [{user}]}}\nleafnodes {{{LEAF_LISTENER}}}"
+    server = native_server(newest_version, config=config).start()
+    options = options_for(server.leaf_port) | {"user": "leaf", "password": lambda: "pw"}
     async with leaf(options, b"fine.>") as (connection, owner):
         connection.write(message(b"not.allowed", b"", b"", b""))
         await until(lambda: bool(owner.refusals))

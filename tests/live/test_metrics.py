@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from nats_bridge.bridge.observability.telemetry.names import LEADER, METRICS
-from nats_bridge.native_servers import NativeServer, SharedServers, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape
 from tests.live.raw_messages import OpenPeer
@@ -33,9 +33,9 @@ def of(scrape: Scrape, name: str, rule: str, kind: str = "", **labels: str) -> f
 async def test_every_kind_of_rule_tells_what_it_did(
     native_server: Servers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    port = free_port()
-    url = native_server("2.15.1", config=f'leafnodes {{listen: "{HOST}:{port}"}}').start().url
-    here = await EveryKind.make(await raw_peer(url), unique_name("metrics"), f"nats://{HOST}:{port}")
+    server = native_server("2.15.1", config=f"leafnodes {{{LEAF_LISTENER}}}").start()
+    url, leaves = server.url, f"nats://{HOST}:{server.leaf_port}"
+    here = await EveryKind.make(await raw_peer(url), unique_name("metrics"), leaves)
     async with running(settings_for(url, *here.rules, connections=here.connections(url), **FREE)) as bridge:
         await here.traffic(MESSAGES, BLOCK)
         supervisors = {supervisor.rule.name: supervisor for supervisor in bridge.supervisors}
