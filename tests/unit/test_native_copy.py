@@ -10,6 +10,7 @@ import pytest
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule, is_at_least, stream_to_create
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.encoder import NativeEncoder, UndeliverableError, renumbered
+from nats_bridge.bridge.kinds.native_copy.permissions import concerns_leaf
 from nats_bridge.bridge.kinds.native_copy.requests import read_create, refusal_of, restored
 from nats_bridge.bridge.kinds.native_copy.waking import away, may_be_ours, outdated
 from nats_bridge.bridge.settings import NativeCopyRule
@@ -175,3 +176,20 @@ def test_the_stream_to_create() -> None:
     assert [is_at_least(version, (2, 11)) for version in ("2.9.25", "2.10.27", "2.11.0", "2.15.1", "3.0.0")] == [
         *(False, False, True, True, True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "concerns"),
+    [
+        ("Publish", "bridge.orders.deliver.M.1", True),
+        ("Subscription", "bridge.orders.API.>", True),
+        ("Subscription", "bridge.orders.fc.>", True),
+        ("Publish", "$JSC.R.abc", True),
+        ("Publish", "_INBOX.of.a.client", False),
+        ("Subscription", "bridge.other.API.>", False),
+    ],
+)
+def test_a_violation_of_what_others_asked_for_is_no_failure_of_the_rule(
+    kind: str, subject: str, concerns: bool
+) -> None:
+    assert concerns_leaf(f'Permissions Violation for {kind} to "{subject}"', RULE.prefix) is concerns

@@ -20,7 +20,6 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_expo
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.raw_requests import RawRequests, publication
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
@@ -35,6 +34,7 @@ from nats_bridge.bridge.kinds.native_copy.check import (
 )
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.encoder import NativeEncoder, UndeliverableError
+from nats_bridge.bridge.kinds.native_copy.permissions import concerns_leaf
 from nats_bridge.bridge.kinds.native_copy.requests import CreateRequest, read_create, refusal_of, restored
 from nats_bridge.bridge.kinds.native_copy.served_consumer import ServedConsumer
 from nats_bridge.bridge.kinds.native_copy.waking import ASKS_ON_CONNECT, PENDING_FOR, away, may_be_ours, outdated
@@ -56,7 +56,6 @@ _ANSWER = 5.0  # seconds for the source's server to answer a request
 _PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)
 _UNWANTED = 10.0  # seconds for the server that copies to subscribe after the answer
 _FLOW_CONTROL = b"$JS.FC."
-_INBOXES = b"$jsc.r."  # of servers, in lower case as violations are read
 _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
 
 
@@ -240,14 +239,10 @@ class NativeCopyRun(RuleRun):
             task.add_done_callback(self._answered)
 
     def refused(self, text: str) -> None:
-        """The server does not allow something; see `LeafOwner`.
-
-        What others ask through the prefix may be answered to any inbox: that they get no answer is no failure.
-        """
-        subject = refused_publication(text) or refused_subscription(text)
-        if not subject.startswith((self._deliver.lower(), self._api.lower(), self._flow_control.lower(), _INBOXES)):
-            return
+        """The server does not allow something; see `LeafOwner`."""
         prefix = self.rule.prefix
+        if not concerns_leaf(text, prefix):
+            return
         self._fail(
             RuleRefusedError(
                 f"rule '{self.rule.name}': the server that copies refuses ({text}): allow the leaf's user to publish to"
