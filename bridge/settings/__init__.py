@@ -27,6 +27,7 @@ from nats_bridge.bridge.settings.rules import (
     SourcesRule,
     SubjectTransform,
     SubjectTransformRule,
+    WatchRule,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "SubjectTransform",
     "SubjectTransformRule",
     "Tls",
+    "WatchRule",
     "load",
     "loads",
 ]

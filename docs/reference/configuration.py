@@ -125,6 +125,12 @@ _SECTIONS: Final = (
         '    subject_transforms: [{src: "orders.>", dest: "west.orders.>"}]',
         "`leaf` has no default. See [native copying](../native-copying.md).",
     ),
+    _Section(
+        "WatchRule",
+        "Rule watch",
+        'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30s, on_stall: step_down}',
+        "See [watch](../watch.md#as-a-rule-of-a-sidecar).",
+    ),
 )
 _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\
