@@ -168,13 +168,9 @@ class _Job:
     def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
         """What the tasks counted."""
 
-        def position(first: int) -> StoredPosition:
-            return StoredPosition(self.loop, self.connection, planned.target, planned.record_of, first)
-
-        if planned.parallel is not None:
-            return planned.parallel.copied(self.spark, history, planned.held_from, progress, self.loop, position)
         assert planned.task is not None
-        progress.enter("republishing" if planned.republished else "copying", count=position(history.first))
+        position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)
+        progress.enter("republishing" if planned.republished else "copying", count=position)
         tasks = history.given_to(planned.task, self.spark)
         return reported_of([row[0] for row in tasks.collect()])
 

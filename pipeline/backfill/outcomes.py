@@ -19,7 +19,7 @@ from nats_bridge.bridge.replication import (
 )
 from nats_bridge.transforms import header_block
 
-__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes", "taken_apart"]
+__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes"]
 
 _REASONS: Final = {
     "suppressed": "its destination is no subject that can be published",
@@ -70,20 +70,16 @@ class CopyOutcomes:
     target: Target
     max_payload: int
 
-    def loop(self, counters: CopyCounters) -> CopyEncoder:
-        """The sidecar's loop for it."""
-        return CopyEncoder(
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+        """What is made of each batch; see `Outcomes`."""
+        loop = CopyEncoder(
             self.plan.sourcing,
             self.key,
             self.target,
-            counters,
+            CopyCounters(),
             max_payload=self.max_payload,
             records=not self.plan.keep_sequence,
         )
-
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
-        """What is made of each batch; see `Outcomes`."""
-        loop = self.loop(CopyCounters())
         for batch in batches:
             by_sequence = {message_sequence(message[1]): message for message in batch}
             made: list[Made] = []
@@ -91,11 +87,11 @@ class CopyOutcomes:
             while done < len(batch):
                 out: list[Operation] = []
                 done, special = loop.run(batch, out, done)
-                made += [Made(by_sequence[sequence], *taken_apart(operation)) for sequence, operation in out]
+                made += [Made(by_sequence[sequence], *_taken_apart(operation)) for sequence, operation in out]
                 if special is None:
                     continue
                 if special.operation is not None:
-                    made.append(Made(special.message, *taken_apart(special.operation[1])))
+                    made.append(Made(special.message, *_taken_apart(special.operation[1])))
                 else:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
@@ -103,7 +99,7 @@ class CopyOutcomes:
             yield made, len(batch) - len(made)
 
 
-def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
+def _taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
     """Subject, header block and payload of an `HPUB` operation without a reply subject."""
     line, _, rest = operation.partition(b"\r\n")
     _, subject, size, total = line.split(b" ")
@@ -138,7 +134,7 @@ class RepublishOutcomes:
                     continue
                 operation, reason = self.operation_of(message)
                 if operation is not None:
-                    made.append(Made(message, *taken_apart(operation)))
+                    made.append(Made(message, *_taken_apart(operation)))
                 elif reason in _REASONS:
                     made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
                 else:

@@ -23,15 +23,6 @@ __all__ = ["backfill_command"]
 @click.option(
     "--to-sequence", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
-@click.option(
-    "--parallel",
-    "parallel",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="So many tasks write; order is kept per destination subject only.",
-)
 @click.option("--to-parquet", "to_parquet", metavar="DIR", help="Write files instead of publishing.")
 @click.option("--overwrite", is_flag=True, help="Replace what the folder of --to-parquet holds.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Only count, per destination subject.")
@@ -48,7 +39,6 @@ def backfill_command(
     capture: str | None,
     first: int | None,
     last: int | None,
-    parallel: int,
     to_parquet: str | None,
     overwrite: bool,
     dry_run: bool,
@@ -82,7 +72,6 @@ def backfill_command(
         capture=capture,
         first=first,
         last=last,
-        parallel=parallel,
         to_parquet=to_parquet,
         overwrite=overwrite,
         dry_run=dry_run,
