@@ -102,10 +102,7 @@ async def entry_backfill(
     key = entry_key(plan.sourcing, created)
     stream = Target.of(target_info, target.server_version)
     subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
-    if request.dry_run:
-        target_last = int(target_info["state"]["last_seq"])
-    else:
-        target_last = await last_sequence_behind(target, plan.stream, plan.probe)
+    target_last = await last_sequence_behind(target, plan.stream, plan.probe)
     if request.to_parquet is not None:
         first = request.first or await _begin(plan, source_connection)
     else:
@@ -169,8 +166,6 @@ async def _handled(
         begun = replace(plan, source=source)
     resuming = Resuming(begun, source_connection.api, target.api)
     if plan.keep_sequence:
-        if request.dry_run:  # to ask the other way would purge fillers
-            return max(target_last, (begun.source.opt_start_seq or 1) - 1)
         handled = (await resuming.kept_position(key, target_last, source_info)).handled
     else:
         filters = await consumer_filters(source_connection.api, source_info, plan.filters)

@@ -50,8 +50,8 @@ class Made:
 class Outcomes(Protocol):
     """A rule, applied to messages."""
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
-        """Per batch what is made of it, in its order, and how many messages the rule does not mean."""
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
+        """Per batch what is made of it, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CopyOutcomes:
     target: Target
     max_payload: int
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
         """What is made of each batch; see `Outcomes`."""
         loop = CopyEncoder(
             self.plan.sourcing,
@@ -96,7 +96,7 @@ class CopyOutcomes:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
                     made.append(Made(special.message, copy, special.header_block, payload, special.reason))
-            yield made, len(batch) - len(made)
+            yield made
 
 
 def _taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
@@ -123,11 +123,10 @@ class RepublishOutcomes:
     first: int
     headers_only: bool
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
         """What is made of each batch."""
         for batch in batches:
             made: list[Made] = []
-            unselected = 0
             for message in batch:
                 if AckReply.parse(message[1]).stream_sequence < self.first:
                     self.seen(message)
@@ -137,9 +136,7 @@ class RepublishOutcomes:
                     made.append(Made(message, *_taken_apart(operation)))
                 elif reason in _REASONS:
                     made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
-                else:
-                    unselected += 1
-            yield made, unselected
+            yield made
 
     def seen(self, message: Delivered) -> None:
         """A message that is not to be published, but may be the predecessor of others."""

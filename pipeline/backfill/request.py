@@ -19,8 +19,6 @@ class Request:
         overwrite: replace what `to_parquet` holds.
         first: the first sequence wanted; None for what the rule says.
         last: the last sequence wanted; None for the stream's, or the capture's, at the beginning of the job.
-        dry_run: only count.
-        top: how many destination subjects a dry run names.
         patience: seconds for which the target may be away or full before the job gives up.
     """
 
@@ -31,11 +29,9 @@ class Request:
     overwrite: bool = False
     first: int | None = None
     last: int | None = None
-    dry_run: bool = False
-    top: int = 20
     patience: float = 60.0
 
     @property
     def publishes(self) -> bool:
         """Whether something is written to the target."""
-        return not self.dry_run and self.to_parquet is None
+        return self.to_parquet is None

@@ -25,10 +25,6 @@ __all__ = ["backfill_command"]
 )
 @click.option("--to-parquet", "to_parquet", metavar="DIR", help="Write files instead of publishing.")
 @click.option("--overwrite", is_flag=True, help="Replace what the folder of --to-parquet holds.")
-@click.option("--dry-run", "dry_run", is_flag=True, help="Only count, per destination subject.")
-@click.option(
-    "--top", "top", type=click.IntRange(1), default=20, show_default=True, help="How many subjects --dry-run names."
-)
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
 @spark_options
 @progress_options
@@ -41,8 +37,6 @@ def backfill_command(
     last: int | None,
     to_parquet: str | None,
     overwrite: bool,
-    dry_run: bool,
-    top: int,
     as_json: bool,
     master: str | None,
     settings: dict[str, str],
@@ -56,7 +50,6 @@ def backfill_command(
 
     \b
     Example:
-      nats-bridge backfill -c eu.yaml eu --dry-run
       nats-bridge backfill -c eu.yaml eu
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
       nats-bridge backfill -c eu.yaml eu --to-parquet eu-history
@@ -74,8 +67,6 @@ def backfill_command(
         last=last,
         to_parquet=to_parquet,
         overwrite=overwrite,
-        dry_run=dry_run,
-        top=top,
     )
 
     from nats_bridge.pipeline.backfill.job import backfill, rule_of
