@@ -15,7 +15,7 @@ from chaos.faults import faults
 from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
-from chaos.observing import look, read_streams, sample, watch
+from chaos.observing import look, read_streams, watch
 from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
@@ -140,7 +140,6 @@ class _Run:
         await self._all_ready()
         self._report("the sidecars are ready")
         self._spawn(watch(self._sidecars, self._historian))
-        self._spawn(sample(self._surroundings.peer(), self._surroundings.streams, self._listeners, self._historian))
         nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._reported)
         began = self._historian.now
         at_work = True

@@ -54,7 +54,7 @@ class History:
     """A history that was read.
 
     Attributes:
-        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``seed``, ``selection``, ``certified``, ….
+        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``selection``, ….
         subjects: by label, in the order of the run.
         records: in the order of the run.
         missing: subjects of test that were not available, with the reason.

@@ -158,7 +158,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell, width: int, pai
     if len(cell.verdict.mismatches) > _MOST_MISMATCHES:
         yield f"    … and {len(cell.verdict.mismatches) - _MOST_MISMATCHES} more"
     start = judged.history.start
-    yield paint(f"    {reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}", "2")
+    yield paint(f"    {reproduction(case.id, judged.subjects[label], start.get('server'))}", "2")
 
 
 def _mismatch(mismatch: Mismatch, width: int, paint: _Paint) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -66,11 +66,6 @@ class CopyTask:
     created: str
     first: int
     patience: float = 60.0
-
-    def behind(self, sequence: int) -> CopyTask:
-        """The same, where it is known that the target holds everything up to a sequence, in whatever order."""
-        source = self.plan.source.model_copy(update={"opt_start_seq": sequence + 1, "opt_start_time": None})
-        return replace(self, plan=replace(self.plan, source=source, behind=sequence), first=sequence + 1)
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Copy the rows.

@@ -53,13 +53,12 @@ def copying_needs(
 
 
 def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: str) -> Iterator[Need]:
-    """To read through a durable consumer of its own; an unfinished backfill shows as a consumer, too."""
+    """To read through a durable consumer of its own."""
     connection, stream = source.connection, source.name
     facts = known.get((connection, stream))
     moved = facts is None or facts.retention != "workqueue"
     yield from durable_consumer(connection, stream, consumer, rule=rule, acknowledges=True, moved=moved)
     yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
-    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks for an unfinished backfill", rule=rule)
     yield write(
         connection,
         api_subject("CONSUMER.LIST", stream),

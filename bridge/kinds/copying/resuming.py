@@ -117,9 +117,7 @@ class Resuming:
             return replace(more, copies=of_this_source(more.copies, key, created_ns))
 
         source_api, name, sourcing = self._source_api, plan.source.name, plan.sourcing
-        behind = Behind(
-            source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
-        )
+        behind = Behind(source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns)
         resume = await compared(source_api, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
         source_last = int(source_info["state"]["last_seq"])
         if resume.handled > source_last:
@@ -181,7 +179,7 @@ class Resuming:
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
         return await read_tail(
-            self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
+            self._target, plan.stream, last, plan.sourcing.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
         )
 
     async def _source_holds(self, key: bytes, copies: Sequence[StoredCopy], source_info: Json) -> bool:

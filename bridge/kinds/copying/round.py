@@ -36,7 +36,6 @@ from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
@@ -223,10 +222,6 @@ class Round:
         if self._gap_filler is not None:
             self._gap_filler.follow(last)
             return await resuming.kept_position(self._key, last, self._source_info)
-        if plan.behind is None:
-            await UnfinishedCopies(
-                context.source.api, plan.source.name, self._key, plan.stream, self._target.created
-            ).refuse(plan.rule)
         if context.acknowledging is not None:
             copies = await resuming.copies(self._key, last, self._source_info, 2 * plan.max_pending)
             resume = Resume(await context.acknowledging.position(copies, self._source_info))
