@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 __all__ = [
     "ADVISORIES",
+    "HEADER_NAME",
     "LISTEN",
     "PUBLISHABLE",
     "SERVER_URL",

@@ -16,6 +16,7 @@ from nats_bridge.bridge.settings.checks import (
     leadership_problems,
     reference_problems,
     rule_problems,
+    test_problems,
 )
 from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
@@ -155,6 +156,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
         connections = dict(settings.connections)
         rules = list(enumerate(settings.rules))
         version = settings.dialect
+        problems += test_problems(settings.tests, settings.rules)
         if not rules:
             problems.append(Problem((), "no rules; a bridge needs at least one entry under rules:"))
         if not connections:

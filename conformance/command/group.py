@@ -41,8 +41,8 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     "--versions",
     type=_Listed(),
     metavar="V,…",
-    help=f"Native servers to get and start: full versions, or minor lines for their newest patch. "
-    f"[default: {','.join(TWIN_VERSIONS)}]",
+    help=f"Native servers to get and start: full versions, minor lines for their newest patch, or builds of your own"
+    f" by their path, such as ./nats-server. [default: {','.join(TWIN_VERSIONS)}]",
 )
 @click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
 @click.option(
@@ -291,6 +291,36 @@ def judge_history(
         version_changes.write_text(changes_text(result), "utf-8")
     _tell(result, as_json=as_json)
     return _EXIT_GOOD if result.passed else _EXIT_NO
+
+
+@conform.command("site")
+@click.argument("site", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.argument(
+    "histories", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="[FILE]..."
+)
+@click.option(
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
+)
+def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
+    """Add recorded runs to a static site: the matrix, a page for each server version, and the history of all runs.
+
+    DIR is the archive, too: give a copy of the published site, and publish it again.
+
+    \b
+    Example:
+      nats-bridge conform site public/ report/history.jsonl
+    """
+    from nats_bridge.conformance.history import read_history
+    from nats_bridge.conformance.reports import judged
+    from nats_bridge.conformance.reports.site import add_run, write_site
+
+    known = read_catalogue() + (read_catalogue(cases) if cases else ())
+    try:
+        for history in histories:
+            add_run(judged(read_history(history), known), site)
+        click.echo(write_site(site)[0])
+    except OSError as error:
+        raise ConformanceError(f"{error.filename or site}: {error.strerror}") from None
 
 
 @conform.command("schema")

@@ -23,12 +23,15 @@ class Servers:
 
 
 def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Servers:
-    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch."""
+    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch.
+
+    What has a slash is the path of a binary. One that says the version of another one takes its place.
+    """
     binaries: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for version in versions:
         try:
-            binary = fetch(version, report=report)
+            binary = Path(version).resolve() if "/" in version else fetch(version, report=report)
             found = version_of(binary)
             dialect(found)
             binaries[found] = binary

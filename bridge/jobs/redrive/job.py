@@ -126,7 +126,7 @@ async def _redrive(
         report=lambda done, waits_for: report(done, total, waits_for),
         **options,
     )
-    await journal.open()
+    await journal.open(stop, lambda what: report(redriving.outcome.redriven, total, what))
     await redriving.open()
     try:
         total = unsettled
