@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
@@ -97,7 +97,34 @@ class HeaderEquals(Part):
         return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
 
 
-class RepublishRule(Part):
+class _OfOneStream:
+    """What rules have that work on one stream."""
+
+    if TYPE_CHECKING:  # fields of the rule, each where it stands among the others
+
+        @property
+        def stream(self) -> str: ...
+
+        @property
+        def source_connection(self) -> str: ...
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.source_connection, self.stream),)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: its stream."""
+        return self.stream
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses; not of one to a listener for leaf nodes."""
+        return (self.source_connection,)
+
+
+class RepublishRule(_OfOneStream, Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
     name: DurableName = Field(description=_NAME)
@@ -125,16 +152,6 @@ class RepublishRule(Part):
         description="run even where watching changes what a work-queue or interest stream holds",
     )
     dialect: str | None = Field(default=None, description=_DIALECT)
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.source_connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
 
     @property
     def connections(self) -> tuple[str, ...]:
@@ -354,30 +371,15 @@ class KvSourcesRule(CopyingRule):
         return tuple(source.entry(self.bucket) for source in self.sources)
 
 
-class SubjectTransformRule(Part):
+class SubjectTransformRule(_OfOneStream, Part):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
     name: DurableName = Field(description=_NAME)
     kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
     stream: StreamName = Field(description="the stream that stores, and answers the publisher")
     subject_transform: SubjectTransform = Field(description="src: what publishers use; dest: what the stream stores")
-    connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
+    source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=_DIALECT)
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The names of the connections that the rule uses."""
-        return (self.connection,)
 
 
 class AdvisoriesRule(Part):
@@ -416,7 +418,7 @@ class AdvisoriesRule(Part):
         return self.source_connection, self.target_connection
 
 
-class NativeCopyRule(Part):
+class NativeCopyRule(_OfOneStream, Part):
     """Serve a stream to a server's own mirror or source, with transformed subjects."""
 
     name: DurableName = Field(description=_NAME)
@@ -448,21 +450,6 @@ class NativeCopyRule(Part):
         return Source(
             name=self.stream, filter_subject=self.filter_subject, subject_transforms=self.subject_transforms
         ).native()
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.source_connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The names of the connections that the rule uses, without the one to the listener for leaf nodes."""
-        return (self.source_connection,)
 
 
 Rule: TypeAlias = Annotated[

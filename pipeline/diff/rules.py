@@ -33,7 +33,7 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     version = NEWEST if shown == _NATIVE else dialect(shown)
     if isinstance(rule, RepublishRule):
         if rule.where is not None:
-            raise ConfigError(f"--rule {name}: has where, and what it leaves out cannot be told from what is missing")
+            raise ConfigError(f"--rule {name}: has where, and what it leaves out looks like what is missing")
         try:
             return compile_republish(rule.stream, rule.republish.native(), version)
         except EngineError as error:

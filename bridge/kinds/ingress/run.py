@@ -53,7 +53,7 @@ def make_run(
     rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> IngressRun:
     """What runs a rule; see `RuleKind.run`."""
-    return IngressRun(rule, connections[rule.connection], context)
+    return IngressRun(rule, connections[rule.source_connection], context)
 
 
 class IngressRun(RuleRun):
