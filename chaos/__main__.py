@@ -93,7 +93,7 @@ def main(
     except ServersError as error:
         click.echo(f"chaos: {error}", err=True)
         sys.exit(error.exit_code)
-    _tell(directory, directory / "history.jsonl", story, judgements, repeat)
+    _report(directory, directory / "history.jsonl", story, judgements, repeat)
     click.echo(f"history, logs and timeline: {directory}", err=True)
     sys.exit(1 if violated(judgements) else 0)
 
@@ -106,11 +106,11 @@ def _judged_again(history: Path, directory: Path) -> int:
         raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
     judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
     directory.mkdir(parents=True, exist_ok=True)
-    _tell(directory, history, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
+    _report(directory, history, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0
 
 
-def _tell(directory: Path, history: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
+def _report(directory: Path, history: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
     """The summary on stdout and in a file, and the timeline."""
     text = summary(story, judgements, repeat)
     (directory / "summary.txt").write_text(text, "utf-8")

@@ -10,7 +10,7 @@ __all__ = ["Finding", "Judgement", "Verdict", "What"]
 
 What: TypeAlias = Literal[
     "lost",
-    "doubled",
+    "duplicated",
     "reordered",
     "wrong subject",
     "wrong headers",

@@ -31,7 +31,7 @@ _COLOURS = {
     "consumer": "#2a9d8f",
     "target": "#70a288",
     "messages": "#9a9a9a",
-    "origin": "#9a9a9a",
+    "source": "#9a9a9a",
     "configuration": "#e76f9a",
 }
 _STYLE = """
@@ -156,7 +156,7 @@ def _table(judgements: Sequence[Judgement]) -> str:
 
 
 def _lines(history: Path) -> dict[str, _Line]:
-    """Per rule, from the samples: what is in its target or was heard, and what is in its origins."""
+    """Per rule, from the samples: what its target holds or its subscriber received, and what its sources hold."""
     lines = {rule.name: _Line() for rule in RULES}
     known: dict[str, int] = {}
     stored = 0
@@ -170,8 +170,8 @@ def _lines(history: Path) -> dict[str, _Line]:
             for rule in RULES:
                 line = lines[rule.name]
                 ends = [known.get(name, 0) for name in (*rule.sources, rule.target)]
-                if rule.kind == "republish" and rule.name in event["heard"]:
-                    line.done.append((at, event["heard"][rule.name][1]))
+                if rule.kind == "republish" and rule.name in event["received"]:
+                    line.done.append((at, event["received"][rule.name][1]))
                     line.wanted.append((at, ends[0]))
                 elif rule.kind == "subject_transform":
                     line.done.append((at, ends[-1]))

@@ -124,7 +124,7 @@ class Rounds(Generic[_Messages]):
         sender: who has the messages.
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
-        created: when the stream was created on which the task relies, as `STREAM.INFO` tells; empty for any, until it
+        created: when the stream was created on which the task relies, as `STREAM.INFO` reports; empty for any, until it
             has confirmed something.
         alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
@@ -371,7 +371,7 @@ class Rounds(Generic[_Messages]):
                 f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
             ) from None
 
-    # -- what the publisher and the clock tell -----------------------------------------------------------------------
+    # -- what the publisher and the clock report ---------------------------------------------------------------------
 
     def _interrupted(self, reason: str) -> None:
         self._reason = reason

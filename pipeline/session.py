@@ -68,7 +68,7 @@ def job_session(
 
     Unless `quiet`, a line on stderr says that Spark starts, which takes seconds in which there is no progress.
 
-    A session that is there already is used, and left as it is. The sidecar's modules log nothing. Java's own words
+    An existing session is used, and left as it is. The sidecar's modules log nothing. Java's own words
     (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
     `spark-submit` they go where Spark's logging sends them.
 

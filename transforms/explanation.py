@@ -123,9 +123,9 @@ def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject
         mismatch = _unmatchable(have) or _difference(tokens(pattern), have)
     if mismatch is not None:
         return Explanation(pattern, destination, subject, None, (), mismatch)
-    origins = tuple(_origin(part, have, subject) for part in parts)
-    result = DOT.join([origin.result for origin in origins])
-    return Explanation(pattern, destination, subject, result, origins, None)
+    explained = tuple(_explained(part, have, subject) for part in parts)
+    result = DOT.join([each.result for each in explained])
+    return Explanation(pattern, destination, subject, result, explained, None)
 
 
 def _unmatchable(have: list[bytes]) -> Mismatch | None:
@@ -155,7 +155,7 @@ def _difference(want: list[bytes], have: list[bytes]) -> Mismatch | None:
     return None
 
 
-def _origin(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
+def _explained(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
     if part.kind is Kind.LITERAL:
         return TokenOrigin(part.text, part.kind.value, (), part.text)
     if part.kind is Kind.REST:

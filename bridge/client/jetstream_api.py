@@ -84,7 +84,7 @@ class JetStreamApi:
         self.delivery_limit = DeliveryLimit()
         self._timeout = timeout
         self._patience = patience
-        self._under_way: dict[asyncio.Task[Msg], str] = {}
+        self._in_flight: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
         self._in_clusters: set[str] = set()  # streams
@@ -97,7 +97,7 @@ class JetStreamApi:
         fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json:
-        """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
+        """Send one API request (`subject` without the `$JS.API.` prefix); return the answer's JSON.
 
         Args:
             subject: what to ask.
@@ -117,7 +117,7 @@ class JetStreamApi:
         return await self._patiently(attempt, patience)
 
     async def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> Json:
-        """Publish into a stream; its acknowledgement. For what may be stored twice: it is sent again without an answer.
+        """Publish into a stream and return its PubAck. Without an answer it sends again: stored twice, perhaps.
 
         Raises:
             ApiError: the stream refuses, or no answer in time.
@@ -180,7 +180,7 @@ class JetStreamApi:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
-        self._under_way[request] = subject
+        self._in_flight[request] = subject
         try:
             answer = await request
         except asyncio.CancelledError:
@@ -205,13 +205,13 @@ class JetStreamApi:
                 retriable=True,
             ) from None
         finally:
-            del self._under_way[request]
+            del self._in_flight[request]
             self._refused.discard(request)
         return answer.data
 
     def refused(self, text: str) -> None:
-        """Fail the requests that the server's permissions violation `text` names: no answer will come."""
-        for request, subject in self._under_way.items():
+        """Fail the pending requests that the permissions violation `text` names."""
+        for request, subject in self._in_flight.items():
             if f'"{subject.lower()}"' in text.lower():
                 self._refused.add(request)
                 request.cancel()

@@ -1,4 +1,4 @@
-"""What reading a stream counts: plain integers, raised by the reader."""
+"""Counters of a reader: plain integers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(slots=True)
 class ReaderCounters:
-    """What reading a stream counts, in messages unless the name says otherwise.
+    """The counters of a reader, in messages unless the name says otherwise.
 
     Attributes:
         received: taken from the stream.

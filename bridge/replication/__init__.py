@@ -30,7 +30,7 @@ from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_piece, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST, Window
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.printable import printable
@@ -39,8 +39,8 @@ from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 __all__ = [
+    "CHECKED_COPIES",
     "LEAST",
-    "LOOKED_AT",
     "NEWEST",
     "NOT_ENABLED",
     "OUR_ID",

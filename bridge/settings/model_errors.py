@@ -181,7 +181,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "AdvisoriesRule": {
             "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by"
             " names a stream that stores them",
-            "start": "advisories are not stored, only new ones are heard, or all of a stream (captured_by); remove it",
+            "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
         },
         "NativeCopyRule": {
             "to": "the server's own stream copies; 'leaf' names a connection to that server's listener for leaf nodes",

@@ -193,7 +193,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         if report is not None:
             for file in write_reports(result, folder):
                 progress.say(f"written: {file}")
-        _tell(result, as_json=given["as_json"])
+        _print(result, as_json=given["as_json"])
         if plan.is_certified:
             write_evidence(folder, servers.binaries, **result.history.start)
             found = objections(result.counts(), is_complete=result.is_complete, disagreements=disagreements)
@@ -242,7 +242,7 @@ def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, prog
     return found
 
 
-def _tell(result: Any, *, as_json: bool) -> None:
+def _print(result: Any, *, as_json: bool) -> None:
     from nats_bridge.conformance.reports.json_report import as_report
     from nats_bridge.conformance.reports.terminal import summary, wants_colour
 
@@ -340,7 +340,7 @@ def judge_history(
         write_reports(result, report)
     if version_changes is not None:
         version_changes.write_text(changes_text(result), "utf-8")
-    _tell(result, as_json=as_json)
+    _print(result, as_json=as_json)
     return _EXIT_GOOD if result.passed else _EXIT_NO
 
 

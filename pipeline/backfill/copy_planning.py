@@ -34,7 +34,7 @@ from nats_bridge.bridge.replication.rules import (
 )
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
-from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.fence import refuse_running
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes
 from nats_bridge.pipeline.backfill.parallel import Parallel, Present, ShareTask
 from nats_bridge.pipeline.backfill.planned import Planned
@@ -75,7 +75,7 @@ async def entry_plans(
                 f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
             )
         source_connection = connections[plan.source.connection]
-        await refuse_at_work(source_connection, plan.source.name, plan.owner, rule.name)
+        await refuse_running(source_connection, plan.source.name, plan.owner, rule.name)
     return chosen
 
 

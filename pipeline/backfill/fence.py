@@ -17,7 +17,7 @@ from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copyi
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["fenced", "refuse_at_work"]
+__all__ = ["fenced", "refuse_running"]
 
 _POLL = 0.1  # seconds between two requests for a consumer
 _TIMES = 3  # times a lease's time to wait for it
@@ -87,7 +87,7 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
         await subscription.release()
 
 
-async def refuse_at_work(connection: Connection, stream: str, owner: str, rule: str) -> None:
+async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Refuse a rule one of whose consumers has a subscriber.
 
     Args:

@@ -41,7 +41,7 @@ from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes, taken_apart
 from nats_bridge.pipeline.backfill.row_rounds import published
 from nats_bridge.pipeline.backfill.rows import COLUMNS, sequence_of
-from nats_bridge.pipeline.backfill.spark_work import TOLD, StoredPosition, counts_of, reported_of
+from nats_bridge.pipeline.backfill.spark_work import REPORT, StoredPosition, counts_of, reported_of
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import connected, options_of
 from nats_bridge.pipeline.errors import OptionError, marking
@@ -117,7 +117,7 @@ class Parallel:
             if held is not None:
                 rows = rows.join(held, "sequence", "left_anti").select(*COLUMNS)
             shares = self._routed(rows).repartition(self.tasks, "destination").sortWithinPartitions("sequence")
-            reported += [row[0] for row in shares.mapInArrow(self.share, TOLD).collect()]
+            reported += [row[0] for row in shares.mapInArrow(self.share, REPORT).collect()]
         progress.enter("copying the end in order", count=position(middle + 1))
         rest = replace(history, first=middle + 1)
         reported += [row[0] for row in rest.given_to(self.end.behind(middle), spark).collect()]

@@ -18,7 +18,7 @@ from nats_bridge.bridge.replication.rules import (
     durable_name,
 )
 from nats_bridge.bridge.settings import RepublishRule, Settings
-from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.fence import refuse_running
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_task import RepublishTask, republished_position
@@ -64,7 +64,7 @@ async def republish_backfill(
     )
     if not request.publishes:
         return planned
-    await refuse_at_work(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
+    await refuse_running(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
     await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
     pattern = covering_filter(run.republish.transform).encode()
     captured_by, probe = await _captured_by(target, rule, pattern)

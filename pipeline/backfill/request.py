@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.replication import LOOKED_AT
+from nats_bridge.bridge.replication import CHECKED_COPIES
 
 __all__ = ["Request"]
 
@@ -36,7 +36,7 @@ class Request:
     first: int | None = None
     last: int | None = None
     parallel: int = 1
-    in_order: int = LOOKED_AT
+    in_order: int = CHECKED_COPIES
     dry_run: bool = False
     top: int = 20
     patience: float = 60.0

@@ -22,7 +22,7 @@ from nats_bridge.transforms.source_record import SourceRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TOLD", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
+__all__ = ["REPORT", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
 
 _Result = TypeVar("_Result")
 _KEPT: Final = "what was copied stays: run the same command again"
@@ -60,12 +60,12 @@ def done(job: str, work: Callable[[], _Result]) -> _Result:
         raise said from None
 
 
-TOLD = "told string"
+REPORT = "report string"
 """What a task returns: one row with its counts, as JSON."""
 
 
 def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBatch]:
-    """Do a task's work; its counts, with the columns `TOLD`.
+    """Do a task's work; its counts, with the columns `REPORT`.
 
     Raises:
         PipelineError: marked, for the driver to find.
@@ -73,7 +73,7 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     configure_logs(Log(level="warning"))
     with marking():
         counts = asyncio.run(work)
-    yield pa.record_batch({"told": [json.dumps(counts)]})
+    yield pa.record_batch({"report": [json.dumps(counts)]})
 
 
 def reported_of(rows: list[str]) -> dict[str, int]:

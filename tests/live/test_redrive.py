@@ -47,7 +47,7 @@ class Scene:
         return here
 
     def advisory(self, sequence: int, consumer: str = "workers", reason: str = "") -> Advisory:
-        told = {
+        advisory = {
             "type": "io.nats.jetstream.advisory.v1.max_deliver",
             "id": f"{consumer}-{sequence}",
             "timestamp": "2026-11-24T00:00:00Z",
@@ -58,7 +58,7 @@ class Scene:
             "reason": reason,
         }
         return Advisory.read(
-            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(told).encode()
+            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(advisory).encode()
         )
 
     async def given_up(self, count: int, *, consumer: str = "workers", reason: str = "", timed: bool = True) -> None:

@@ -25,10 +25,10 @@ from tests.spark.workers import kill_workers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOKED_AT = 2 * LEAST
+CHECKED_COPIES = 2 * LEAST
 """Copies that a live rule compares to find its place."""
 
-FIRST, MESSAGES, LIVE = 2000, LOOKED_AT + 5000, 20
+FIRST, MESSAGES, LIVE = 2000, CHECKED_COPIES + 5000, 20
 
 
 async def filled(copies: Copies, first: int, last: int) -> None:
@@ -42,7 +42,7 @@ async def filled(copies: Copies, first: int, last: int) -> None:
         )
 
 
-async def test_shares_are_copied_once_and_the_live_rule_goes_on(
+async def test_shares_are_copied_once_and_the_live_rule_continues(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     here = await Copies.make(peer, unique_name("parallel"), target={"duplicate_window": 100_000_000})
@@ -61,7 +61,7 @@ async def test_shares_are_copied_once_and_the_live_rule_goes_on(
         await job
         assert sorted(await here.source_sequences()) == list(range(1, FIRST + 1))
     settings = settings_for(url, here.rule())
-    (summary,) = await backfilled(spark, settings, parallel=2, in_order=LOOKED_AT)
+    (summary,) = await backfilled(spark, settings, parallel=2, in_order=CHECKED_COPIES)
     assert (summary.copied, summary.next_sequence) == (MESSAGES - FIRST, MESSAGES + 1)
     async with running(settings):
         await filled(here, MESSAGES + 1, MESSAGES + LIVE)
@@ -69,8 +69,8 @@ async def test_shares_are_copied_once_and_the_live_rule_goes_on(
     stored = await here.stored()
     sequences = [record_of(message).sequence for message in stored]
     assert sorted(sequences) == list(range(1, MESSAGES + LIVE + 1))
-    end = LOOKED_AT + LIVE
-    assert sequences[-end:] == list(range(MESSAGES - LOOKED_AT + 1, MESSAGES + LIVE + 1))
+    end = CHECKED_COPIES + LIVE
+    assert sequences[-end:] == list(range(MESSAGES - CHECKED_COPIES + 1, MESSAGES + LIVE + 1))
     by_subject: dict[bytes, list[int]] = defaultdict(list)
     for message in stored:
         by_subject[message.subject].append(record_of(message).sequence)
@@ -93,7 +93,7 @@ async def test_strict_order_takes_one_writer(spark: SparkSession, url: str, peer
 
 
 @pytest.mark.parametrize("version", ["2.9.10"])
-async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
+async def test_until_it_has_ended_nothing_else_continues(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     here = await Copies.make(peer, unique_name("unfinished"), target={"max_msg_size": 500})
@@ -127,7 +127,7 @@ async def test_until_it_has_come_to_its_end_nothing_else_goes_on(
 
 
 @pytest.mark.parametrize("version", ["2.15.1"])
-async def test_a_target_that_was_made_anew_has_nothing_unfinished(
+async def test_a_target_that_was_recreated_has_nothing_unfinished(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     here = await Copies.make(peer, unique_name("unfinished"), target={"max_msg_size": 500})

@@ -57,7 +57,7 @@ def test_what_may_help_to_try_again(code: int, err_code: int, description: str) 
         (400, 10109, "invalid JetStream stream: sealed"),
     ],
 )
-def test_what_is_refused_for_good(code: int, err_code: int, description: str) -> None:
+def test_what_is_refused_permanently(code: int, err_code: int, description: str) -> None:
     error = {"code": code, "err_code": err_code, "description": description}
     pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
     assert pub_ack == PubAck("refused", "F", 0, err_code, description)
@@ -71,7 +71,7 @@ def test_what_is_refused_for_good(code: int, err_code: int, description: str) ->
         (b"", "an empty answer"),
     ],
 )
-def test_nobody_there_is_a_matter_of_time(block: bytes, description: str) -> None:
+def test_no_listener_is_a_matter_of_time(block: bytes, description: str) -> None:
     assert PubAck.parse(block, b"") == PubAck("later", description=description)
 
 
@@ -118,7 +118,7 @@ def test_a_very_long_wrong_answer_is_not_shown_whole() -> None:
         (10054, "message size exceeds maximum allowed: 12", None),
     ],
 )
-def test_a_wrong_expectation_tells_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
+def test_a_wrong_expectation_names_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
     error = {"code": 400, "err_code": err_code, "description": description}
     pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "T", "seq": 0}).encode())
     assert pub_ack.last_sequence == expected

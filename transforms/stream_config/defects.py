@@ -174,7 +174,7 @@ def _shared_positions(sources: Sequence[Mapping[str, Any]], dialect: Dialect) ->
     for position, source in enumerate(sources):
         if source["name"] in seen:
             yield ConfigWarning(
-                "same-origin-shares-position",
+                "same-source-shares-position",
                 f"sources[{position}]",
                 f"the server keeps one position for all entries of source {source['name']}: only one of them is active",
             )

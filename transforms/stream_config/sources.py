@@ -40,7 +40,7 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     mirror: dict[str, Any] | None = config["mirror"]
     if mirror is None:
         return
-    for member, case in _NOT_BESIDE_A_MIRROR:
+    for member, case in _NOT_WITH_A_MIRROR:
         if config.get(member):
             raise refusal(case)
     if mirror.get("consumer") is not None and not _is_durable_consumer(mirror):
@@ -70,7 +70,7 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     config["mirror_direct"] = stream["allow_direct"]
 
 
-_NOT_BESIDE_A_MIRROR = (
+_NOT_WITH_A_MIRROR = (
     ("first_seq", "mirror_with_first_seq"),
     ("subjects", "mirror_with_subjects"),
     ("sources", "mirror_with_sources"),

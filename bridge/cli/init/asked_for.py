@@ -1,4 +1,4 @@
-"""Turn a request of a few words into a rule that fits the existing streams."""
+"""Turns an option of `init` into a rule that fits the existing streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def known_stream(seen: Landscape, name: str) -> str:
 
 
 def _side_effect_of(seen: Landscape, stream: str) -> str:
-    """What watching would do to a stream even in the most careful way; empty if nothing."""
+    """The side effect of reading a stream, even in the most careful way; empty for none."""
     config = seen.config(stream) or {}
     reason = reason_against_watching(config, seen.consumers.get(stream, ()), None, durable=False, at_least_once=False)
     return reason or ""
@@ -43,7 +43,7 @@ def _side_effect_of(seen: Landscape, stream: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HowToRepublish:
-    """What holds for every republish rule that is asked for.
+    """The options that all requested republish rules share.
 
     Attributes:
         delivery: `at_most_once` or `at_least_once`.
@@ -116,7 +116,7 @@ def republishing(
 
 
 def _natively(seen: Landscape, stream: str, members: Json) -> list[str]:
-    """A line, if the server would do the same with these members in the stream's configuration."""
+    """A remark, where the server does the same natively with these members."""
     config = seen.config(stream)
     if config is None:
         return []
@@ -165,7 +165,7 @@ def ingress(seen: Landscape, stream: str, src: str, dest: str) -> ProposedRule:
 
 
 def dead_letters(seen: Landscape, stream: str, dest: str) -> ProposedRule:
-    """A rule that publishes the messages which consumers of a stream, or `*` for all, gave up.
+    """A rule that publishes the messages that consumers of a stream, or `*` for all, gave up.
 
     Args:
         seen: the cluster.

@@ -26,7 +26,7 @@ _HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Screen:
-    """What can be done with the screen while it is ours. Made by `screen`."""
+    """A terminal's screen while the view is shown; made by `screen`."""
 
     def __init__(self, wakened: int) -> None:
         self._wakened = wakened
@@ -61,7 +61,7 @@ class Screen:
 
 @contextlib.contextmanager
 def screen() -> Iterator[Screen]:
-    """Take the terminal's screen, and give the terminal back as it was, whatever happens."""
+    """Switch to a full screen, and restore the terminal at the end, whatever happens."""
     wakened, waking = os.pipe()
     os.set_blocking(waking, False)
     os.set_blocking(wakened, False)

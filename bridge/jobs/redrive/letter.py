@@ -105,7 +105,7 @@ def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None
 
 
 def _alone(sequence: int, time_ns: int, advisory: Advisory) -> Letter | None:
-    if not advisory.speaks_of_a_message:
+    if not advisory.names_a_message:
         return None
     reason = _reason(advisory.reason, advisory.kind, b"%d" % advisory.deliveries)
     return Letter(

@@ -338,8 +338,8 @@ class Redriving:
                 answer.cancel()
                 left.append(message)
                 continue
-            told = json.loads(found[3])
-            if error := told.get("error"):
+            answer = json.loads(found[3])
+            if error := answer.get("error"):
                 if error.get("code") == 503:
                     reason = str(error.get("description"))
                     left.append(message)
@@ -347,7 +347,7 @@ class Redriving:
                     self.outcome.refused[f"stream {message.taker.name}: {error.get('description')}"] += 1
                 continue
             name = message.taker.name
-            self._floors[name] = max(self._floors.get(name, 0), int(told["seq"]))
+            self._floors[name] = max(self._floors.get(name, 0), int(answer["seq"]))
             self.outcome.redriven += 1
             done += message.letters
         return left, done, reason
@@ -385,7 +385,7 @@ class Redriving:
             await self._target.connected()
             info = await self._target.api.stream_info(stream.name)
             last = int(info["state"]["last_seq"])
-            recreated = last < floor  # what it stores now tells nothing of what it stored before
+            recreated = last < floor  # what it stores now does not show what it stored before
             floor = 0 if recreated else floor
             ids: set[bytes] = set()
             seen, end = 0, floor

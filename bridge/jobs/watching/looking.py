@@ -215,7 +215,7 @@ class Looking:
         if not self.link.is_mirror or may_remove or not state.get("num_deleted"):
             return 0
         before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
-        theirs = await self._missing(source, before)  # first, so that what arrives meanwhile is not missed
+        theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:

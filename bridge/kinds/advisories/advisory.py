@@ -81,7 +81,7 @@ class Advisory:
         )
 
     @property
-    def speaks_of_a_message(self) -> bool:
+    def names_a_message(self) -> bool:
         """Whether it names a stored message."""
         return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None
 

@@ -80,7 +80,7 @@ class ConfirmedPublisher:
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
         self.waits_for = ""  # the stream that does not answer at this moment
-        self.under_way: list[bytes] = []  # subjects of what is being published
+        self.in_flight: list[bytes] = []  # subjects of what is being published
 
     async def open(self) -> None:
         """Be ready for answers."""
@@ -93,7 +93,7 @@ class ConfirmedPublisher:
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish in order; returns when each is confirmed, or given up and counted."""
         left = list(messages)
-        self.under_way = [message.subject for message in messages]
+        self.in_flight = [message.subject for message in messages]
         attempt = 0
         while left:
             left = await self._attempt(left)
@@ -107,7 +107,7 @@ class ConfirmedPublisher:
             await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
             self._counters.repeated_out += len(left)
-        self.waits_for, self.under_way = "", []
+        self.waits_for, self.in_flight = "", []
 
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Write all; what is to be written again."""

@@ -141,8 +141,8 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     behind = Behind(
         source_connection, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns
     )
-    looked_at = replace(tail, copies=copies)
-    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, looked_at, read, behind)
+    checked = replace(tail, copies=copies)
+    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, checked, read, behind)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"

@@ -17,7 +17,7 @@ from nats_bridge.bridge.errors import RuleRefusedError
 
 __all__ = ["UnfinishedCopies"]
 
-_TOLD = re.compile(r"copies ([0-9]+) to ([0-9]+) ")
+_RANGE = re.compile(r"copies ([0-9]+) to ([0-9]+) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class UnfinishedCopies:
         info = await self.api.consumer_info(self.source, self.consumer)
         if info is None:
             return None
-        reported = _TOLD.search(str(info["config"].get("description", "")))
+        reported = _RANGE.search(str(info["config"].get("description", "")))
         return (int(reported[1]), int(reported[2])) if reported else (0, 0)
 
     async def begin(self, first: int, last: int) -> None:

@@ -74,7 +74,7 @@ class Publisher:
         connection: the connection of the target.
         target: the stream that receives.
         counters: where to count.
-        metrics: told when something is known to be stored.
+        metrics: updated when something is known to be stored.
         refused: the policy.
         life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
         rule: the rule's name, for the log.
@@ -163,7 +163,7 @@ class Publisher:
         self._watcher = asyncio.create_task(self._watch())
 
     def begin(self, last: int) -> None:
-        """Tell the target's last sequence, which was read after `open`: copying may begin."""
+        """Set the target's last sequence, which was read after `open`: copying may begin."""
         self._unconfirmed.last = last
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
@@ -228,7 +228,7 @@ class Publisher:
     @property
     def progress(self) -> tuple[int, int]:
         """Changes whenever an answer says that something is stored."""
-        return self._unconfirmed.last_confirmed, self._unconfirmed.heard
+        return self._unconfirmed.last_confirmed, self._unconfirmed.answered
 
     @property
     def _now(self) -> float:
@@ -301,10 +301,8 @@ class Publisher:
                 await self._connection.client.drained()
             except ConnectionError:
                 return  # which interrupts
-        under_way, window = self._unconfirmed, self.window
-        while (
-            under_way.count > window.messages * 7 // 8 or under_way.size > window.size * 7 // 8
-        ) and not self._life.over:
+        pending, window = self._unconfirmed, self.window
+        while (pending.count > window.messages * 7 // 8 or pending.size > window.size * 7 // 8) and not self._life.over:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -326,10 +324,10 @@ class Publisher:
         if done < len(answers):
             self._sort_out(answers[done:])
         if unconfirmed.last_confirmed != confirmed:
-            self._tell_stored(sent)
+            self._report_stored(sent)
         self._answered.set()
 
-    def _tell_stored(self, sent: float) -> None:
+    def _report_stored(self, sent: float) -> None:
         """Measure what was sent at that time, of the loop, and is known to be stored now."""
         metrics, expected = self._metrics, self._expected
         metrics.publish.record(self._now - sent)
@@ -341,7 +339,7 @@ class Publisher:
         self._stored()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        """Somebody else has written to the target."""
+        """Note that another client has written to the target."""
         if not self._life.over:
             self.ask_for_all()
 
@@ -364,7 +362,7 @@ class Publisher:
                 self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
-        """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
+        """Make every message ask, from the newest groups on: another client writes, or something was not stored."""
         if self._unconfirmed.grouping:
             self._ask_again()
 

@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
@@ -328,12 +328,12 @@ async def compared(
     if wide and behind is not None:
         lowest = min(copy.record.sequence for copy in tail.copies)
         if found.missing or await behind.leaves_out(lowest):
-            tail = await read(LOOKED_AT, False)
+            tail = await read(CHECKED_COPIES, False)
             messages = await named_by(tail.copies)
             found = _compared_with(messages, target, tail)
     if not found.missing:
         return found
-    further = await read(2 * (LOOKED_AT if wide else NEWEST), True)
+    further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
 

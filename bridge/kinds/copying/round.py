@@ -67,7 +67,7 @@ class EntryContext:
         target: the connection that holds the target.
         dead_letters: the policy for messages that the target refuses.
         counters: where to count.
-        metrics: told of every batch.
+        metrics: updated with every batch.
         tracing: makes spans around batches; None for none.
         fence: asked before anything is written, and before a round begins.
         reader: what reads the source for a round; None for a consumer of the rule.

@@ -13,7 +13,7 @@ makes it longer.
 
 Bounds, for each rule: `LEAST` and `LEAST_SIZE` per source, and what `MOST` and `MOST_SIZE` are more than these, which
 its sources share. What a start reads to find copies that were lost while later ones were stored follows from the
-same bounds (`LOOKED_AT`), as a start cannot know how wide the window was.
+same bounds (`CHECKED_COPIES`), as a start cannot know how wide the window was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Self
 
-__all__ = ["LEAST", "LEAST_SIZE", "LOOKED_AT", "MOST", "MOST_SIZE", "Window"]
+__all__ = ["CHECKED_COPIES", "LEAST", "LEAST_SIZE", "MOST", "MOST_SIZE", "Window"]
 
 LEAST, LEAST_SIZE = 8192, 16 << 20
 """Messages, and bytes, that may be in flight whatever the distance.
@@ -36,7 +36,7 @@ Servers of 2.12 and newer refuse what comes while more than 100,000 messages or 
 in flight takes about 150 bytes of memory more than its own.
 """
 
-LOOKED_AT = 2 * MOST
+CHECKED_COPIES = 2 * MOST
 """The newest copies among which every message that is left out shows.
 
 A copy can be lost while those behind it in the window are stored: these are at most `MOST`. A round that makes up for

@@ -14,7 +14,7 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide, is_valid_filter
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["IngressTarget", "compile_ingress", "look_at_stream"]
+__all__ = ["IngressTarget", "compile_ingress", "read_stream"]
 
 _NOT_FOR_RULES = ("$JS.>", "$SYS.>", "_INBOX.>", "_R_.>")
 
@@ -69,7 +69,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     return transform
 
 
-async def look_at_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
+async def read_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
     """See that the stream exists and takes the rule's destination, and that no stream takes its source.
 
     Raises:

@@ -345,7 +345,7 @@ class NativeCopyRun(RuleRun):
         try:
             filters = await self._filters(create)
         except ApiError:
-            filters = ()  # what is not selected is left out here; the answer to the request tells what is wrong
+            filters = ()  # what is not selected is left out here; the answer to the request says what is wrong
         consumer = ServedConsumer(
             create.deliver,
             self._flow_control,

@@ -2,7 +2,7 @@
 
 Nothing is delivered before the answer to the server's request, nor before the server has subscribed to the deliver
 subject, which 2.9 does before it asks and newer servers when they have the answer: what comes earlier would be lost.
-What waits meanwhile, and what is written and not yet handled by the server, is bounded by the consumer's flow control:
+What waits, and what is written and not yet handled by the server, is bounded by the consumer's flow control:
 its requests go on in order with the messages, and only the server's own answer lets the consumer send more.
 """
 
@@ -67,7 +67,7 @@ class ServedConsumer:
         return inbox
 
     async def close(self) -> None:
-        """Take nothing more; the consumer's server removes it, because nobody listens."""
+        """Take nothing more; the consumer's server removes it, because it has no subscriber."""
         subscription, self._subscription = self._subscription, None
         self._waiting.clear()
         if subscription is not None:

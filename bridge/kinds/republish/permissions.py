@@ -37,7 +37,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
     else:
         facts = known.get((source, stream))
         direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
-        yield from passing_consumers(source, stream, rule=name, looked_after=not direct)
+        yield from passing_consumers(source, stream, rule=name, supervised=not direct)
     yield listen(
         source,
         AUDIT_SUBJECT,

@@ -153,8 +153,8 @@ def _waiting_for(supervisor: RuleSupervisor) -> str | None:
     """What a rule waits for, in words: its supervisor (a stream, the lead) or its run (anything else)."""
     if supervisor.waiting_for is not None:
         return _without_name(supervisor, supervisor.waiting_for)
-    at_work = supervisor.run is not None and supervisor.state in ("ready", "waiting")
-    return supervisor.run.waiting_for if supervisor.run is not None and at_work else None
+    is_running = supervisor.run is not None and supervisor.state in ("ready", "waiting")
+    return supervisor.run.waiting_for if supervisor.run is not None and is_running else None
 
 
 def _without_name(supervisor: RuleSupervisor, text: str) -> str:

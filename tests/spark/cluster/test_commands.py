@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
 from tests.spark.cluster.standalone import PATIENCE, Job, StandaloneCluster, command_of, descendants
 
 JOBS = Path(__file__).with_name("jobs")
-IN_ORDER = LOOKED_AT
+IN_ORDER = CHECKED_COPIES
 """Messages at the end of a parallel backfill that one task writes."""
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
@@ -92,7 +92,7 @@ async def test_capture_backfill_and_diff(
     assert [each["equal"] for each in diffs] == [True, True, False]
 
 
-async def test_a_backfill_whose_executors_are_killed_goes_on(
+async def test_a_backfill_whose_executors_are_killed_continues(
     submit: Submit,
     cluster: StandaloneCluster,
     url: str,

@@ -30,7 +30,7 @@ def test_there_are_many_and_each_has_a_name_and_a_description() -> None:
     assert len({each.description for each in MINIATURES}) == len(MINIATURES)
 
 
-async def test_a_miniature_that_nobody_noticed_is_told_of_as_such(cases: dict[str, Case]) -> None:
+async def test_a_miniature_that_no_case_caught_is_reported(cases: dict[str, Case]) -> None:
     (miniature,) = [each for each in MINIATURES if each.name == "size-in-characters"]
     others = [case for case in cases.values() if case.id.startswith("adr30/")]
     found = await caught(others, [miniature])
@@ -42,7 +42,7 @@ async def test_a_miniature_that_nobody_noticed_is_told_of_as_such(cases: dict[st
     ]
 
 
-async def test_what_caught_a_miniature_is_told(cases: dict[str, Case]) -> None:
+async def test_what_caught_a_miniature_is_reported(cases: dict[str, Case]) -> None:
     (miniature,) = [each for each in MINIATURES if each.name == "size-in-characters"]
     (by_its_case,) = await caught([cases["adr28/block/size/1"]], [miniature])
     assert reported([by_its_case, Caught(miniature, ("a", "b"))]).splitlines()[1::2] == [
