@@ -181,7 +181,8 @@ package: $(TESTS)
 conform: conform-native conform-bridge
 
 conform-native: install
-	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
+	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) $(CONFORM)
+	$(BIN)/python -m tests.differential --versions $(MATRIX)
 
 conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)

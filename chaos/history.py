@@ -70,7 +70,7 @@ def read_history(path: Path) -> Iterator[Event]:
 
 
 def digest_of(payload: bytes) -> str:
-    """What stands for a payload."""
+    """The digest that replaces a payload."""
     return hashlib.blake2b(payload, digest_size=8).hexdigest()
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chaos.history import Historian
 from chaos.peers import Peer, place_of
 from chaos.plan import QUEUES
 from chaos.sidecars import Sidecar
-from chaos.workload import Listener, row_of
+from chaos.workload import row_of
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["read_streams", "sample", "watch"]
+__all__ = ["read_streams", "watch"]
 
 _INTERVAL = 0.5
 _TRIES = 20
@@ -46,19 +46,6 @@ async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
 
 def _plain(counters: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counters.items() if isinstance(count, int) and count}
-
-
-async def sample(peer: Peer, streams: Iterable[str], listeners: Mapping[str, Listener], historian: Historian) -> None:
-    """Record the progress of streams and listeners repeatedly, until cancelled."""
-    while True:
-        ends = {}
-        for stream in streams:
-            answer = await peer.try_api(f"STREAM.INFO.{stream}")
-            if answer is not None and "state" in answer:
-                ends[stream] = [answer["state"]["messages"], answer["state"]["last_seq"]]
-        received = {name: [listener.received, listener.newest] for name, listener in listeners.items()}
-        historian.record("sample", streams=ends, received=received)
-        await asyncio.sleep(_INTERVAL)
 
 
 async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian, report: Callable[[str], None]) -> None:

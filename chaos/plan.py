@@ -1,4 +1,4 @@
-"""What runs: the streams, the rules under test, and what each of them promises.
+"""The streams and the rules under test, each with its promise.
 
 The destinations are computed here by hand, not by the engine under test.
 """

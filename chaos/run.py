@@ -15,7 +15,7 @@ from chaos.faults import faults
 from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
-from chaos.observing import look, read_streams, sample, watch
+from chaos.observing import look, read_streams, watch
 from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
@@ -34,7 +34,7 @@ _REST = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is.
+    """The settings of a run.
 
     Attributes:
         seed: of workload and faults.
@@ -140,7 +140,6 @@ class _Run:
         await self._all_ready()
         self._report("the sidecars are ready")
         self._spawn(watch(self._sidecars, self._historian))
-        self._spawn(sample(self._surroundings.peer(), self._surroundings.streams, self._listeners, self._historian))
         nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._reported)
         began = self._historian.now
         is_running = True
@@ -203,7 +202,7 @@ class _Run:
                 await asyncio.sleep(0.1)
 
     async def _settle(self) -> list[str]:
-        """Wait until everything has come through; what has not, when nothing moves any more."""
+        """Wait until everything has arrived; return what has not, when nothing progresses any more."""
         progress = self._historian.now
         last: object = None
         ends = {producer.place: 0 for producer in self._producers if producer.place not in ("events", "JOBS")}
@@ -223,7 +222,7 @@ class _Run:
         return []
 
     async def _waited_for(self, ends: dict[str, int]) -> tuple[list[str], object]:
-        """What has not come through yet, and something that changes as long as anything does."""
+        """The missing messages, and a value that changes with every progress."""
         waiting, seen = [], []
         for sidecar in self._sidecars:
             status = await look(sidecar, self._historian)

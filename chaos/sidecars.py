@@ -1,4 +1,4 @@
-"""Sidecars as processes, started again whenever they end, as an orchestrator does; asked over HTTP like by anyone."""
+"""Runs sidecars as processes, restarts them when they end, as an orchestrator does, and asks them over HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sidecar:
         self.config = directory / f"sidecar-{number}.yaml"
 
     def start(self) -> None:
-        """Start, and keep it started until `stop`."""
+        """Start, and restart whenever it ends, until `stop`."""
         self._write()
         self._supervisor = asyncio.create_task(self._supervise())
 
@@ -72,7 +72,7 @@ class Sidecar:
         return pid
 
     async def gone(self, pid: int) -> None:
-        """Wait until that process has ended."""
+        """Wait until the process has ended."""
         while self.pid == pid:
             await asyncio.sleep(0.01)
 

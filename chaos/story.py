@@ -65,7 +65,7 @@ class Disturbance:
     crash: bool = False
 
     def meets(self, begin: float, end: float) -> bool:
-        """Whether it lay in this stretch of time, in part at least."""
+        """Whether it overlaps this interval."""
         return self.begin <= end and self.end >= begin
 
 

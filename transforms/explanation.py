@@ -34,7 +34,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class TokenOrigin:
-    """How one token of the destination came to be.
+    """The computation of one token of the destination.
 
     ``function`` is ``literal``, ``>`` or a function's name; ``arguments`` its other arguments by name
     (``n``, ``delimiter``); for partition ``hash`` and ``modulus`` are the numbers that were divided.
@@ -64,7 +64,7 @@ class TokenOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a subject is not transformed.
+    """The reason why a subject is not transformed.
 
     ``code`` is ``no_transform``, ``empty_token``, ``wildcard_in_subject``, ``different``, ``too_short`` or
     ``too_long``; ``position`` counts tokens from 1 (None for ``no_transform``); ``expected`` is the source's
@@ -90,7 +90,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a transform did with one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
+    """The explanation for one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
 
     source: bytes
     destination: bytes

@@ -1,4 +1,4 @@
-"""Handles SIGINT and SIGTERM in commands that finish what is in flight."""
+"""Handles Handles SIGINT and SIGTERM in commands that finish what is in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From needs to what each connection's user is granted: each subject once, none that another one covers."""
+"""Turns needs into grants per connection: each subject once, none that another one covers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_for", "gra
 
 
 def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
-    """What the sidecar itself needs, whatever its rules do: answers, and reading the accounts for loops."""
+    """The needs of the sidecar itself: answers, and reading the accounts for loops."""
     for connection, prefix in inboxes.items():
         yield listen(connection, f"{prefix}.>", "answers and deliveries")
         if connection not in checked:

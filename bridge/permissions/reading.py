@@ -1,4 +1,4 @@
-"""What reading a stream takes: its state, consumers, and flow control."""
+"""The needs of reading a stream: its state, consumers, and flow control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environment variables and secret files set: the values that win over the configuration file's.
+"""Reads environment variables and secret files, whose values override the configuration file's.
 
 `BRIDGE_HTTP__LISTEN=:8322` sets `http.listen`; two underscores separate levels. Lists and mappings are
 JSON. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file `/run/secrets/BRIDGE_HTTP__LISTEN` does the same. The

@@ -1,4 +1,4 @@
-"""From a YAML file, the environment and secret files to `Settings`, or to one list of all that is wrong."""
+"""Loads `Settings` from a YAML file, the environment and secret files, or lists all problems."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nats_bridge.bridge.settings.checks import (
     leadership_problems,
     reference_problems,
     rule_problems,
+    test_problems,
 )
 from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
@@ -155,6 +156,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
         connections = dict(settings.connections)
         rules = list(enumerate(settings.rules))
         version = settings.dialect
+        problems += test_problems(settings.tests, settings.rules)
         if not rules:
             problems.append(Problem((), "no rules; a bridge needs at least one entry under rules:"))
         if not connections:

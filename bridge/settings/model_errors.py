@@ -1,4 +1,4 @@
-"""Pydantic's errors as problems of the configuration: value, and what would be right."""
+"""Turns pydantic's errors into problems of the configuration: the value, and what would be right."""
 
 from __future__ import annotations
 

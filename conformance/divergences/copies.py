@@ -1,4 +1,4 @@
-"""Copies: what they carry of their own, and what an outside process cannot copy."""
+"""Divergences of copies: their own headers, and what an outside process cannot copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our bridge in front of a server as a subject of test.
+"""The bridge in front of a server as a subject of test.
 
 Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
 a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
@@ -273,7 +273,7 @@ class BridgeSubject:
 
 
 async def _tried(stage: BridgeStage, work: Awaitable[None]) -> None:
-    """Let a case that cannot be played keep its error to itself."""
+    """Keep the error of a case that cannot be played within that case."""
     try:
         await work
     except SubjectError as error:

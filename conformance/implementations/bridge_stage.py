@@ -142,7 +142,7 @@ class BridgeStage:
             await self._settle(sidecar)
 
     async def see(self) -> Observation:
-        """What can be seen, once the sidecar has ended."""
+        """The observation, once the sidecar has ended."""
         expectation = self.plan.expectation
         names = dict.fromkeys(expectation.stored or ())
         if expectation.received is not None:
@@ -200,7 +200,7 @@ class BridgeStage:
                 self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
 
     async def _carry_out_with_sidecar(self, sidecar: Sidecar, step: Step) -> None:
-        """A step while the rules run; what it would take away from them is read before."""
+        """Carry out a step while the rules run; first wait until they have read what it removes."""
         if isinstance(step, Settle):
             await self._settle(sidecar)
             return

@@ -1,4 +1,4 @@
-"""Where an entry of ``sources``, or ``mirror``, begins that has copied nothing yet."""
+"""Finds where an entry of ``sources``, or ``mirror``, starts before its first copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server's configuration decides: account mappings, permissions, exports and imports."""
+"""Scenarios with a server configuration: account mappings, permissions, exports and imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers report about streams: advisories, and the audit of API requests."""
+"""Scenarios about advisories and the audit of API requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three servers: what replicas do together, and what each does on its own."""
+"""Scenarios with three servers and replicated streams."""
 
 from __future__ import annotations
 

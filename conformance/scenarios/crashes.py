@@ -1,4 +1,4 @@
-"""What ends a server process, and what is left after a crash."""
+"""Scenarios that crash a server process."""
 
 from __future__ import annotations
 

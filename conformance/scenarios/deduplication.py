@@ -1,4 +1,4 @@
-"""Message ids and the window in which they count."""
+"""Scenarios about message ids and the duplicate window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits and time remove, and what a republished message shows of it."""
+"""Scenarios about removal by limits and time, and what republished messages show of it."""
 
 from __future__ import annotations
 

@@ -125,6 +125,16 @@ _SECTIONS: Final = (
         '    subject_transforms: [{src: "orders.>", dest: "west.orders.>"}]',
         "`leaf` has no default. See [native copying](../native-copying.md).",
     ),
+    _Section(
+        "RuleTest",
+        "A test of a rule",
+        f"rules: [{{name: monitor, kind: republish, stream: ORDERS, {_ORDERS}}}]\n"
+        "tests:\n  - name: an order is republished\n    rule: monitor\n"
+        "    given: {subject: orders.1}\n    expect: [{subject: monitor.orders.1}]",
+        "See [tests of rules](../testing-rules.md).",
+    ),
+    _Section("GivenMessage", "given"),
+    _Section("ExpectedMessage", "expect"),
 )
 _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\

@@ -1,4 +1,4 @@
-"""The history to be copied, as rows: from the live stream, or from a capture of it."""
+"""The history to copy, as rows: from the live stream, or from a capture of it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def captured_history(
     first: int,
     last: int | None,
 ) -> CapturedHistory:
-    """What a capture holds of a stream, seen to be enough.
+    """Open the history that a capture holds of a stream; refuse one with gaps.
 
     Args:
         spark: a session.

@@ -1,4 +1,4 @@
-"""From a republish rule to what is to be read and written: the driver's part."""
+"""Plans a backfill of a republish rule on the driver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["republish_backfill"]
 async def republish_backfill(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> Planned:
-    """Find out what is to be republished, and where it is stored.
+    """Plan what to republish, and where it is stored.
 
     Raises:
         OptionError: no stream would store the results, or the range is the live rule's.

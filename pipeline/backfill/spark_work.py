@@ -30,7 +30,7 @@ _KEPT: Final = "what was copied stays: run the same command again"
 
 @contextmanager
 def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iterator[Progress]:
-    """Show the progress of what is done inside of the block.
+    """Show the progress of Spark's work inside the block.
 
     Args:
         spark: the session.
@@ -44,7 +44,7 @@ def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iter
 
 
 def done(job: str, work: Callable[[], _Result]) -> _Result:
-    """What Spark's work gives.
+    """Run Spark's work; raise our error where it fails.
 
     Raises:
         BridgeError: what a task said, or that Spark gave the job up.
@@ -65,7 +65,7 @@ REPORT = "report string"
 
 
 def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBatch]:
-    """Do a task's work; its counts, with the columns `REPORT`.
+    """Do a task's work; return its counts, with the columns `REPORT`.
 
     Raises:
         PipelineError: marked, for the driver to find.
@@ -91,7 +91,7 @@ _PATIENCE: Final = 2.0
 
 @dataclass(slots=True)
 class StoredPosition:
-    """How far a backfill has come, read from the stream that stores its results; may be called from any thread.
+    """Reads a backfill's progress from the stream that stores its results; may be called from any thread.
 
     For watching only: a task that reads a history without Spark has no rows that Spark could count.
 

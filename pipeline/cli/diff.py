@@ -208,7 +208,7 @@ def _write(result: Result, folder: str) -> None:
 
 
 def _arguments() -> list[str]:
-    """What the command was given, without passwords."""
+    """The command's arguments, without passwords."""
     words = sys.argv[sys.argv.index("diff") + 1 :] if "diff" in sys.argv else []
     return [_PASSWORD.sub("//…@", word) for word in words]
 

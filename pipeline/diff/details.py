@@ -76,7 +76,7 @@ def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, 
 
 
 def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
-    """Messages with their identity, as they are compared."""
+    """Select messages with their identity, as they are compared."""
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     if is_plain(comparison):

@@ -199,24 +199,6 @@ async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_st
     assert summary.copied == MESSAGES + 12_000
 
 
-async def test_a_target_that_is_recreated_under_several_tasks_takes_nothing_of_them(
-    spark: SparkSession, wired: Callable[..., Any]
-) -> None:
-    """Messages that a finished task had stored would be missing, and nothing in the target would show it."""
-    copies, wire, settings = await wired("2.10.27")
-    wire.fall_silent_after(b"number 1500.")
-    job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=10))
-    await until(lambda: wire.is_silent)
-    await copies.peer.recreate_stream(copies.target)
-    wire.cut()
-    wire.speak_again()
-    with pytest.raises(DataLostError, match="was recreated while its history was copied"):
-        await job
-    assert (await copies.state())["messages"] == 0
-    await backfilled(spark, settings)
-    await copies.are_exact()
-
-
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
     task = CopyTask(plan, Connection(), Connection(), None, "client", created="then", first=11)

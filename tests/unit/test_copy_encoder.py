@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying import encoder as copy_loop
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import Refusal, StoredMessage
@@ -88,11 +88,9 @@ def test_equals_the_pure_function(
     loop.there = set(there)
     messages = stored(made)
     batch = [delivered(message, prefix) for message in messages]
-    with pytest.MonkeyPatch.context() as patch:
-        # However few subjects are remembered, the results are the same.
-        patch.setattr(copy_loop, "_MOST_BYTES", most)
-        loop._room = most
-        results = iter(run_all(loop, batch))
+    # However few subjects are remembered, the results are the same.
+    loop._known = KnownSubjects(loop._destination, kept=not loop.is_random, most=most)
+    results = iter(run_all(loop, batch))
     already = unselected = withheld = 0
     for index, message in enumerate(messages):
         copy = sourcing.apply(message)

@@ -43,7 +43,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         (["-o", "text.json"], "-o text.json: exists; --force overwrites it"),
         (["-o", "-", "--schema"], "--schema writes it next to the configuration"),
         (["--republish", "S", "a"], "option '--republish' requires 3 arguments"),
-        (["--delivery", "never"], "'never' is not one of"),
     ],
 )
 def test_what_is_wrong_is_said_before_a_server_is_asked(

@@ -81,6 +81,24 @@ def test_an_id_that_was_only_taken_note_of_is_not_stored_yet() -> None:
 
 
 @pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b"", True),  # no answer, or none in time
+        (b'{"stream":"T","seq":0,"duplicate":true}', True),
+        (b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"seq":0}', True),
+        (b"+OK", True),  # another responder was faster than the stream
+        (b'{"stream":"T","seq":8}', False),
+        (b'{"stream":"T","seq":8,"duplicate":true}', False),
+        (b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"T"}', False),
+        (b'{"error":{"code":400,"err_code":10002,"description":"resource limits exceeded for account"}}', False),
+        (b'{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"}}', False),
+    ],
+)
+def test_whether_it_may_be_stored_all_the_same(payload: bytes, expected: bool) -> None:
+    assert PubAck.parse(b"", payload).leaves_open is expected
+
+
+@pytest.mark.parametrize(
     "payload",
     [
         *(b"+OK", b"ok", b"null", b"[]", b"7", b'"stored"', b"{", b"\xff", b" "),

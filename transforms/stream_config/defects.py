@@ -1,4 +1,4 @@
-"""Configurations that the server accepts although they do harm, or not what their author meant: warnings, not errors.
+"""Warns about accepted configurations that do harm, or not what their author meant.
 
 Each warning has an id that never changes and one sentence. They are about the configuration as the server
 stores it, so they hold for its answers as well.

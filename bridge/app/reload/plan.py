@@ -12,7 +12,7 @@ from nats_bridge.bridge.settings import CopyingRule, MirrorRule, NativeCopyRule,
 
 __all__ = ["ReloadPlan", "plan_reload"]
 
-_TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules"})
+_TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
 """Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
 
 

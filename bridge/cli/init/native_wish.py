@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from nats_bridge.bridge.cli.init.asked_for import AS_USUAL, HowToRepublish, republishing
+from nats_bridge.bridge.cli.init.asked_for import republishing
 from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.cli.init.native_shortfall import shortfall
@@ -80,16 +80,12 @@ class Comparison:
     change: StreamChange | None
 
 
-def compare(
-    wanted: Mapping[str, Any], seen: Landscape, how: HowToRepublish = AS_USUAL, *, anyway: bool = False
-) -> Comparison:
+def compare(wanted: Mapping[str, Any], seen: Landscape) -> Comparison:
     """Compare a configuration with what the server does, and with what rules would do.
 
     Args:
         wanted: the native configuration, as in STREAM.CREATE or STREAM.INFO.
         seen: the cluster.
-        how: what holds for republish rules.
-        anyway: propose rules also for what the server could do, and does not do yet.
 
     Raises:
         ConfigError: no version of the server would take it.
@@ -104,16 +100,14 @@ def compare(
         raise ConfigError(
             f"stream '{name}': no server takes this configuration: {error.description} ({error.err_code})"
         ) from None
-    return _Comparing(given, normal, seen, how, anyway=anyway).compared()
+    return _Comparing(given, normal, seen).compared()
 
 
 class _Comparing:
-    def __init__(self, given: Json, normal: Json, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> None:
-        self._how = how
+    def __init__(self, given: Json, normal: Json, seen: Landscape) -> None:
         self._given = given
         self._normal = normal
         self._seen = seen
-        self._anyway = anyway
         self._name = str(normal["name"])
         self._present = seen.config(self._name)
         self._place = f"server {seen.server_version}"
@@ -168,7 +162,7 @@ class _Comparing:
             self._body.pop("republish", None)
         seen = self._seen.with_config(self._present or self._body)
         src, dest, bare = wanted.get("src") or ">", wanted["dest"], bool(wanted.get("headers_only"))
-        rule = republishing(seen, self._name, src, dest, self._how, headers_only=bare)
+        rule = republishing(seen, self._name, src, dest, headers_only=bare)
         self._propose(feature, rule, reason)
 
     def _ingress(self) -> None:
@@ -295,7 +289,7 @@ class _Comparing:
         if lacks is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
             return ""
-        if not lacks.can or self._anyway:
+        if not lacks.can:
             return lacks.text
         self._say(feature, Answer.POSSIBLE, lacks.text)
         if self._present is None:

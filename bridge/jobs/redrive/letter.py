@@ -28,7 +28,7 @@ _SEQUENCE: Final = re.compile(rb"[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What a dead letter says of its message.
+    """A dead letter's facts about its message.
 
     Attributes:
         sequence: its own sequence, in the dead letters' stream.

@@ -1,4 +1,4 @@
-"""Advisories, and the messages that report them. Pure: bytes in, bytes out.
+"""Parses advisories, and makes the messages that report them. Pure: bytes in, bytes out.
 
 An advisory alone keeps its payload; headers identify it. With the message that it is about, the message keeps
 its payload and header block, and headers after it describe the advisory.
@@ -136,7 +136,7 @@ def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
 
 
 def _line(text: str) -> bytes:
-    """A text that came from others as the value of a header: it cannot begin another line."""
+    """A foreign text as a header's value, which cannot begin another line."""
     return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Publishing in order: with the stream's acknowledgement where a stream takes the message, plainly where none does.
+"""Publishes in order: confirmed by the stream's PubAck where one takes the message, plainly where none does.
 
 A window of messages is written at once and then confirmed. What a stream did not confirm, because it or its server is
 away, is written again until it does; the ids of advisories keep that from storing anything twice. What a stream rejects
@@ -83,11 +83,11 @@ class ConfirmedPublisher:
         self.in_flight: list[bytes] = []  # subjects of what is being published
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to the answers."""
         await self._requests.open()
 
     async def close(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         await self._requests.close()
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
@@ -110,7 +110,7 @@ class ConfirmedPublisher:
         self.waits_for, self.in_flight = "", []
 
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
-        """Write all; what is to be written again."""
+        """Write all; return what must be written again."""
         await self._target.connected()
         while not self._fence.is_open:
             await self._fence.opened()

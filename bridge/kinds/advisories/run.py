@@ -186,7 +186,7 @@ class AdvisoriesRun(RuleRun):
         return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:
-        """How many wait, and for which stream if one does not answer; see `RuleRun`."""
+        """The number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
         waits_for = self._publisher.waits_for if self._publisher is not None else ""
         return {
             "stream": None,
@@ -259,7 +259,7 @@ class AdvisoriesRun(RuleRun):
         return tracing.begin([(message.subject, b"", message.block, message.payload) for message in messages])
 
     async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
-        """What is to be published for an advisory; None where nothing is, which is counted."""
+        """The message for an advisory; None where it is dropped, which is counted."""
         destination = self._republish.destination(subject)
         if destination is None:
             if self._republish.refusal(subject) is None:

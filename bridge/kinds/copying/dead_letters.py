@@ -81,7 +81,7 @@ class DeadLetters:
         self._counters = counters
 
     async def handle(self, rejected: Rejected) -> None:
-        """Skip the message, or stop.
+        """Skip the message or stop the rule, by the policy.
 
         Raises:
             RuleRefusedError: the policy is to stop, or no stream takes the dead letter.

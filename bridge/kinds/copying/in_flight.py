@@ -1,4 +1,4 @@
-"""What is sent to a stream and not known to be stored, and what the stream's answers say about it.
+"""Tracks operations in flight to a stream, and matches the stream's answers.
 
 No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
 Messages are asked for in groups; see `bridge.kinds.copying.publisher` for the three ways. A group's name ends the reply
@@ -119,7 +119,7 @@ class Unconfirmed:
         return all(name in self.pub_acks for name, *_ in self._groups)
 
     def count_no_copies(self, operations: list[Operation]) -> None:
-        """What is about to be added is not counted as copied."""
+        """Do not count the next operations as copied."""
         self._counted |= {name for name, _ in operations}
 
     def was_counted(self, name: bytes) -> bool:
@@ -293,7 +293,7 @@ class Unconfirmed:
         return done
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
-        """Answers that `take` has not taken.
+        """Handle the answers that `take` has left.
 
         Returns:
             Whether it must be asked again what is stored, and whether something was not taken by the target.
@@ -382,7 +382,7 @@ class Unconfirmed:
         return True
 
     def skip(self) -> None:
-        """Leave out the first message, which the target has refused."""
+        """Skip the first message, which the target has rejected."""
         name, _, size, *_ = self._groups.popleft()
         self.last_confirmed = int(name)
         self.count -= 1
@@ -393,7 +393,7 @@ class Unconfirmed:
         self._answered = self._ahead.pop(self._groups[0][0], _NOTHING) if self._groups else _NOTHING
 
     def _learn(self, answer: bytes) -> None:
-        """See how the target says "stored"."""
+        """Learn the target's form of "stored"."""
         good = answer[: answer.rindex(b":") + 1]
         if good != self._good:
             self._good, self._all_stored = good, re.compile(b"(?:%b[0-9]+})*" % re.escape(good))
@@ -414,7 +414,7 @@ class Unconfirmed:
         self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
 
     def _confirm(self, stored: list[_Group], now: float) -> None:
-        """Forget groups that were the first ones: they are stored."""
+        """Remove the first groups: they are stored."""
         if not stored:
             return
         self.has_stored = True

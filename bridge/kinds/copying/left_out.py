@@ -31,7 +31,7 @@ __all__ = ["Behind", "gaps"]
 
 
 class Behind:
-    """What stands behind the newest copies of an entry.
+    """What is further back than the newest copies of an entry.
 
     Args:
         source_api: the API of the connection that holds the source.
@@ -43,7 +43,6 @@ class Behind:
         last: its last sequence.
         key: the entry's key with the present source.
         created_ns: when that was created, in nanoseconds since 1970.
-        after: copies of messages up to this one are ignored.
     """
 
     def __init__(
@@ -57,14 +56,13 @@ class Behind:
         last: int,
         key: bytes,
         created_ns: int,
-        after: int = 0,
     ) -> None:
         self._source_replay = Replay(source_api, name, filters, headers_only=True)
         self._sourcing = sourcing
         self._target = target
         self._stream = stream
         self._last = last
-        self._numbers = partial(_Numbers, sourcing, key, created_ns, after)
+        self._numbers = partial(_Numbers, sourcing, key, created_ns)
 
     async def leaves_out(self, before: int) -> bool:
         """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
@@ -118,13 +116,12 @@ class Behind:
 class _Numbers:
     """The numbers in the source of the copies among some messages, and when they were stored."""
 
-    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int, after: int) -> None:
+    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int) -> None:
         self.numbers: list[int] = []
         self.times_ns: list[int] = []
         self._sourcing = sourcing
         self._key = key
         self._created_ns = created_ns
-        self._after = after
         # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
         self._plain = re.compile(
             rb"\nNats-Msg-Id: bridge-%b-([0-9]+)-[0-9]+\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ \1[ \r][^\n]*\n"
@@ -137,7 +134,7 @@ class _Numbers:
             time_ns = int(reply.rsplit(b".", behind)[3])
             plain = self._plain.search(block)
             number = int(plain[1]) if plain is not None else self._number(subject, block, time_ns)
-            if number > self._after:
+            if number:
                 self.numbers.append(number)
                 self.times_ns.append(time_ns)
 

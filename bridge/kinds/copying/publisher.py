@@ -151,7 +151,7 @@ class Publisher:
         return self._unconfirmed.count > 0
 
     async def open(self) -> None:
-        """Begin to listen for answers, and for others who write to the target."""
+        """Subscribe to answers, and to other clients' messages to the target."""
         self._connection.on_disconnect(self._disconnected)
         self._connection.on_refusal(self._listening_refused)
         await self._listen(self._inbox.decode() + "*", self._on_answers)
@@ -181,7 +181,7 @@ class Publisher:
         self._expected.append((int(last), oldest_ns))
 
     def count_no_copies(self, operations: list[Operation]) -> None:
-        """What is about to be sent is not counted as copied."""
+        """Do not count the next operations as copied."""
         self._unconfirmed.count_no_copies(operations)
 
     @property
@@ -261,7 +261,7 @@ class Publisher:
         self._connection.client.write_raw(data, self._fence)
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
-        """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
+        """Send when nothing blocks it; one by one after the target was full, and where the first goes alone."""
         left = self._left = deque(operations)
         while left and not self._life.over:
             while self._recovery is not None and not self._life.over:
@@ -348,7 +348,7 @@ class Publisher:
             self.ask_for_all()
 
     def _sort_out(self, answers: list[Delivered]) -> None:
-        """Answers that are not simply "stored" for the next message or group."""
+        """Handle answers that are not simply "stored" for the next message or group."""
         try:
             unclear, untaken = self._unconfirmed.sort_out(answers, self._now)
         except LostTrackError as error:
@@ -445,7 +445,7 @@ class Publisher:
         return True
 
     async def _watch(self) -> None:
-        """See that answers come."""
+        """Check that answers arrive."""
         before = -1
         while not self._life.over:
             await asyncio.sleep(ANSWER_WAIT)

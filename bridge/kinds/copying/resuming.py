@@ -1,4 +1,4 @@
-"""Where an entry resumes, from what its target holds; the comparison itself is in `resume_point`."""
+"""Finds where an entry resumes, from what its target holds; `resume_point` compares."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Resuming:
         source_info: Json,
         filters: tuple[str, ...],
     ) -> Resume:
-        """Where to go on.
+        """Return where to resume.
 
         Args:
             key: the entry's key with the present source.
@@ -117,9 +117,7 @@ class Resuming:
             return replace(more, copies=of_this_source(more.copies, key, created_ns))
 
         source_api, name, sourcing = self._source_api, plan.source.name, plan.sourcing
-        behind = Behind(
-            source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
-        )
+        behind = Behind(source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns)
         resume = await compared(source_api, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
         source_last = int(source_info["state"]["last_seq"])
         if resume.handled > source_last:
@@ -181,7 +179,7 @@ class Resuming:
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
         return await read_tail(
-            self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
+            self._target, plan.stream, last, plan.sourcing.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
         )
 
     async def _source_holds(self, key: bytes, copies: Sequence[StoredCopy], source_info: Json) -> bool:
@@ -195,7 +193,7 @@ class Resuming:
         return message.time_ns == newest.copy_id.time_ns
 
     def remember(self, confirmed: int, target_last: int, widest: int) -> None:
-        """Take note of the round that ends.
+        """Remember the state of the round that ends.
 
         Args:
             confirmed: the source's sequence up to which it has confirmed everything; 0 for nothing.
@@ -270,7 +268,7 @@ class Resuming:
         return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
 
     def decide_about_recreated(self, created: str) -> None:
-        """Say that the source is a new one, or stop.
+        """Report that the source was recreated, or stop.
 
         Raises:
             RuleRefusedError: the rule is to stop.

@@ -1,4 +1,4 @@
-"""Whether an ingress rule may run: checked before it starts, and again whenever a stream of the account changes."""
+"""Checks whether an ingress rule may run, before it starts and whenever a stream of the account changes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
 
 
 async def read_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
-    """See that the stream exists and takes the rule's destination, and that no stream takes its source.
+    """Check that the stream exists and takes the rule's destination, and that no stream takes its source.
 
     Raises:
         StreamMissingError: there is no such stream.

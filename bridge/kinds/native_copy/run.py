@@ -394,7 +394,7 @@ class NativeCopyRun(RuleRun):
             self._end(deliver)
 
     def _end(self, deliver: bytes) -> None:
-        """Serve a consumer no longer."""
+        """Stop serving a consumer."""
         if (consumer := self._consumers.pop(deliver, None)) is not None:
             task = asyncio.create_task(consumer.close())
             self._closing.add(task)

@@ -1,4 +1,4 @@
-"""One consumer of the stream, whose deliveries go on to the server that copies.
+"""Serves one consumer: forwards its deliveries to the server that copies.
 
 Nothing is delivered before the answer to the server's request, nor before the server has subscribed to the deliver
 subject, which 2.9 does before it asks and newer servers when they have the answer: what comes earlier would be lost.
@@ -74,7 +74,7 @@ class ServedConsumer:
             await subscription.release()
 
     def send_waiting(self) -> None:
-        """Send what waits, once the server takes it."""
+        """Send what waits, as soon as the server accepts it."""
         if self.answered and self.wanted and self._waiting:
             waiting, self._waiting = self._waiting, []
             self._write(b"".join(waiting))

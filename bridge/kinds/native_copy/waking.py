@@ -1,4 +1,4 @@
-"""Makes a server ask again at once, where alone it would notice only after many seconds that a source was away.
+"""Makes a server ask again at once; alone it notices only after many seconds that a source was away.
 
 When the leaf connection comes up, the server announces what it waits for (2.9.10 to 2.15.1):
 

@@ -1,4 +1,4 @@
-"""The present state of a sidecar: the checks of probes, and `GET /status` as plain data.
+"""Computes a sidecar's state: the checks of probes, and `GET /status` as plain data.
 
 Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
 """

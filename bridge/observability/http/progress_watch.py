@@ -1,4 +1,4 @@
-"""Whether a rule is wedged: it has messages in flight, names nothing that it waits for, and makes no progress.
+"""Detects wedged rules: messages in flight, no named obstacle, no progress.
 
 A failed liveness probe gets the whole process killed, so it must fail for our own faults only. A server that is
 down, full, without a leader or frozen is no such fault: restarting the sidecar would not help, and an outage would
@@ -52,7 +52,7 @@ class WatchedSeat(Protocol):
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen of a rule, and for how long nothing has changed since."""
+    """The last state of a rule, and for how long it is unchanged."""
 
     run: RuleRun
     counted: Mapping[str, int]

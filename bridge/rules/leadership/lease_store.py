@@ -87,7 +87,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a write.
+    """The outcome of a write.
 
     Attributes:
         kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`:

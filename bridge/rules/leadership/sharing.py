@@ -1,4 +1,4 @@
-"""How replicas share the rules evenly: what one replica knows of the others, and what follows. No input, no output.
+"""Shares the rules evenly among replicas, from their announcements. No I/O.
 
 Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. No one decides
 for the others: a replica that leads more than its share hands over, and one that leads its share leaves a free lease to

@@ -659,7 +659,7 @@ function buildTop() {
   const { run } = report, plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
   const shown = [plural(cases.length, "case"), report.choice, `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
     run.time && String(run.time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC"),
-    run.seed !== undefined && `seed ${run.seed}`, run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`, run.certified && "certified run"];
+    run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`];
   byId("about").textContent = shown.filter(Boolean).join(" · ");
   const [key, sign, text] = report.failures ? ["fail", "✗", plural(report.failures, "failure")] : report.passed ? ["pass", "✓", "Passed"] : ["errored", "!", "Not complete"];
   byId("result").append(make("span", { class: `sign ${key}`, "aria-hidden": "true" }, sign), text);

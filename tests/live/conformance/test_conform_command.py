@@ -228,7 +228,6 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
         (["--select", "adr28/nothing/of/that/kind"], "no case has such an id"),
         (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "give one of them"),
         (["--subjects", "native,everything"], "'everything' is none of native, engine, bridge"),
-        (["--certified"], "--certified needs --report DIR"),
         (["--publish", "a"], "--publish belongs to --config"),
         (["--versions", "2.10.27", "list"], "options go behind 'list'"),
     ],

@@ -9,13 +9,13 @@ import pytest
 
 from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
-from nats_bridge.conformance.differential.comparing import Comparison
-from nats_bridge.conformance.differential.entry import catalogue_entry
-from nats_bridge.conformance.differential.trial import Kind, Trial
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
+from tests.differential.comparing import Comparison
+from tests.differential.entry import catalogue_entry
+from tests.differential.trial import Kind, Trial
 
 ODD = b"s.\xff.\xc3\xa9"
 LINES = (

@@ -37,10 +37,10 @@ def write(file: Path, **start: object) -> Path:
 
 
 def test_every_byte_comes_back(tmp_path: Path) -> None:
-    history = read_history(write(tmp_path / "deep" / "h.jsonl", seed=7))
+    history = read_history(write(tmp_path / "deep" / "h.jsonl", level="must"))
     assert history.records == RECORDS
     assert list(history.subjects.values()) == [NATIVE, BRIDGE]
-    assert history.start["seed"] == 7
+    assert history.start["level"] == "must"
     assert history.is_complete
 
 

@@ -102,7 +102,7 @@ def test_a_record_without_an_owner_is_an_error() -> None:
 
 def test_a_cut_history_on_disk_is_judged_up_to_the_cut(tmp_path) -> None:
     history, file = sample_runs.mixed_run(), tmp_path / "history.jsonl"
-    with HistoryWriter(file, history.subjects, seed=7) as writer:
+    with HistoryWriter(file, history.subjects) as writer:
         for record in history.records:
             writer.add(record)
     assert judged(read_history(file), CASES).counts() == judged(history, CASES).counts()

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.comparing import Comparison
-from nats_bridge.conformance.differential.drawing import TARGET
-from nats_bridge.conformance.differential.trial import Kind, Trial
 from nats_bridge.conformance.observation import Observation, Stored
 from nats_bridge.transforms.dialect import dialect
+from tests.differential.comparing import Comparison
+from tests.differential.drawing import TARGET
+from tests.differential.trial import Kind, Trial
 
 __all__ = ["catalogue_entry"]
 

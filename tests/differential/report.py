@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nats_bridge.conformance.differential.result import DifferentialResult, Disagreement
+from tests.differential.result import DifferentialResult, Disagreement
 
 __all__ = ["text"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nats_bridge.conformance.catalogue import Case, read_catalogue
@@ -11,14 +11,14 @@ from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.engine_operations import EngineOperations
 from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.miniatures.configurations import CONFIGURATIONS
-from nats_bridge.conformance.miniatures.copies import COPIES
-from nats_bridge.conformance.miniatures.functions import FUNCTIONS
-from nats_bridge.conformance.miniatures.headers import HEADERS
-from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.transforms.dialect import NEWEST
+from tests.miniatures.configurations import CONFIGURATIONS
+from tests.miniatures.copies import COPIES
+from tests.miniatures.functions import FUNCTIONS
+from tests.miniatures.headers import HEADERS
+from tests.miniatures.miniature import Miniature
 
-__all__ = ["MINIATURES", "Caught", "caught", "failing", "reported"]
+__all__ = ["MINIATURES", "Caught", "caught", "failing"]
 
 MINIATURES: tuple[Miniature, ...] = (*HEADERS, *FUNCTIONS, *CONFIGURATIONS, *COPIES)
 """All of them."""
@@ -65,20 +65,3 @@ async def failing(engine: EngineOperations | None, cases: Iterable[Case]) -> tup
         if not judge(case, subject.identity, observation).outcome.is_good:
             found.append(case.id)
     return tuple(found)
-
-
-def reported(found: Sequence[Caught]) -> str:
-    """For a person: every miniature, what it does wrong, and what caught it."""
-    lines = []
-    for each in found:
-        lines.append(f"{each.miniature.name}: {each.miniature.description}")
-        if each.is_named:
-            others = len(each.caught_by) - 1
-            more = f", and by {others} more" if others else ""
-            lines.append(f"    caught by {each.miniature.case}{more}")
-        elif each.caught_by:
-            lines.append(f"    NOT CAUGHT by {each.miniature.case}, only by {', '.join(each.caught_by)}")
-        else:
-            lines.append("    NOT CAUGHT")
-    good = sum(each.is_named for each in found)
-    return "\n".join([*lines, f"{good} of {len(found)} wrong engines were caught by the cases that they name"])

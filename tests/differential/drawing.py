@@ -7,15 +7,15 @@ from random import Random
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
-from nats_bridge.conformance.differential.drawn_messages import draw_message
-from nats_bridge.conformance.differential.drawn_transforms import (
+from tests.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
+from tests.differential.drawn_messages import draw_message
+from tests.differential.drawn_transforms import (
     draw_filter,
     draw_subject,
     draw_transform,
     fitting_subject,
 )
-from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
+from tests.differential.trial import ALL, Kind, Trial
 
 __all__ = ["SOURCE", "TARGET", "draw"]
 

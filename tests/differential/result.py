@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 __all__ = ["DifferentialResult", "Disagreement"]
 
@@ -30,18 +29,6 @@ class Disagreement:
     engine: str
     entry: str = ""
     asked: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "number": self.number,
-            "kind": self.kind,
-            "where": self.where,
-            "native": self.native,
-            "engine": self.engine,
-            "entry": self.entry,
-            "asked": self.asked,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +66,3 @@ class DifferentialResult:
     def is_good(self) -> bool:
         """Whether server and engine agreed everywhere."""
         return not self.disagreements
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "version": self.version,
-            "seed": self.seed,
-            "wanted": self.wanted,
-            "total": self.total,
-            "comparisons": dict(self.comparisons),
-            "repeated": self.repeated,
-            "invisible": self.invisible,
-            "trials": self.trials,
-            "held_back": dict(self.held_back),
-            "seconds": round(self.seconds, 3),
-            "disagreements": [each.as_json() for each in self.disagreements],
-        }

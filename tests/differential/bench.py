@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.differential.drawing import SOURCE, TARGET
-from nats_bridge.conformance.differential.trial import Trial
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.raw_client import Collected, RawClient
+from tests.differential.drawing import SOURCE, TARGET
+from tests.differential.trial import Trial
 
 __all__ = ["Bench", "Expected", "Player"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, TypeAlias
 
-from nats_bridge.conformance.differential.drawn_transforms import draw_filter, draw_transform
+from tests.differential.drawn_transforms import draw_filter, draw_transform
 
 __all__ = ["OTHERS", "draw_config", "draw_previous", "draw_update"]
 

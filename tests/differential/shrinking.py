@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.trial import Kind, Trial
+from tests.differential.trial import Kind, Trial
 
 __all__ = ["MOST_ASKED", "shrunk", "smaller", "weight"]
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.conformance.observation import Stored
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import START
+from tests.miniatures.miniature import Miniature
 
 __all__ = ["HEADERS"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.conformance.observation import Stored
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import START, append, remove
 from nats_bridge.transforms.source_record import HEADER
 from nats_bridge.transforms.sourcing import Sourcing
+from tests.miniatures.miniature import Miniature
 
 __all__ = ["COPIES"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Message, Refusal
-from nats_bridge.conformance.differential import Engine, Kind
-from nats_bridge.conformance.differential.trial import Trial
 from nats_bridge.conformance.observation import Decision, Stored
 from nats_bridge.transforms.republish import Republish
+from tests.differential import Engine, Kind
+from tests.differential.trial import Trial
 
 __all__ = ["WRONG", "OneShareMore", "OneTooMany", "Wrong"]
 

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.differential.trial import Trial
 from nats_bridge.conformance.observation import Decision, Stored
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import StreamConfigError
@@ -21,6 +20,7 @@ from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.stream_config import validate
 from nats_bridge.transforms.subject import tokens
 from nats_bridge.transforms.transform import Transform, compile_transform
+from tests.differential.trial import Trial
 
 __all__ = ["Engine"]
 

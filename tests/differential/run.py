@@ -18,22 +18,22 @@ from itertools import count
 from pathlib import Path
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.bench import Bench, Player
-from nats_bridge.conformance.differential.chance import DRAWS, drawn_limits, verdict
-from nats_bridge.conformance.differential.comparing import Comparison, comparisons, copies_expected, listening
-from nats_bridge.conformance.differential.drawing import TARGET, draw
-from nats_bridge.conformance.differential.engine import Engine
-from nats_bridge.conformance.differential.entry import catalogue_entry
-from nats_bridge.conformance.differential.held_back import held_back
-from nats_bridge.conformance.differential.result import DifferentialResult, Disagreement
-from nats_bridge.conformance.differential.shrinking import MOST_ASKED, shrunk
-from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.native import account_config
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.raw_client import Credentials, RawClient
 from nats_bridge.conformance.running import Progress
 from nats_bridge.native_servers import NativeServer, ServersError
+from tests.differential.bench import Bench, Player
+from tests.differential.chance import DRAWS, drawn_limits, verdict
+from tests.differential.comparing import Comparison, comparisons, copies_expected, listening
+from tests.differential.drawing import TARGET, draw
+from tests.differential.engine import Engine
+from tests.differential.entry import catalogue_entry
+from tests.differential.held_back import held_back
+from tests.differential.result import DifferentialResult, Disagreement
+from tests.differential.shrinking import MOST_ASKED, shrunk
+from tests.differential.trial import ALL, Kind, Trial
 
 __all__ = ["AT_ONCE", "SHRUNK", "Run", "compare"]
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from nats_bridge.conformance.catalogue.case import Json, Refusal
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.conformance.observation import Decision
 from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import Dialect
@@ -17,6 +16,7 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.transform import Transform
+from tests.miniatures.miniature import Miniature
 
 __all__ = ["FUNCTIONS"]
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from nats_bridge.conformance.catalogue.case import Json, Message
-from nats_bridge.conformance.differential.engine import Engine
-from nats_bridge.conformance.differential.trial import Kind, Trial
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.texts import collide
 from nats_bridge.transforms.subject import matches, tokens
+from tests.differential.engine import Engine
+from tests.differential.trial import Kind, Trial
 
 __all__ = ["held_back"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from nats_bridge.conformance.catalogue.case import Json, Refusal
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.miniatures.miniature import Miniature
 from nats_bridge.conformance.observation import Decision
 from nats_bridge.transforms.dialect import Dialect
+from tests.miniatures.miniature import Miniature
 
 __all__ = ["CONFIGURATIONS"]
 
