@@ -1,4 +1,4 @@
-"""Rules that are proposed, and the configuration with them as text for people: every key with what it is there for."""
+"""Proposed rules, and their configuration as commented YAML."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def configuration_text(
         rules: at least one.
         about: what it was written from, a line each.
         file: what the file will be called, for the commands in its comments.
-        has_schema: whether the schema is written beside it.
+        has_schema: whether the schema is written next to it.
     """
     return "\n".join((*_head(about, file, has_schema), *_sections(connection), *_rules(rules))) + "\n"
 
