@@ -6,16 +6,7 @@ import math
 from typing import Any
 
 __all__ = [
-    "connection",
-    "document",
-    "failed",
-    "lagging",
-    "nasty",
-    "rule",
-    "standing_by",
-    "trouble",
-    "waiting",
-    "watching",
+    *("connection", "document", "failed", "lagging", "nasty", "on_standby", "rule", "trouble", "waiting", "watching")
 ]
 
 AT = "2026-11-21T12:00:00.000Z"
@@ -109,7 +100,7 @@ def lagging(name: str = "across") -> dict[str, Any]:
     return rule(name, kind="sources", stream="ORDERS_EU", **late)
 
 
-def standing_by(name: str = "events") -> dict[str, Any]:
+def on_standby(name: str = "events") -> dict[str, Any]:
     by = {"state": "standby", "condition": "standby", "leader": False, "waiting_for": "another replica leads the rule"}
     return rule(name, 0, **by | {"measures": measures(0)})
 
@@ -134,7 +125,7 @@ def watching(name: str = "mirrors") -> dict[str, Any]:
     reason = {
         "code": "deliveries_lost",
         "text": "stream ORDERS answers, but its deliveries do not arrive",
-        "remedy": "export and import deliver.> as a stream, and $JS.FC.> as a service; check permissions on the way",
+        "remedy": "export and import deliver.> as a stream, and $JS.FC.> as a service; check permissions on the path",
     }
     copies = [
         {**copy, "target": "ORDERS_WEST", "source": "ORDERS", "api": "$JS.east.API", "condition": "stalled"}
@@ -216,7 +207,7 @@ def trouble() -> dict[str, Any]:
         lagging() | {"leader": True},
         waiting(),
         failed(),
-        standing_by(),
+        on_standby(),
         rule("dead-letters", 0.2, kind="advisories", reads_stream=False, stream=None, leader=True),
         connections=[connection(), connection("west", connected=False)],
     )

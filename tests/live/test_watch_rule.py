@@ -117,7 +117,7 @@ async def test_stalls_are_named_shown_counted_and_end(version: str, native_serve
             await here.is_complete(*(f"T{name}" for name in names))
             assert not fires("NatsBridgeCopyStalled", Look.of(time.time(), await scrape(here.bridge)))
             await peer.api("STREAM.DELETE.GONE")
-            await peer.make_stream_anew("NEW")
+            await peer.recreate_stream("NEW")
             await publish(peer, "NEW", 3)
             await publish(peer, "LARGE", 1, b"x" * 2000)
             await publish(peer, "FULL", 30)  # its own limit removes 25 of them
@@ -154,9 +154,9 @@ async def test_stalls_are_named_shown_counted_and_end(version: str, native_serve
 async def test_exports_that_are_taken_away(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     complete = accounts(API_EXPORT, DELIVER_EXPORT, FC_EXPORT, imports=", ".join(IMPORTS))
     async with native_server(version, config=complete) as server:
-        origin = await raw_peer(server.url.replace("//", "//a:a@"))
-        await origin.create_stream(name="S", subjects=["S.>"])
-        await publish(origin, "S", 10)
+        source = await raw_peer(server.url.replace("//", "//a:a@"))
+        await source.create_stream(name="S", subjects=["S.>"])
+        await publish(source, "S", 10)
         peer = await raw_peer(server.url)
         await peer.create_stream(name="T", **EXTERNAL)
         await until(lambda: holds(peer, "T", 10))
@@ -256,9 +256,9 @@ async def test_a_leader_steps_down_once_in_a_stall(newest_version: str, raw_peer
     lacking = accounts(API_EXPORT, FC_EXPORT, imports=f"{IMPORTS[0]}, {IMPORTS[2]}")
     async with NativeCluster(newest_version, config=lacking) as cluster:
         url = cluster.nodes[0].url
-        origin = await raw_peer(url.replace("//", "//a:a@"))
-        await origin.create_stream(name="S", subjects=["S.>"], num_replicas=3)
-        await publish(origin, "S", 10)
+        source = await raw_peer(url.replace("//", "//a:a@"))
+        await source.create_stream(name="S", subjects=["S.>"], num_replicas=3)
+        await publish(source, "S", 10)
         peer = await raw_peer(url)
         for name in ("T", "U"):
             await peer.create_stream(name=name, num_replicas=3 if name == "T" else 1, **EXTERNAL)
@@ -301,7 +301,7 @@ async def test_a_leader_that_is_away(newest_version: str, raw_peer: OpenPeer) ->
             await here.stalls(target, "target_leaderless")
             await asyncio.to_thread(away.start)
             await here.is_complete(target)
-            assert here.events("watch.recovered")[-1]["stream"] == target
+            assert target in {line["stream"] for line in here.events("watch.recovered")}
 
 
 async def test_a_stream_that_is_named_and_readiness_on_demand(

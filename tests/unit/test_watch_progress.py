@@ -30,7 +30,7 @@ def test_only_a_position_that_stays_while_something_is_missing_is_a_stall() -> N
     assert (progress.stalled_for(22), progress.is_stalled) == (1, False)
 
 
-def test_time_in_which_nobody_looked_is_no_stall() -> None:
+def test_time_without_a_comparison_is_no_stall() -> None:
     progress = Progress(stalled_after=4)
     progress.see(0, (5,), behind=True)
     progress.see(100, (5,), behind=True)  # the process was paused, and perhaps the server, too
@@ -141,13 +141,13 @@ def test_several_sources_of_a_name() -> None:
         {"name": "S", "filter_subject": "x"},
         {"name": "S", "external": {"api": "$JS.hub.API", "deliver": ""}},
     ]
-    told = {
+    answer = {
         "config": {"name": "T", "sources": entries},
         "sources": [{**each, "lag": at} for at, each in enumerate(entries)],
     }
-    links = list(links_of([told]))
+    links = list(links_of([answer]))
     assert len({link.identity for link in links}) == 4
-    assert [link.reported(told)["lag"] for link in links] == [0, 1, 2, 3]
+    assert [link.reported(answer)["lag"] for link in links] == [0, 1, 2, 3]
     assert links[2].reported({"sources": [{"name": "S", "lag": 7}]})["lag"] == 7  # as 2.9 says it
 
 

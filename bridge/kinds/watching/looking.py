@@ -1,4 +1,4 @@
-"""How far source and target of a link are, by their own messages.
+"""Compares source and target of a link by their own messages.
 
 A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
 copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
@@ -44,7 +44,7 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen of a link.
+    """One comparison of a link.
 
     Attributes:
         link: the link.
@@ -121,7 +121,7 @@ class Looking:
     _complete: tuple[object, ...] = ()  # source and target as they were when nothing was missing
 
     async def look(self, target: Json, listed: Json | None = None) -> Sight:
-        """Look.
+        """Compare source and target once.
 
         Args:
             target: `STREAM.INFO` of the target.
@@ -228,7 +228,7 @@ class Looking:
         if not self.link.is_mirror or may_remove or not state.get("num_deleted"):
             return 0
         before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
-        theirs = await self._missing(source, before)  # first, so that what arrives meanwhile is not missed
+        theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
         await self.rate.turn(_READING)
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 

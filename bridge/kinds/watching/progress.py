@@ -48,7 +48,7 @@ class Progress:
         self._seen_at = now
 
     def interrupted(self) -> None:
-        """Nobody could be asked: what happened meanwhile is unknown, and is not held against the link."""
+        """A comparison failed: what happened until the next one is unknown, and does not count as a stall."""
         if not self.is_stalled:
             self.since, self._observed = None, 0.0
 

@@ -102,7 +102,7 @@ class WatchRun(RuleRun):
 
     async def _open(self) -> dict[str, Any]:
         self.metrics.follow(self.rule.kind, self.counters)
-        self._looking = asyncio.create_task(self._look_for_ever())
+        self._looking = asyncio.create_task(self._look_until_stopped())
         self._looking.add_done_callback(self._ended)
         return {"streams": list(self.rule.watched_streams), "on_stall": self.rule.on_stall}
 
@@ -163,7 +163,7 @@ class WatchRun(RuleRun):
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    async def _look_for_ever(self) -> None:
+    async def _look_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._connection.connected()
