@@ -131,6 +131,21 @@ class JetStreamApi:
         """
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
+    async def ask_elsewhere(self, subject: str, data: bytes, *, within: float) -> Json:
+        """Send one request to an API at any prefix, once; the answer's JSON, which may be an error of that server.
+
+        Args:
+            subject: what to ask, with its prefix.
+            data: the request.
+            within: seconds for the answer.
+
+        Raises:
+            NotPermittedError: the connection's user may not ask that.
+            ApiError: no answer in time, or none at all.
+        """
+        answer: Json = json.loads(await self._answer_to(subject, data, within=within))
+        return answer
+
     async def acknowledge(self, reply: bytes) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
 
@@ -183,10 +198,13 @@ class JetStreamApi:
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
-    async def _answer_to(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    async def _answer_to(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
+    ) -> bytes:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
-        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
+        limit = self._timeout if within is None else within
+        request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
         try:
             answer = await request
@@ -204,7 +222,7 @@ class JetStreamApi:
             ) from None
         except nats_py.errors.TimeoutError:
             raise ApiError(
-                f"{place}: no answer to {subject} in {self._timeout:g} s: the server is slow,"
+                f"{place}: no answer to {subject} in {limit:g} s: the server is slow,"
                 " or the user lacks permission for this subject",
                 http_code=408,
                 err_code=0,
@@ -256,13 +274,16 @@ class JetStreamApi:
         """
         listed: list[Json] = []
         silent: list[str] = []
+        passed = 0
         while True:
-            page = await self.request("STREAM.LIST", {"offset": len(listed) + len(silent)})
-            # A cluster lists the streams whose leader did not answer in time; they count for the offset.
+            page = await self.request("STREAM.LIST", {"offset": passed})
+            # A cluster names the streams whose leader did not answer in time; they count for the offset, and those
+            # that it lists as well (all their servers are away, 2.15) once.
             found, missing = page.get("streams") or [], page.get("missing") or []
             listed += found
             silent += missing
-            if not (found or missing) or len(listed) + len(silent) >= int(page.get("total", 0)):
+            passed += len({info["config"]["name"] for info in found}.union(missing))
+            if not (found or missing) or passed >= int(page.get("total", 0)):
                 return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
