@@ -59,22 +59,22 @@ def main(versions: str, messages: int, size: int, kills: int, seed: int | None) 
 
 async def _play(version: str, first: int, rounds: int, size: int, kills: int) -> Tally:
     total = Tally()
-    with tempfile.TemporaryDirectory() as directory:
-        async with servers(version, TWIN_VERSIONS[-1]) as made:
-            for number in range(rounds):
-                # The kills that are left, over the rounds that are left.
-                left = kills - total.kills.total()
-                victims = random.Random(first + number).choices(VICTIMS, k=-(-left // (rounds - number)))
+    for number in range(rounds):
+        # The kills that are left, over the rounds that are left.
+        left = kills - total.kills.total()
+        victims = random.Random(first + number).choices(VICTIMS, k=-(-left // (rounds - number)))
+        with tempfile.TemporaryDirectory() as directory:
+            async with servers(version, TWIN_VERSIONS[-1]) as made:
                 played = await play(made, first + number, size, victims, Path(directory))
-                for finding in played.comparison.findings[:5]:
-                    print(f"{version} --seed {first + number} --round {size}: {finding}", file=sys.stderr, flush=True)
-                total.add(played)
-                print(
-                    f"{version}: {number + 1} rounds, {total.published} messages, {total.kills.total()} kills,"
-                    f" {total.comparison.equal} equal copies, {len(total.comparison.findings)} findings",
-                    file=sys.stderr,
-                    flush=True,
-                )
+        for finding in played.comparison.findings[:5]:
+            print(f"{version} --seed {first + number} --round {size}: {finding}", file=sys.stderr, flush=True)
+        total.add(played)
+        print(
+            f"{version}: {number + 1} rounds, {total.published} messages, {total.kills.total()} kills,"
+            f" {total.comparison.equal} equal copies, {len(total.comparison.findings)} findings",
+            file=sys.stderr,
+            flush=True,
+        )
     return total
 
 
