@@ -1,4 +1,4 @@
-"""The native servers that a run needs: had, or missing with the reason."""
+"""Finds the native servers that a run needs, or the reason why one is missing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ __all__ = ["Servers", "found_servers"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Native servers that were had, by full version, and the versions that were not, with the reason."""
+    """The available native servers, by full version, and the missing ones with the reason."""
 
     binaries: dict[str, Path]
     missing: dict[str, str]
 
 
 def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Servers:
-    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch."""
+    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch.
+
+    What has a slash is the path of a binary. One that says the version of another one takes its place.
+    """
     binaries: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for version in versions:
         try:
-            binary = fetch(version, report=report)
+            binary = Path(version).resolve() if "/" in version else fetch(version, report=report)
             found = version_of(binary)
             dialect(found)
             binaries[found] = binary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from nats_bridge.conformance.reports.badge import badge
 from nats_bridge.conformance.reports.html import page
 from nats_bridge.conformance.reports.json_report import as_report
 from nats_bridge.conformance.reports.judgement import Cell, Judged, judged
@@ -33,17 +34,9 @@ def write_reports(result: Judged, folder: Path) -> list[Path]:
         "report.json": json.dumps(as_report(result), indent=1).encode(),
         "junit.xml": junit(result),
         "report.md": markdown(result, divergences).encode("utf-8", "backslashreplace"),
-        "badge.json": json.dumps(_badge(result)).encode(),
+        "badge.json": json.dumps(badge(result.counts(), is_passed=result.passed)).encode(),
         "index.html": page(result, divergences).encode("utf-8", "backslashreplace"),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]
-
-
-def _badge(result: Judged) -> dict[str, object]:
-    """How many cases of those played are good, in the form that badge services read."""
-    good = sum(cell.observation is not None and cell.verdict.outcome.is_good for cell in result.cells.values())
-    bad = len(result.failures)
-    colour = "brightgreen" if result.passed else "red" if bad else "lightgrey"
-    return {"schemaVersion": 1, "label": "NATS conformance", "message": f"{good} of {good + bad}", "color": colour}

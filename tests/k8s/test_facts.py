@@ -97,7 +97,7 @@ def test_variables_are_settings_and_the_port_is_the_one_listened_on(
     ours = {name for name in given if name.startswith("BRIDGE_")} - {SECRETS_DIR_VARIABLE}
     understood = settings_overlay(given)
     assert understood.problems == []
-    assert set(understood.origins.values()) == ours
+    assert set(understood.variables.values()) == ours
     (port,) = pod.bridge["ports"]
     settings = settings_of(manifests, tmp_path)
     # Every interface: the node's probes come to the pod's address.
@@ -147,10 +147,11 @@ def test_the_three_ways_differ_in_nothing_but_the_native_sidecars_restart() -> N
 
 
 def test_images_have_the_packages_version(manifests: tuple[Manifest, ...]) -> None:
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
     images = {container["image"] for pod in pods(manifests) for container in pod.containers}
+    assert images == {f"{declared['tool']['nats-bridge']['image']}:{declared['project']['version']}"}
     # Unqualified, a node would ask a registry of its own choice.
-    assert images == {f"registry.example.com/nats-bridge:{version}"}
+    assert "." in declared["tool"]["nats-bridge"]["image"].partition("/")[0]
 
 
 def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ...]) -> None:
@@ -179,9 +180,9 @@ def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ..
 
 def test_each_overlay_has_what_its_way_of_running_needs() -> None:
     kinds = {name: sorted({manifest["kind"] for manifest in render(folder)}) for name, folder in OVERLAYS.items()}
-    beside = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy"]
-    alone = sorted([*beside, "PodDisruptionBudget", "Service"])
-    assert kinds == {"native-sidecar": beside, "classic-sidecar": beside, "standalone": alone}
+    with_pods = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy"]
+    alone = sorted([*with_pods, "PodDisruptionBudget", "Service"])
+    assert kinds == {"native-sidecar": with_pods, "classic-sidecar": with_pods, "standalone": alone}
 
 
 def test_a_monitor_comes_only_where_it_is_asked_for() -> None:

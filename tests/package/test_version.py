@@ -1,4 +1,4 @@
-"""The version is said in pyproject.toml; what has to repeat it, repeats it."""
+"""Version and addresses are said in pyproject.toml; what has to repeat them, repeats them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,35 @@ def releasing() -> ModuleType:
     return module
 
 
-def test_what_repeats_the_version(releasing: ModuleType) -> None:
+def test_what_repeats_the_version_and_the_addresses(releasing: ModuleType) -> None:
     found = {
-        (path, said[2])
+        (name, path, said[2])
         for path in _git("ls-files", "-z", "--", *releasing.PLACES).split("\0")
         if path
-        for said in releasing.REPEATED.finditer((PROJECT / path).read_text("utf-8"))
+        for name, pattern in releasing.REPEATED.items()
+        for said in pattern.finditer((PROJECT / path).read_text("utf-8"))
     }
-    assert {path for path, _ in found} >= {"pyproject.toml", "Dockerfile", "docs/kubernetes.md"}
-    assert {version for _, version in found} == {VERSION}, found
+    wanted = releasing.declared()
+    assert {(name, path) for name, path, _ in found} >= {
+        *(("version", path) for path in ("pyproject.toml", "Dockerfile", "docs/kubernetes.md")),
+        *(("image", f"k8s/overlays/{overlay}/kustomization.yaml") for overlay in ("standalone", "native-sidecar")),
+        ("image", "charts/nats-bridge/values.yaml"),
+        ("documentation", "dashboards/alerts.yaml"),
+        ("documentation", "Dockerfile"),
+        ("source", "Dockerfile"),
+    }
+    assert {each for each in found if each[2] != wanted[each[0]]} == set(), "set pyproject.toml; .ci/release --write"
+
+
+def test_no_other_file_names_an_address(releasing: ModuleType) -> None:
+    """What a release replaces is not left as a placeholder anywhere else."""
+    values = [value.partition("://")[2] or value for name, value in releasing.declared().items() if name != "version"]
+    shipped = _git("ls-files", "-z", "--", *releasing.PLACES, "action.yml", ".github", "config").split("\0")
+    for path in filter(None, shipped):
+        text = (PROJECT / path).read_text("utf-8")
+        left = releasing.with_values(text, dict.fromkeys(releasing.REPEATED, ""))
+        if path not in ("pyproject.toml", "docs/kubernetes.md"):  # the source; a reader's own registry
+            assert not [value for value in values if value in left], path
 
 
 def test_a_release_takes_one_command(tmp_path: Path) -> None:
@@ -54,6 +74,13 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     assert "has changes" in run(".ci/release", "77.1.0").stderr
     run("git", "add", ".")
     run("git", "commit", "-qm", "changelog: a feature")
+    project = clone / "pyproject.toml"
+    if ".example.com" in project.read_text("utf-8"):
+        refused = run(".ci/release", "77.1.0").stderr
+        assert refused.startswith("no release: pyproject.toml has placeholders, set them first: image registry.example")
+        assert not run("git", "status", "--porcelain").stdout
+        project.write_text(project.read_text("utf-8").replace(".example.com", ".nats-bridge.test"), "utf-8")
+        run("git", "commit", "-qam", "package: addresses")
     assert "nothing is tagged" in run(".ci/release", "77.1.0", made="false").stderr
     released = run(".ci/release", "77.1.0")
     assert released.returncode == 0, released.stderr
@@ -62,6 +89,9 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     assert "tag: v77.1.0" in run("git", "log", "-1", "--format=%d").stdout
     assert "\n## [Unreleased]\n\n## [77.1.0] - 20" in (clone / "CHANGELOG.md").read_text("utf-8")
     assert 'version = "77.1.0"' in (clone / "pyproject.toml").read_text("utf-8")
+    for path in ("Dockerfile", "dashboards/alerts.yaml", "charts/nats-bridge/values.yaml", "k8s/overlays/standalone"):
+        file = clone / path / "kustomization.yaml" if (clone / path).is_dir() else clone / path
+        assert ".example.com" not in file.read_text("utf-8"), path
     assert "ARG VERSION=77.1.0" in (clone / "Dockerfile").read_text("utf-8")
     assert "is tagged already" in run(".ci/release", "77.1.0").stderr
 
@@ -71,7 +101,7 @@ def test_there_is_no_release_of_nothing(releasing: ModuleType) -> None:
         releasing.with_section("## [Unreleased]\n\n## [1.0.0] - 2026-01-01\n\n- A feature.\n", "1.0.1", "2026-01-02")
 
 
-def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release() -> None:
+def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release(releasing: ModuleType) -> None:
     headings = re.findall(r"^## (.+)$", (PROJECT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", heading) for heading in headings[1:])
@@ -79,6 +109,7 @@ def test_the_changelog_has_a_part_for_what_comes_next_and_one_for_each_release()
     tags = [tag for tag in _git("tag", "--points-at", "HEAD").split() if tag.startswith("v")]
     assert tags in ([], [f"v{VERSION}"])
     assert not tags or headings[1].startswith(f"[{VERSION}] ")
+    assert not tags or releasing.PLACEHOLDER not in "".join(releasing.declared().values())
 
 
 def _git(*arguments: str) -> str:
