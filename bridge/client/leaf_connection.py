@@ -268,8 +268,8 @@ class LeafConnection:
 def _wait(state: RetryCallState) -> float:
     """How long to wait before the next attempt, in seconds; hardly, while a server may be starting again.
 
-    Its streams ask their sources 0.1 to 0.2 s after it has read them, which is about when it listens. 2.10 pauses for
-    ten seconds or more where nobody answers then (2.10.27).
+    Its streams ask their sources 0.1 to 0.2 s after it has read them, which is about when it listens. Without an
+    answer to that, 2.10 pauses for ten seconds or more (2.10.27).
     """
     failure = state.outcome.exception() if state.outcome is not None else None
     if isinstance(failure, ConnectionRefusedError) and (state.seconds_since_start or 0.0) < _RESTART:

@@ -39,7 +39,7 @@ def message(sequence: int, block: bytes = b"", time_ns: int = 7) -> StoredMessag
 def test_a_mirror_may_lack_only_what_the_source_has_removed() -> None:
     native = [message(1), message(3)]
     assert compare_mirrors(native, native, {1, 3}) == Comparison(equal=2)
-    assert compare_mirrors(native, native[1:], {3}) == Comparison(equal=1, removed_meanwhile=1)
+    assert compare_mirrors(native, native[1:], {3}) == Comparison(equal=1, removed_again=1)
     assert compare_mirrors(native, native[1:], {1, 3}).findings
     assert compare_mirrors(native, [*native, message(4)], {1, 3, 4}).findings
     for wrong in (message(3, time_ns=8), message(3, b"NATS/1.0\r\nA: b\r\n\r\n")):
@@ -58,7 +58,7 @@ def test_records_of_sources_differ_by_design_only() -> None:
     copied = [sourced(1, name + b" 4 > > s.a I"), sourced(2, name + b" 9 > > s.a I")]
     held = {4, 9}
     assert compare_sources(native, copied, held, RECORD, contiguous=True) == Comparison(equal=2, by_design=2)
-    assert compare_sources(native, copied[1:], {9}, RECORD, contiguous=False).removed_meanwhile == 1
+    assert compare_sources(native, copied[1:], {9}, RECORD, contiguous=False).removed_again == 1
     assert compare_sources(native, copied[1:], {9}, RECORD, contiguous=True).findings
     for wrong in (
         sourced(2, name + b" 9 > > s.a J"),

@@ -34,7 +34,7 @@ async def test_after_an_upgrade_the_server_copies_on_without_the_sidecar(
         async with two.bridged():
             await two.reaches("COPY", 40)
             await two.ending_with("SOURCED", (await everything(two.at_target, "COPY"))[-1].subject)
-        for number in range(20):  # while nobody copies
+        for number in range(20):  # while the sidecar is stopped
             await source.store(b"orders.%d" % (number % 7), b"again %d" % number, b"NATS/1.0\r\nA: \xff\r\n\r\n")
 
         two.target.stop()

@@ -286,7 +286,7 @@ class NativeCopyRun(RuleRun):
     def _source_is_back(self) -> None:
         """The source's connection was lost: its consumers may have ended, or have sent what did not arrive.
 
-        A source asks for a new consumer later than it decides where that begins, and stores meanwhile what the old one
+        A source asks for a new consumer later than it decides where that begins, and until then stores what the old one
         delivers, so that this would be stored twice (2.10.27): the old one ends.
         """
         for deliver, consumer in tuple(self._consumers.items()):

@@ -26,13 +26,13 @@ __all__ = ["main"]
 @click.option("--seed", type=int, help="Of the first round; each later round has the next one. Drawn if left out.")
 def main(versions: str, messages: int, size: int, kills: int, seed: int | None) -> None:
     """Draw streams, copy them natively and through the sidecar, kill each part, and compare all that was stored."""
-    logging.getLogger("nats").setLevel(logging.CRITICAL)  # it tells of every server that is killed
+    logging.getLogger("nats").setLevel(logging.CRITICAL)  # it reports every server that is killed
     first = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     wanted = versions.split(",")
     rounds = max(1, round(messages / (size * len(wanted))))
     print(f"seed {first}, {rounds} rounds of each version, {size} messages each")
     print(
-        "| version | rounds | published | kills | compared, equal | of these with another record | removed meanwhile"
+        "| version | rounds | published | kills | compared, equal | of these with another record | removed again"
         " | findings |\n|---|---:|---:|---:|---:|---:|---:|---:|",
         flush=True,
     )
@@ -42,7 +42,7 @@ def main(versions: str, messages: int, size: int, kills: int, seed: int | None) 
         found = total.comparison
         print(
             f"| {version} | {rounds} | {total.published} | {total.kills.total()} | {found.equal} | {found.by_design} |"
-            f" {found.removed_meanwhile} | {len(found.findings)} |"
+            f" {found.removed_again} | {len(found.findings)} |"
         )
         for victim in VICTIMS:
             if seconds := total.resumed[victim]:

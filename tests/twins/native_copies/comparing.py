@@ -1,4 +1,4 @@
-"""A stream that copied through the sidecar beside one that copied natively, message by message. Pure."""
+"""A stream that copied through the sidecar next to one that copied natively, message by message. Pure."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Comparison:
     Attributes:
         equal: messages of which everything is equal, or differs by design in the record alone.
         by_design: differences that are documented, by name.
-        removed_meanwhile: messages that the source removed again, and one side alone still copied.
+        removed_again: messages that the source removed again, and one side alone still copied.
         findings: all other differences, in words.
     """
 
     equal: int = 0
     by_design: int = 0
-    removed_meanwhile: int = 0
+    removed_again: int = 0
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Comparison) -> None:
         """Add another one's."""
         self.equal += other.equal
         self.by_design += other.by_design
-        self.removed_meanwhile += other.removed_meanwhile
+        self.removed_again += other.removed_again
         self.findings += other.findings
 
 
@@ -83,7 +83,7 @@ def compare_mirrors(
         if own == other:
             found.equal += 1
         elif (own is None or other is None) and sequence not in held:
-            found.removed_meanwhile += 1
+            found.removed_again += 1
         else:
             found.findings.append(f"mirror, {sequence}: native {other}, copied {own}")
     return found
@@ -115,7 +115,7 @@ def compare_sources(
             if sequence in held:
                 found.findings.append(f"sources, {sequence}: native {other}, copied {own}")
             else:
-                found.removed_meanwhile += 1
+                found.removed_again += 1
             continue
         before, value, after = _apart(other)
         parsed = first_record(other.header_block)

@@ -45,8 +45,8 @@ class Shape:
     Attributes:
         selected: `filter_subject` or `subject_transforms` of the rule, and of the wholly native copy.
         asked: `filter_subject` of the mirror and the source themselves, on both sides.
-        config: what the stream has beside its subjects.
-        target: what streams that copy it have beside that.
+        config: what the stream has in addition to its subjects.
+        target: what streams that copy it have in addition.
         removed: the rule's `remove_headers`.
         last: a subject that is always selected.
         features: `rollups`, `ttl`, `removals`, `expectations` (`Nats-Expected-Stream`), `limits`.
