@@ -25,7 +25,7 @@ from nats_bridge.transforms.source_record import first_record
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import SidecarProcess
-from tests.live.until import until
+from tests.live.until import LIMIT, until
 from tests.twins.native_copies.comparing import Comparison, Record, compare_mirrors, compare_sources
 from tests.twins.native_copies.drawing import Delete, Publish, Purge, Shape, draw, steps
 
@@ -164,8 +164,12 @@ class _Round:
             "remove_headers": self._shape.removed,
             **self._shape.selected,
         }
+        patience = {"connect_timeout": LIMIT}
         return {
-            "connections": {"default": {"servers": [self._servers.to_source.url]}, "leaf": {"servers": [leaf]}},
+            "connections": {
+                "default": {"servers": [self._servers.to_source.url], **patience},
+                "leaf": {"servers": [leaf], **patience},
+            },
             "http": {"listen": ""},
             "log": {"format": "json"},
             "rules": [rule],
