@@ -46,7 +46,7 @@ help:
 	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
-	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native beside the bridge"
+	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
@@ -59,7 +59,7 @@ help:
 	@echo "             (make conform-native conform-bridge: one half of it)"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
-	@echo "make audit   known vulnerabilities of the locked dependencies, as far as an advisory service answers"
+	@echo "make audit   known vulnerabilities of the locked dependencies, where an advisory service answers"
 	@echo "make lint    ruff, and the words of docs/words.toml; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying against native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn again (fifteen minutes; needs Go for the peers)"
@@ -181,7 +181,8 @@ package: $(TESTS)
 conform: conform-native conform-bridge
 
 conform-native: install
-	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) --differential 20000 $(CONFORM)
+	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) $(CONFORM)
+	$(BIN)/python -m tests.differential --versions $(MATRIX)
 
 conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)

@@ -18,7 +18,6 @@ from chaos.plan import chosen
 from chaos.run import Settings, run
 from chaos.story import Story
 from chaos.summary import summary, violated
-from chaos.timeline import timeline
 from nats_bridge.native_servers.errors import ServersError
 
 __all__ = ["main"]
@@ -93,8 +92,8 @@ def main(
     except ServersError as error:
         click.echo(f"chaos: {error}", err=True)
         sys.exit(error.exit_code)
-    _tell(directory, directory / "history.jsonl", story, judgements, repeat)
-    click.echo(f"history, logs and timeline: {directory}", err=True)
+    _report(directory, story, judgements, repeat)
+    click.echo(f"history and logs: {directory}", err=True)
     sys.exit(1 if violated(judgements) else 0)
 
 
@@ -106,15 +105,14 @@ def _judged_again(history: Path, directory: Path) -> int:
         raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
     judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
     directory.mkdir(parents=True, exist_ok=True)
-    _tell(directory, history, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
+    _report(directory, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0
 
 
-def _tell(directory: Path, history: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
-    """The summary on stdout and in a file, and the timeline."""
+def _report(directory: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
+    """The summary on stdout and in a file."""
     text = summary(story, judgements, repeat)
     (directory / "summary.txt").write_text(text, "utf-8")
-    (directory / "timeline.html").write_text(timeline(history, story, judgements), "utf-8")
     click.echo(text)
 
 

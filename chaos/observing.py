@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chaos.history import Historian
 from chaos.peers import Peer, place_of
 from chaos.plan import QUEUES
 from chaos.sidecars import Sidecar
-from chaos.workload import Listener, row_of
+from chaos.workload import row_of
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["read_streams", "sample", "watch"]
+__all__ = ["read_streams", "watch"]
 
 _INTERVAL = 0.5
 _TRIES = 20
@@ -33,7 +33,7 @@ async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
     status = await sidecar.status()
     if status is None or not pid or pid != sidecar.pid:
         return None
-    historian.tell(
+    historian.record(
         "status",
         replica=sidecar.number,
         pid=pid,
@@ -48,19 +48,6 @@ def _plain(counters: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in counters.items() if isinstance(count, int) and count}
 
 
-async def sample(peer: Peer, streams: Iterable[str], listeners: Mapping[str, Listener], historian: Historian) -> None:
-    """Record the progress of streams and listeners repeatedly, until cancelled."""
-    while True:
-        ends = {}
-        for stream in streams:
-            answer = await peer.try_api(f"STREAM.INFO.{stream}")
-            if answer is not None and "state" in answer:
-                ends[stream] = [answer["state"]["messages"], answer["state"]["last_seq"]]
-        heard = {name: [listener.heard, listener.newest] for name, listener in listeners.items()}
-        historian.tell("sample", streams=ends, heard=heard)
-        await asyncio.sleep(_INTERVAL)
-
-
 async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian, report: Callable[[str], None]) -> None:
     """Write everything that streams hold into the history, in place of what was written before.
 
@@ -70,16 +57,16 @@ async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian,
     for stream in streams:
         for _ in range(_TRIES):
             state = await peer.state(stream)
-            # A work queue lets nobody read but its consumer.
+            # Only its own consumer can read a work queue.
             deliveries = await peer.read(stream) if state["messages"] and stream not in QUEUES else []
             if deliveries is not None:
                 break
             await asyncio.sleep(0.5)
         else:
             raise SubjectError(f"{stream}: cannot be read, {_TRIES} times")
-        historian.tell("again", stream=stream)
+        historian.record("again", stream=stream)
         rows = [[*place_of(each.reply), *row_of(each.message)] for each in deliveries]
         for start in range(0, len(rows), 500):
-            historian.tell("final", stream=stream, rows=rows[start : start + 500])
+            historian.record("final", stream=stream, rows=rows[start : start + 500])
         report(f"read {stream}: {len(rows)} messages")
     historian.flush()

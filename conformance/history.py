@@ -41,7 +41,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Unplayed:
-    """A case that was not: skipped, errored, or not applicable."""
+    """A case that was not played: skipped, errored, or not applicable."""
 
     case: str
     subject: str
@@ -51,10 +51,10 @@ class Unplayed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history that was read.
+    """A history, read from its file.
 
     Attributes:
-        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``seed``, ``selection``, ``certified``, ….
+        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``selection``, ….
         subjects: by label, in the order of the run.
         records: in the order of the run.
         missing: subjects of test that were not available, with the reason.

@@ -1,4 +1,4 @@
-"""The console entry: finds the command, runs it, and makes two lines and an exit code of what goes wrong."""
+"""The console entry: finds and runs the command; an error becomes two lines and an exit code."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show what a running sidecar does; --watch keeps showing it.",
     ),
     "check": ("nats_bridge.bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "test": ("nats_bridge.bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
     "explain": (
         "nats_bridge.bridge.cli.explain:explain_command",
         "Show how a transform makes a subject, token by token.",

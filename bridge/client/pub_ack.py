@@ -1,4 +1,4 @@
-"""What a stream answers to a publication: stored, a duplicate, not now, or never."""
+"""Reads PubAcks: stored, a duplicate, refused for now, or rejected."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "PubAck"]
+__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "WRONG_LAST_SEQUENCE", "PubAck"]
 
 SEALED = 10109
 INCREMENT_MISSING = 10169
 SOURCE_RECORD_REFUSED = 10227
+WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+"""Something else was stored since; the second is said without the last sequence (2.12)."""
+
+_ID_PENDING = 10158
 _NOT_NOW = frozenset(
     {
         10002,  # the account's resources are used up
         10023,  # the server's
         10028,  # the account's storage
         10047,  # the server's storage
-        10158,  # the same id is pending in a cluster
+        _ID_PENDING,  # in a cluster
         10167,  # too many messages wait for the stream
     }
 )
-_WRONG_LAST_SEQUENCE = 10071
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class PubAck:
 
     @classmethod
     def parse(cls, block: bytes, payload: bytes) -> PubAck:
-        """Read an answer; what is none (a status without a body, such as 503 for no responders) means `later`."""
+        """Read an answer; a status without a body (such as 503, no responders) means `later`."""
         if not payload:
             status = block[9:12].decode("ascii", "replace")
             return cls("later", description=f"no stream answers ({status})" if status else "an empty answer")
@@ -75,9 +78,14 @@ class PubAck:
         return cls("stored", stream, sequence) if sequence else _strange(payload)
 
     @property
+    def leaves_open(self) -> bool:
+        """Whether the message may be stored all the same: its id is pending, or no stream has answered."""
+        return self.err_code == _ID_PENDING or (not self.err_code and self.kind in ("later", "refused"))
+
+    @property
     def last_sequence(self) -> int | None:
         """The stream's last sequence, which it reports when it refuses an expected one."""
-        if self.err_code != _WRONG_LAST_SEQUENCE:
+        if self.err_code not in WRONG_LAST_SEQUENCE:
             return None
         number = self.description.rpartition(":")[2].strip()
         return int(number) if number.isdigit() else None

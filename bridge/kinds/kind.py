@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.bridge.rules.run import RuleRun
     from nats_bridge.bridge.settings import Settings
+    from nats_bridge.bridge.settings.rule_tests import GivenMessage
     from nats_bridge.transforms.dialect import Dialect
+    from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
+    from nats_bridge.transforms.sourcing import Copied
 
 __all__ = ["RECEIVED", "Counters", "Meanings", "RuleKind", "no_durables"]
 
@@ -60,6 +63,7 @@ class RuleKind:
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
         moves: how messages move through a rule.
+        makes: the result of a rule for one message, where that needs no server; or why no client can publish it.
         refuses_handoff: why no server can take over from a rule; empty if one can.
         handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
         take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
@@ -75,6 +79,7 @@ class RuleKind:
     run: Callable[[Any, Settings, Mapping[str, Connection], RuleContext], RuleRun]
     needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
+    makes: Callable[[Any, Dialect, GivenMessage, StoredMessage], Iterator[Republished | Copied | Refusal]]
     refuses_handoff: Callable[[Any], str]
     handoff: Callable[[Any, Settings, Mapping[str, Connection], Wish], Awaitable[Handoff]] | None
     take_over: Callable[[Any, Settings, Mapping[str, Connection], Handoff, Wish], Awaitable[Handoff | None]] | None

@@ -1,4 +1,4 @@
-"""What a job outside of the sidecar may use of it: connections, reading a stream, and copies with their publisher.
+"""The parts of the sidecar that jobs may use: connections, reading a stream, copies and their publisher.
 
 `nats_bridge.bridge.replication.rules` has what it needs to check a rule as a start of the sidecar does. A test limits
 `pipeline` to these two, to errors, to settings, and to what all commands share.
@@ -16,21 +16,21 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation, message_sequence
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
-from nats_bridge.bridge.kinds.copying.resume_point import Resume, of_this_source
+from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_piece, read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, own_record, read_piece, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT, Window
+from nats_bridge.bridge.kinds.copying.window import LEAST, Window
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.printable import printable
@@ -39,8 +39,8 @@ from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 __all__ = [
+    "CHECKED_COPIES",
     "LEAST",
-    "LOOKED_AT",
     "NEWEST",
     "NOT_ENABLED",
     "OUR_ID",
@@ -61,7 +61,6 @@ __all__ = [
     "PubAck",
     "Publisher",
     "Reading",
-    "Rejected",
     "Replay",
     "RepublishEncoder",
     "Resume",
@@ -69,7 +68,6 @@ __all__ = [
     "RoundLife",
     "RuleMetrics",
     "Standpoint",
-    "StoredCopy",
     "Target",
     "TargetTail",
     "Window",
@@ -80,7 +78,6 @@ __all__ = [
     "filter_members",
     "last_sequence_behind",
     "message_sequence",
-    "of_this_source",
     "open_connection",
     "own_record",
     "printable",

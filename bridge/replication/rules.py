@@ -1,4 +1,4 @@
-"""What a job needs that does a rule's work: check it as a start of the sidecar does, and keep others away."""
+"""Helps a job that does a rule's work: checks it as the sidecar does, and keeps other processes away."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner,
 from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
-from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
@@ -27,7 +25,6 @@ __all__ = [
     "Retention",
     "RuleContext",
     "StreamLimits",
-    "UnfinishedCopies",
     "close_connections",
     "common_subject",
     "consumer_filters",
@@ -36,7 +33,6 @@ __all__ = [
     "covering_filter",
     "durable_name",
     "entry_key",
-    "identity_changed",
     "kind_of",
     "open_connections",
     "open_leases",

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from nats_bridge.bridge.settings.base import LISTEN, BucketName, DurableName, Flag, Part, pattern
 from nats_bridge.bridge.settings.connections import Connection
+from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import Rule
 
 __all__ = [
@@ -68,7 +69,7 @@ class Telemetry(Part):
 
 
 class Reload(Part):
-    """When the configuration is read again while the sidecar runs."""
+    """When the sidecar reads its configuration again."""
 
     watch: Flag = Field(
         default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"
@@ -156,6 +157,10 @@ class Settings(Part):
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
+    tests: tuple[RuleTest, ...] = Field(
+        default=(),
+        description="messages, and what rules must make of them; for nats-bridge test alone",
+    )
 
     def dialect_of(self, rule: Rule) -> str:
         """The rule's dialect, or the configuration's; may be `native`."""

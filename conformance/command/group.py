@@ -75,8 +75,6 @@ class _Listed(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with cases of your own."
 )
-@click.option("--differential", type=int, default=0, metavar="N", help="N random comparisons per version, too.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what is random.")
 @click.option(
     "--expected-failures",
     "expected_failures",
@@ -94,7 +92,6 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     help="A stream configuration (JSON): what each version makes of it.",
 )
 @click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: where this message goes.")
-@click.option("--certified", is_flag=True, help="No selection, no skips; leaves evidence in --report DIR.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 @click.pass_context
 def conform(ctx: click.Context, /, **given: Any) -> int | None:
@@ -134,7 +131,6 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
-    from nats_bridge.conformance.command.evidence import objections, write_evidence
     from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
     from nats_bridge.conformance.command.native_servers import found_servers
     from nats_bridge.conformance.command.plan import KINDS, Plan, chosen_cases
@@ -156,19 +152,8 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         patterns=given["patterns"],
         level=Level(given["level"]),
         cases=given["cases"],
-        seed=given["seed"],
-        is_certified=given["certified"],
     )
     report: Path | None = given["report"]
-    if plan.is_certified and (report is None or plan.patterns or plan.level is not Level.OBSERVED or plan.server):
-        where = " (NATS_URL is set)" if plan.server and not _is_given(ctx, "server") else ""
-        raise click.UsageError(
-            f"--certified needs --report DIR, and allows no --select, --level or --server{where}", ctx
-        )
-    if plan.is_certified and report is not None and report.is_dir() and any(report.iterdir()):
-        raise click.UsageError(f"--certified: {report} is not empty, and evidence is of one run alone", ctx)
-    if plan.is_certified and given["expected_failures"] is not None:
-        raise click.UsageError("--certified allows no --expected-failures", ctx)
     expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
     cases = chosen_cases(plan)
     progress = Progress()
@@ -189,60 +174,24 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
             if not history_file.stat().st_size:
                 raise
         result = judged(read_history(history_file), cases)
-        disagreements = 0 if interrupted else _differ(given, servers.binaries, folder, progress)
         if report is not None:
             for file in write_reports(result, folder):
                 progress.say(f"written: {file}")
-        _tell(result, as_json=given["as_json"])
-        if plan.is_certified:
-            write_evidence(folder, servers.binaries, **result.history.start)
-            found = objections(result.counts(), is_complete=result.is_complete, disagreements=disagreements)
-            for reason in found:
-                click.echo(f"not certified: {reason}", err=True)
-            if not found:
-                click.echo("certified: every case was played, none failed", err=True)
-            if found and not interrupted:
-                return _EXIT_NO
+        _print(result, as_json=given["as_json"])
     if interrupted:
         raise KeyboardInterrupt
-    if expected is not None and result.is_complete and not disagreements:
+    if expected is not None and result.is_complete:
         found = surprises(result, expected)
         for line in found:
             click.echo(line, err=True)
         return _EXIT_NO if found else _EXIT_GOOD
-    if not result.passed or disagreements:
-        only_missing = result.history.missing and not result.failures and not disagreements
+    if not result.passed:
+        only_missing = result.history.missing and not result.failures
         return _EXIT_UNREACHABLE if only_missing else _EXIT_NO
     return _EXIT_GOOD
 
 
-def _differ(given: dict[str, Any], binaries: dict[str, Path], folder: Path, progress: Progress) -> int:
-    """Differential testing of every version; the number of disagreements."""
-    if not given["differential"]:
-        return 0
-    from nats_bridge.conformance.differential import compare
-    from nats_bridge.conformance.differential.report import text
-
-    found = 0
-    for version, binary in binaries.items():
-        with tempfile.TemporaryDirectory(prefix="nats-bridge-differential-") as directory:
-            result = asyncio.run(
-                compare(
-                    version,
-                    binary,
-                    Path(directory),
-                    seed=given["seed"],
-                    comparisons=given["differential"],
-                    progress=progress,
-                )
-            )
-        (folder / f"differential-{version}.json").write_text(json.dumps(result.as_json(), indent=2) + "\n", "utf-8")
-        click.echo(text(result), err=given["as_json"])
-        found += len(result.disagreements)
-    return found
-
-
-def _tell(result: Any, *, as_json: bool) -> None:
+def _print(result: Any, *, as_json: bool) -> None:
     from nats_bridge.conformance.reports.json_report import as_report
     from nats_bridge.conformance.reports.terminal import summary, wants_colour
 
@@ -340,7 +289,7 @@ def judge_history(
         write_reports(result, report)
     if version_changes is not None:
         version_changes.write_text(changes_text(result), "utf-8")
-    _tell(result, as_json=as_json)
+    _print(result, as_json=as_json)
     return _EXIT_GOOD if result.passed else _EXIT_NO
 
 
@@ -383,18 +332,3 @@ def case_schema() -> None:
       nats-bridge conform schema > cases.schema.json
     """
     click.echo(json.dumps(schema(), indent=2))
-
-
-@conform.command("miniatures")
-def miniatures() -> int:
-    """Show that the suite catches wrong engines: each one, and the cases that caught it.
-
-    \b
-    Example:
-      nats-bridge conform miniatures
-    """
-    from nats_bridge.conformance.miniatures import caught, reported
-
-    found = asyncio.run(caught())
-    click.echo(reported(found))
-    return _EXIT_GOOD if all(each.is_named for each in found) else _EXIT_NO

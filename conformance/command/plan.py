@@ -36,7 +36,6 @@ class Plan:
         bridge_dialect: whose behaviour the bridge is to show; ``native`` for its server's own.
         patterns: ids of cases; empty for every case.
         cases: a folder with case files of one's own, played as well.
-        seed: of what is random.
     """
 
     versions: tuple[str, ...]
@@ -48,8 +47,6 @@ class Plan:
     patterns: tuple[str, ...] = ()
     level: Level = Level.OBSERVED
     cases: Path | None = None
-    seed: int = 1
-    is_certified: bool = False
 
 
 def chosen_cases(plan: Plan) -> tuple[Case, ...]:

@@ -68,8 +68,6 @@ def _start(plan: Plan, cases: Sequence[Case]) -> dict[str, object]:
         "cases": len(cases),
         "selection": list(plan.patterns),
         "level": plan.level.value,
-        "seed": plan.seed,
-        "certified": plan.is_certified,
         "server": shown_address(plan.server),
         "command": shlex.join(_without_secrets(sys.argv[1:])),
     }

@@ -47,7 +47,6 @@ def _head(judged: Judged) -> Iterator[str]:
     reported += [f"suite {start['suite']}"] if start.get("suite") else []
     reported += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     reported += [str(start["time"])] if start.get("time") else []
-    reported += [f"seed {start['seed']}"] if start.get("seed") is not None else []
     reported += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
     number = len(judged.cases)
     yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *reported]) + ".\n\n"
@@ -79,7 +78,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str
             yield row(*(code(shortened(text, _LONGEST)) for text in (each.where, each.expected, each.observed)))
         yield "\n"
     start = judged.history.start
-    yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}\n```\n"
+    yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('server'))}\n```\n"
 
 
 def _reported(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:

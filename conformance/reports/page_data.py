@@ -85,7 +85,7 @@ def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
     texts.number([])
     cells = [[cell(judged.cell(case, label)) for label in judged.subjects] for case in judged.cases]
     return {
-        "run": {name: start[name] for name in ("suite", "time", "seed", "catalogue", "certified") if name in start},
+        "run": {name: start[name] for name in ("suite", "time", "catalogue") if name in start},
         "choice": judged.choice,
         "passed": judged.passed,
         "failures": len(judged.failures),
@@ -123,7 +123,7 @@ def _subject(label: str, identity: Identity, start: Mapping[str, Any]) -> dict[s
         "version": identity.dialect,
         "server": identity.server,
         # The id has no character that a shell would want quoted, the placeholder has.
-        "command": reproduction("CASE", identity, start.get("seed"), start.get("server")).replace("CASE", _ID),
+        "command": reproduction("CASE", identity, start.get("server")).replace("CASE", _ID),
     }
 
 

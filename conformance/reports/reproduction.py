@@ -9,7 +9,7 @@ from nats_bridge.conformance.implementations.identity import Identity
 __all__ = ["reproduction"]
 
 
-def reproduction(case_id: str, subject: Identity, seed: object, server: object = None) -> str:
+def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
     """Return a shell command. Only a library's owner knows its command: ``COMMAND`` stands for it.
 
     ``server`` is the address of the running server that was tested, if it was one. Histories are compared as a whole.
@@ -26,6 +26,4 @@ def reproduction(case_id: str, subject: Identity, seed: object, server: object =
     if subject.kind == "bridge" and subject.server not in ("", subject.dialect):
         words += ["--bridge-dialect", subject.dialect]
     words += ["--select", case_id]
-    if seed is not None:
-        words += ["--seed", str(seed)]
     return shlex.join(words)

@@ -158,7 +158,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell, width: int, pai
     if len(cell.verdict.mismatches) > _MOST_MISMATCHES:
         yield f"    … and {len(cell.verdict.mismatches) - _MOST_MISMATCHES} more"
     start = judged.history.start
-    yield paint(f"    {reproduction(case.id, judged.subjects[label], start.get('seed'), start.get('server'))}", "2")
+    yield paint(f"    {reproduction(case.id, judged.subjects[label], start.get('server'))}", "2")
 
 
 def _mismatch(mismatch: Mismatch, width: int, paint: _Paint) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _first_difference(first: str, second: str) -> int:
 
 
 def _around(text: str, at: int, room: int) -> str:
-    """As much of a text as fits, such that the place is seen."""
+    """Cut a text so that the place stays visible."""
     begin = max(0, min(at - room // 3, len(text) - room))
     found = text[begin : begin + room]
     if begin:
@@ -194,7 +194,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def _harmless(text: str) -> str:
-    """A text in which nothing is left that a terminal would obey: servers' words can hold anything."""
+    """Remove everything that a terminal would obey: a server's text can hold anything."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -93,6 +93,7 @@ _SECTIONS: Final = (
     _Section("Source", "An entry of sources, or mirror"),
     _Section("SubjectTransform", "A subject transform"),
     _Section("External", "The object external"),
+    _Section("HeaderEquals", "where"),
     _Section(
         "KvSourcesRule",
         "Rule kv_sources",
@@ -125,6 +126,16 @@ _SECTIONS: Final = (
         '    subject_transforms: [{src: "orders.>", dest: "west.orders.>"}]',
         "`leaf` has no default. See [native copying](../native-copying.md).",
     ),
+    _Section(
+        "RuleTest",
+        "A test of a rule",
+        f"rules: [{{name: monitor, kind: republish, stream: ORDERS, {_ORDERS}}}]\n"
+        "tests:\n  - name: an order is republished\n    rule: monitor\n"
+        "    given: {subject: orders.1}\n    expect: [{subject: monitor.orders.1}]",
+        "See [tests of rules](../testing-rules.md).",
+    ),
+    _Section("GivenMessage", "given"),
+    _Section("ExpectedMessage", "expect"),
 )
 _HEADINGS: Final = {section.model: section.heading for section in _SECTIONS}
 _HEAD: Final = """\

@@ -1,4 +1,4 @@
-"""From a copying rule and what its target holds to what is to be read and written: the driver's part.
+"""Plans a backfill of a copying rule on the driver: what to read and write, given what the target holds.
 
 It checks as a start of the sidecar does, with the same code: what must not run is refused here, the target shows where
 an entry resumes.
@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.replication import (
-    NEWEST,
     Connection,
     EntryPlan,
     Json,
@@ -27,20 +26,16 @@ from nats_bridge.bridge.replication.rules import (
     CopyRun,
     Resuming,
     RuleContext,
-    UnfinishedCopies,
     consumer_filters,
     entry_key,
-    identity_changed,
 )
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
-from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.fence import refuse_running
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes
-from nats_bridge.pipeline.backfill.parallel import Parallel, Present, ShareTask
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["CopyRule", "entry_backfill", "entry_plans"]
 
@@ -50,7 +45,7 @@ CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 async def entry_plans(
     rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> list[EntryPlan]:
-    """The entries that are meant, checked as a start of the sidecar checks them.
+    """The selected entries, checked as at a start of the sidecar.
 
     Raises:
         OptionError: the rule has no such source.
@@ -75,12 +70,12 @@ async def entry_plans(
                 f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
             )
         source_connection = connections[plan.source.connection]
-        await refuse_at_work(source_connection, plan.source.name, plan.owner, rule.name)
+        await refuse_running(source_connection, plan.source.name, plan.owner, rule.name)
     return chosen
 
 
 def name_of(rule: CopyRule, entry: Source) -> str:
-    """What `--source` calls an entry: its stream's name, or its bucket's."""
+    """The name of an entry for `--source`: its stream's or bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
@@ -106,20 +101,11 @@ async def entry_backfill(
     created = str(source_info["created"])
     key = entry_key(plan.sourcing, created)
     stream = Target.of(target_info, target.server_version)
-    unfinished = UnfinishedCopies(source_connection.api, plan.source.name, key, plan.stream, stream.created)
     subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
-    if request.dry_run:
-        target_last = int(target_info["state"]["last_seq"])
-    else:
-        target_last = await last_sequence_behind(target, plan.stream, plan.probe)
-    parallel = request.parallel > 1 and request.publishes
-    if parallel:
-        await _check_parallel(plan, (source_connection, target), source_info, (key, stream), target_info, target_last)
-    if parallel or request.to_parquet is not None:
+    target_last = await last_sequence_behind(target, plan.stream, plan.probe)
+    if request.to_parquet is not None:
         first = request.first or await _begin(plan, source_connection)
     else:
-        if not plan.keep_sequence:  # which keeps the position otherwise
-            await unfinished.refuse(plan.rule)
         looked = (source_connection, target), (source_info, target_info), (key, stream)
         first = 1 + await _handled(plan, request, *looked, target_last)
     last = int(source_info["state"]["last_seq"])
@@ -138,24 +124,6 @@ async def entry_backfill(
         patience=request.patience,
     )
     outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
-    several: Parallel | None = None
-    if parallel:
-        several = Parallel(
-            ShareTask(
-                outcomes,
-                Present(plan, key, nanoseconds_of(created)),
-                target_last,
-                task.target,
-                task.skip,
-                task.client,
-                task.patience,
-            ),
-            end=task,
-            holds=bool(target_info["state"]["messages"]),
-            unfinished=unfinished,
-            tasks=request.parallel,
-            in_order=request.in_order,
-        )
     return Planned(
         source=plan.source.name,
         target=plan.stream,
@@ -169,38 +137,7 @@ async def entry_backfill(
         record_of=partial(own_record, plan.sourcing.is_own),
         subjects=subjects,
         filters=plan.sourcing.filters,
-        parallel=several,
     )
-
-
-async def _check_parallel(
-    plan: EntryPlan,
-    connections: tuple[Connection, Connection],
-    source_info: Json,
-    identity: tuple[bytes, Target],
-    target_info: Json,
-    target_last: int,
-) -> None:
-    """Whether several tasks may write, and the target's copies are of the present source."""
-    (source_connection, target), (key, stream) = connections, identity
-    place = f"--parallel: rule '{plan.rule}'"
-    if plan.keep_sequence or plan.one_by_one:
-        name = "keep_sequence" if plan.keep_sequence else "strict_order"
-        raise OptionError(f"{place} has {name}, which only one task can keep")
-    if stream.counts:
-        raise OptionError(
-            f"{place}: stream '{plan.stream}' is a counter stream, where each copy is made of the one before: let one"
-            " task write"
-        )
-    if stream.kept_per_subject or target_info["config"].get("allow_rollup_hdrs"):
-        raise OptionError(
-            f"{place}: stream '{plan.stream}' forgets copies when newer ones of the same subject come, so what is"
-            " missing would be unknown after a failure: let one task write"
-        )
-    created = str(source_info["created"])
-    tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, NEWEST, rule=plan.rule)
-    if identity_changed(tail.copies, key, nanoseconds_of(created)):
-        Resuming(plan, source_connection.api, target.api).decide_about_recreated(created)
 
 
 async def _begin(plan: EntryPlan, source_connection: Connection) -> int:
@@ -229,8 +166,6 @@ async def _handled(
         begun = replace(plan, source=source)
     resuming = Resuming(begun, source_connection.api, target.api)
     if plan.keep_sequence:
-        if request.dry_run:  # to ask the other way would purge fillers
-            return max(target_last, (begun.source.opt_start_seq or 1) - 1)
         handled = (await resuming.kept_position(key, target_last, source_info)).handled
     else:
         filters = await consumer_filters(source_connection.api, source_info, plan.filters)

@@ -1,4 +1,4 @@
-"""What a task does with its rows: it copies them into the target, as the sidecar does.
+"""Copies a task's rows into the target, as the sidecar does.
 
 Theory of operation. A task is given rows in ascending sequence and begins as a start of the sidecar does: it asks the
 target what it holds. Whatever went wrong before (a task that failed, an executor or a whole job that was killed), the
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -67,11 +67,6 @@ class CopyTask:
     first: int
     patience: float = 60.0
 
-    def behind(self, sequence: int) -> CopyTask:
-        """The same, where it is known that the target holds everything up to a sequence, in whatever order."""
-        source = self.plan.source.model_copy(update={"opt_start_seq": sequence + 1, "opt_start_time": None})
-        return replace(self, plan=replace(self.plan, source=source, behind=sequence), first=sequence + 1)
-
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Copy the rows.
 
@@ -81,7 +76,7 @@ class CopyTask:
         return counts_of(self._copied(batches))
 
     def check(self, handled: int, created: str, forgotten: int) -> None:
-        """Whether the rows are those that the target lacks.
+        """Check that the target lacks these rows.
 
         Args:
             handled: the source's sequence up to which the target holds everything.
@@ -157,7 +152,7 @@ class CopyTask:
             )
 
     async def _without_obstacle(self, entry: CopyEntry, target: Connection) -> None:
-        """Wait until something has been in the way for too long.
+        """Wait until an obstacle has lasted too long.
 
         Raises:
             UnreachableError: the server is away.
@@ -180,7 +175,7 @@ class CopyTask:
 
 
 class _Rows:
-    """What a task hands to its entry, round after round.
+    """The rows that a task hands to its entry, round after round.
 
     Args:
         task: what is done.
@@ -204,7 +199,7 @@ class _Rows:
         self.finished = asyncio.Event()
 
     def reader(self, sink: Round, filters: tuple[str, ...]) -> Reading:
-        """Who hands the rows on in a round."""
+        """The reader of a round."""
         return _RowReading(self, sink, filters)
 
 

@@ -1,4 +1,4 @@
-"""A backfill from its beginning to its end, on the driver."""
+"""Runs a backfill on the driver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nats_bridge.bridge.replication.rules import close_connections, kind_of, ope
 from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Rule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced
+from nats_bridge.pipeline.backfill.files import write_files
 from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, reported_of, watching
-from nats_bridge.pipeline.backfill.summary import DryRun, EntrySummary
-from nats_bridge.pipeline.backfill.unpublished import dry_run, write_files
+from nats_bridge.pipeline.backfill.summary import EntrySummary
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.progress import Progress, Shown
 from nats_bridge.pipeline.source.loop_thread import LoopThread
@@ -48,7 +48,7 @@ def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
 
 def backfill(
     settings: Settings, request: Request, session: Callable[[], SparkSession], shown: Shown
-) -> list[EntrySummary] | list[DryRun]:
+) -> list[EntrySummary]:
     """Put the history through a rule.
 
     Args:
@@ -82,8 +82,6 @@ def backfill(
         if request.publishes:
             _hold(open_things, loop, settings, rule, sources)
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
-        if request.dry_run:
-            return [job.counted(each) for each in planned]
         return [job.copied(each, number) for number, each in enumerate(planned)]
 
 
@@ -113,18 +111,6 @@ class _Job:
     shown: Shown
     loop: LoopThread
     connection: Connection
-
-    def counted(self, planned: Planned) -> DryRun:
-        """Only count."""
-        history = planned.history(self.spark, self.request)
-        target = planned.target or "the rule's destinations"
-        nothing = DryRun(planned.source, target, planned.first, history.last)
-        if planned.first > history.last:
-            return nothing
-        job, rows = self._named(planned), self._rows(planned, history)
-        with watching(self.spark, job, len(history), self.shown) as progress:
-            progress.enter("counting")
-            return done(job, lambda: dry_run(rows, planned.outcomes, nothing, self.request.top))
 
     def copied(self, planned: Planned, number: int) -> EntrySummary:
         """Publish, or write files; the `number` of the history says whether files of another one are there."""
@@ -166,15 +152,11 @@ class _Job:
         )
 
     def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
-        """What the tasks counted."""
+        """The tasks' counts."""
 
-        def position(first: int) -> StoredPosition:
-            return StoredPosition(self.loop, self.connection, planned.target, planned.record_of, first)
-
-        if planned.parallel is not None:
-            return planned.parallel.copied(self.spark, history, planned.held_from, progress, self.loop, position)
         assert planned.task is not None
-        progress.enter("republishing" if planned.republished else "copying", count=position(history.first))
+        position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)
+        progress.enter("republishing" if planned.republished else "copying", count=position)
         tasks = history.given_to(planned.task, self.spark)
         return reported_of([row[0] for row in tasks.collect()])
 
@@ -182,4 +164,4 @@ class _Job:
         return history.in_order(self.spark) if planned.republished else history.at_once(self.spark)
 
     def _named(self, planned: Planned) -> str:
-        return f"backfill {planned.source} → {self.request.to_parquet or planned.target or 'nothing'}"
+        return f"backfill {planned.source} → {self.request.to_parquet or planned.target}"

@@ -19,7 +19,7 @@ from nats_bridge.bridge.replication import (
 )
 from nats_bridge.transforms import header_block
 
-__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes", "taken_apart"]
+__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes"]
 
 _REASONS: Final = {
     "suppressed": "its destination is no subject that can be published",
@@ -48,15 +48,15 @@ class Made:
 
 
 class Outcomes(Protocol):
-    """A rule, applied to messages."""
+    """Applies a rule to messages."""
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
-        """Per batch what is made of it, in its order, and how many messages the rule does not mean."""
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
+        """Per batch what is made of it, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOutcomes:
-    """What an entry of a copying rule makes of messages (see `Outcomes`).
+    """The outcomes of an entry of a copying rule (see `Outcomes`).
 
     Attributes:
         plan: what it does.
@@ -70,20 +70,16 @@ class CopyOutcomes:
     target: Target
     max_payload: int
 
-    def loop(self, counters: CopyCounters) -> CopyEncoder:
-        """The sidecar's loop for it."""
-        return CopyEncoder(
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
+        """What is made of each batch; see `Outcomes`."""
+        loop = CopyEncoder(
             self.plan.sourcing,
             self.key,
             self.target,
-            counters,
+            CopyCounters(),
             max_payload=self.max_payload,
             records=not self.plan.keep_sequence,
         )
-
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
-        """What is made of each batch; see `Outcomes`."""
-        loop = self.loop(CopyCounters())
         for batch in batches:
             by_sequence = {message_sequence(message[1]): message for message in batch}
             made: list[Made] = []
@@ -91,19 +87,19 @@ class CopyOutcomes:
             while done < len(batch):
                 out: list[Operation] = []
                 done, special = loop.run(batch, out, done)
-                made += [Made(by_sequence[sequence], *taken_apart(operation)) for sequence, operation in out]
+                made += [Made(by_sequence[sequence], *_taken_apart(operation)) for sequence, operation in out]
                 if special is None:
                     continue
                 if special.operation is not None:
-                    made.append(Made(special.message, *taken_apart(special.operation[1])))
+                    made.append(Made(special.message, *_taken_apart(special.operation[1])))
                 else:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
                     made.append(Made(special.message, copy, special.header_block, payload, special.reason))
-            yield made, len(batch) - len(made)
+            yield made
 
 
-def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
+def _taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
     """Subject, header block and payload of an `HPUB` operation without a reply subject."""
     line, _, rest = operation.partition(b"\r\n")
     _, subject, size, total = line.split(b" ")
@@ -127,26 +123,23 @@ class RepublishOutcomes:
     first: int
     headers_only: bool
 
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[tuple[list[Made], int]]:
+    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
         """What is made of each batch."""
         for batch in batches:
             made: list[Made] = []
-            unselected = 0
             for message in batch:
                 if AckReply.parse(message[1]).stream_sequence < self.first:
                     self.seen(message)
                     continue
                 operation, reason = self.operation_of(message)
                 if operation is not None:
-                    made.append(Made(message, *taken_apart(operation)))
+                    made.append(Made(message, *_taken_apart(operation)))
                 elif reason in _REASONS:
                     made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
-                else:
-                    unselected += 1
-            yield made, unselected
+            yield made
 
     def seen(self, message: Delivered) -> None:
-        """A message that is not to be published, but may be the predecessor of others."""
+        """Note a message that is not published, but may be the predecessor of others."""
         self.loop.seed(message[0], message[1].split(b".")[5])
 
     def operation_of(self, message: Delivered) -> tuple[bytes | None, str]:
@@ -163,6 +156,6 @@ class RepublishOutcomes:
 
 
 def _as_delivered(message: Delivered) -> Delivered:
-    """As a consumer with `headers_only` delivers it: the body's size in a header, and no body."""
+    """The message as a consumer with `headers_only` delivers it: the body's size in a header, no body."""
     subject, reply, block, payload = message
     return subject, reply, header_block.append(block, [(b"Nats-Msg-Size", b"%d" % len(payload))]), b""

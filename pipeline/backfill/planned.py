@@ -1,4 +1,4 @@
-"""What is known of a history before it is read, whatever the kind of its rule."""
+"""The plan of one history, for every kind of rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.history import History, LiveHistory, TaskOfRows, captured_history
 from nats_bridge.pipeline.backfill.outcomes import Outcomes
-from nats_bridge.pipeline.backfill.parallel import Parallel
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.transforms.source_record import SourceRecord
 
@@ -37,7 +36,6 @@ class Planned:
         subjects: what to ask the source's server for; none for everything.
         filters: what of the source is wanted; none for everything.
         republished: whether results name their predecessors, so that the history is read in order from its beginning.
-        parallel: how several tasks copy; None for one.
     """
 
     source: str
@@ -53,7 +51,6 @@ class Planned:
     subjects: tuple[str, ...] = ()
     filters: tuple[bytes, ...] = ()
     republished: bool = False
-    parallel: Parallel | None = None
 
     def history(self, spark: SparkSession, request: Request) -> History:
         """The rows to read.

@@ -1,4 +1,4 @@
-"""What a task does with its rows: it republishes them, as the sidecar does, into the stream that stores the results.
+"""Republishes a task's rows, as the sidecar does, into the stream that stores the results.
 
 Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task resumes after
 a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is stored.
@@ -7,7 +7,7 @@ a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 import structlog
@@ -27,12 +27,11 @@ from nats_bridge.bridge.replication import (
 )
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
-from nats_bridge.pipeline.backfill.row_rounds import published
-from nats_bridge.pipeline.backfill.rows import Batches, sequence_of
+from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, sequence_of
 from nats_bridge.pipeline.backfill.spark_work import counts_of
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError
-from nats_bridge.pipeline.rounds import Place, Standing
+from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import SourceRecord
 
@@ -84,7 +83,7 @@ class RepublishTask:
         return counts_of(self._republished(batches))
 
     def record_of(self, block: bytes) -> SourceRecord | None:
-        """Of which message a result was made, from its header block; None if it is none of these results."""
+        """The source message of a result, from its header block; None for other messages."""
         marks = b"\r\nNats-Stream: %b\r\nNats-Subject: " % self.stream.encode()
         at = block.rfind(marks)
         if at < 0:
@@ -102,12 +101,27 @@ class RepublishTask:
             connected(self.target, client_name=self.client) as target,
             connected(self.source, client_name=self.client) as source,
         ):
-            maker = _Maker(self, source, target, counters)
-            return await published(batches, maker, target, place, self.probe, counters, patience=self.patience)
+            maker, rows = _Maker(self, source, target, counters), KeptRows(batches)
+            rounds: Rounds[list[Operation]] = Rounds(
+                place, target, maker, counters, patience=self.patience, interrupted=self._interrupted
+            )
+            try:
+                await rounds.open(self.probe)
+                async for piece in rows.behind(0):
+                    made = maker.made_of(piece.messages())
+                    rows.stored(rows.last)  # kept as operations from now on
+                    await rounds.send(made)
+                await rounds.settled()
+            finally:
+                await rounds.close()
+        return {**asdict(counters), "rows": rows.read, "last": rows.last}
+
+    def _interrupted(self, reason: str) -> None:
+        _log.warning("backfill.interrupted", rule=self.rule, reason=reason)
 
 
 class _Maker:
-    """Makes what is republished (see `Maker`)."""
+    """Makes what is republished, and has it sent (see `Sender`)."""
 
     def __init__(self, task: RepublishTask, source: Connection, target: Connection, counters: CopyCounters) -> None:
         self._task = task
@@ -138,8 +152,8 @@ class _Maker:
         self._counters.already_there += len(messages) - len(left)
         return left
 
-    async def made_of(self, batch: list[Delivered]) -> list[Operation]:
-        """What is to be published."""
+    def made_of(self, batch: list[Delivered]) -> list[Operation]:
+        """The messages to publish."""
         outcomes, begun = self._task.outcomes, self._begun
         assert begun is not None
         made: list[Operation] = []
@@ -160,7 +174,7 @@ class _Maker:
         return made
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """The stream does not take a message: it would not have taken it from the sidecar, or a server, either."""
+        """Handle a message that the stream does not take: it would not take it from the sidecar or a server, either."""
         self._counters.rejected += 1
         _log.warning(
             "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=pub_ack.description

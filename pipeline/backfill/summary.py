@@ -1,16 +1,16 @@
-"""What a backfill did, or would do."""
+"""What a backfill did."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Count", "DryRun", "EntrySummary"]
+__all__ = ["EntrySummary"]
 
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """What became of one source's history.
+    """The result of one source's history.
 
     Attributes:
         source: the stream that was copied from.
@@ -50,7 +50,7 @@ class EntrySummary:
         return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
 
     def lines(self) -> list[str]:
-        """The same for a person."""
+        """The same as lines of text."""
         if self.read == 0:
             return [
                 f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
@@ -75,82 +75,3 @@ class EntrySummary:
         if self.start_counts:
             return f"  the live rule joins with start: {{sequence: {self.next_sequence}}}"
         return f"  the live rule resumes at sequence {self.next_sequence}"
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Messages that are alike.
-
-    Attributes:
-        what: their destination subject, or why the target would not take them.
-        messages: how many.
-        bytes: of header blocks and payloads.
-        example: the source's sequence of one of them.
-    """
-
-    what: str
-    messages: int
-    bytes: int
-    example: int
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """What a backfill would do with one source's history.
-
-    Attributes:
-        source: the stream that would be copied from.
-        target: the stream that would receive.
-        first: the sequence at which it would begin.
-        last: the sequence at which it would end.
-        read: messages in between.
-        selected: what would be published.
-        bytes: of these, header blocks and payloads.
-        unselected: what the rule does not mean.
-        rejected: what the target would not take.
-        subjects: how many destination subjects there are.
-        top: those with the most messages.
-        reasons: why messages would be rejected, the most frequent first.
-    """
-
-    source: str
-    target: str
-    first: int
-    last: int
-    read: int = 0
-    selected: int = 0
-    bytes: int = 0
-    unselected: int = 0
-    rejected: int = 0
-    subjects: int = 0
-    top: tuple[Count, ...] = ()
-    reasons: tuple[Count, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same, as plain data."""
-        reported = {name: getattr(self, name) for name in self.__slots__ if name not in ("top", "reasons")}
-        reported["top"] = [
-            {"subject": each.what, "messages": each.messages, "bytes": each.bytes, "example": each.example}
-            for each in self.top
-        ]
-        reported["reasons"] = [
-            {"reason": each.what, "messages": each.messages, "example": each.example} for each in self.reasons
-        ]
-        return reported
-
-    def lines(self) -> list[str]:
-        """The same for a person."""
-        head = f"{self.source} → {self.target}: would publish {self.selected:,} of {self.read:,} messages"
-        lines = [
-            f"{head} ({self.first} to {self.last}), {self.bytes:,} bytes, on {self.subjects:,} subjects;"
-            f" {self.unselected:,} not selected, {self.rejected:,} not taken by the target"
-        ]
-        width = max((len(f"{each.messages:,}") for each in (*self.top, *self.reasons)), default=0)
-        lines += [f"  {each.messages:>{width},}  {each.what}" for each in self.top]
-        if self.subjects > len(self.top):
-            lines.append(f"  … and {self.subjects - len(self.top):,} more subjects")
-        lines += [
-            f"  {each.messages:>{width},}  not taken: {each.what} (such as sequence {each.example})"
-            for each in self.reasons
-        ]
-        return lines

@@ -23,21 +23,8 @@ __all__ = ["backfill_command"]
 @click.option(
     "--to-sequence", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
-@click.option(
-    "--parallel",
-    "parallel",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="So many tasks write; order is kept per destination subject only.",
-)
 @click.option("--to-parquet", "to_parquet", metavar="DIR", help="Write files instead of publishing.")
 @click.option("--overwrite", is_flag=True, help="Replace what the folder of --to-parquet holds.")
-@click.option("--dry-run", "dry_run", is_flag=True, help="Only count, per destination subject.")
-@click.option(
-    "--top", "top", type=click.IntRange(1), default=20, show_default=True, help="How many subjects --dry-run names."
-)
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
 @spark_options
 @progress_options
@@ -48,11 +35,8 @@ def backfill_command(
     capture: str | None,
     first: int | None,
     last: int | None,
-    parallel: int,
     to_parquet: str | None,
     overwrite: bool,
-    dry_run: bool,
-    top: int,
     as_json: bool,
     master: str | None,
     settings: dict[str, str],
@@ -66,7 +50,6 @@ def backfill_command(
 
     \b
     Example:
-      nats-bridge backfill -c eu.yaml eu --dry-run
       nats-bridge backfill -c eu.yaml eu
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
       nats-bridge backfill -c eu.yaml eu --to-parquet eu-history
@@ -82,11 +65,8 @@ def backfill_command(
         capture=capture,
         first=first,
         last=last,
-        parallel=parallel,
         to_parquet=to_parquet,
         overwrite=overwrite,
-        dry_run=dry_run,
-        top=top,
     )
 
     from nats_bridge.pipeline.backfill.job import backfill, rule_of

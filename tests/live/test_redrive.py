@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.cli.connection_options import known_connections
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.jobs.redrive import job, redriving
 from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
-from nats_bridge.bridge.jobs.redrive.journal import Journal
+from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
 from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.native_servers import NativeServer, SharedServers
@@ -47,7 +49,7 @@ class Scene:
         return here
 
     def advisory(self, sequence: int, consumer: str = "workers", reason: str = "") -> Advisory:
-        told = {
+        advisory = {
             "type": "io.nats.jetstream.advisory.v1.max_deliver",
             "id": f"{consumer}-{sequence}",
             "timestamp": "2026-11-24T00:00:00Z",
@@ -58,7 +60,7 @@ class Scene:
             "reason": reason,
         }
         return Advisory.read(
-            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(told).encode()
+            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(advisory).encode()
         )
 
     async def given_up(self, count: int, *, consumer: str = "workers", reason: str = "", timed: bool = True) -> None:
@@ -364,6 +366,13 @@ async def redriving_process(url: str, stream: str, *more: str) -> asyncio.subpro
     )
 
 
+async def says(process: asyncio.subprocess.Process, text: str) -> None:
+    """Wait for a line on stderr."""
+    assert process.stderr is not None
+    while text.encode() not in (line := await process.stderr.readline()):
+        assert line, "it ended instead"
+
+
 @pytest.mark.unstoppable
 async def test_kill_9_at_any_moment(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
@@ -416,6 +425,145 @@ async def test_a_full_stream_is_waited_for(
     out, _ = await process.communicate()
     assert b"put back 2" in out
     assert await here.put_back(1) == [2]
+
+
+FULL = "accounts {{ A {{ jetstream: {{{limit}: 1MB}}, users: [ {{user: a, password: a}} ] }} }}\nno_auth_user: a\n"
+
+
+async def fill(peer: RawPeer, storage: str) -> None:
+    """Use up what the account may store."""
+    await peer.create_stream(name="FILL", subjects=["fill"], storage=storage)
+    for size in (100_000, 1_000, 10):
+        while "error" not in await peer.store(b"fill", b"x" * size):
+            pass
+
+
+async def test_a_full_account_is_waited_for(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version, config=FULL.format(limit="max_mem")) as server:
+        peer = await raw_peer(server.url)
+        here = await Scene.make(server.url, peer, "T")
+        await here.given_up(3)
+        await fill(peer, "memory")
+        process = await redriving_process(server.url, here.letters)
+        assert process.stderr is not None
+        while b"waits for stream T: resource limits exceeded for account" not in (
+            line := await process.stderr.readline()
+        ):
+            assert line, "it ended instead"
+        await peer.api("STREAM.DELETE.FILL")
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out
+        assert await here.put_back(3) == [1, 2, 3]
+
+
+async def test_a_stop_while_the_account_is_full_keeps_the_position(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    """A consumer reads the queue at the same time: nothing is in doubt, for nothing was stored."""
+    async with native_server(newest_version, config=FULL.format(limit="max_mem")) as server:
+        peer = await raw_peer(server.url)
+        here = await Scene.make(server.url, peer, "T", retention="workqueue", duplicate_window=100_000_000)
+        await here.given_up(3)
+        await fill(peer, "memory")
+        process = await redriving_process(server.url, here.letters)
+        await says(process, "waits for stream T")
+        process.send_signal(signal.SIGTERM)
+        _, err = await process.communicate()
+        assert process.returncode == 143, err
+        await peer.api("STREAM.DELETE.FILL")
+        await peer.api("STREAM.PURGE.T")
+        result = await here.redrive(apply=True)
+        assert (result.unsettled, result.good) == (0, True)
+        assert (await peer.api("STREAM.INFO.T"))["state"]["messages"] == 3
+
+
+async def test_an_account_that_takes_no_record_is_waited_for(
+    newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version, config=FULL.format(limit="max_file")) as server:
+        peer = await raw_peer(server.url)
+        here = await Scene.make(server.url, peer, "T")
+        await here.given_up(3)
+        await peer.create_stream(name=JOURNAL, subjects=[f"{JOURNAL}.>"], storage="file")
+        await fill(peer, "file")
+        for stops in (True, False):
+            process = await redriving_process(server.url, here.letters)
+            await says(process, f"waits for stream {JOURNAL}: resource limits exceeded for account")
+            if stops:
+                process.send_signal(signal.SIGTERM)
+            else:
+                await peer.api("STREAM.DELETE.FILL")
+            _, err = await process.communicate()
+            assert process.returncode == (143 if stops else 0), err
+        assert await here.put_back(3) == [1, 2, 3]
+
+
+PENDING = b'{"stream":"T","seq":0,"duplicate":true}'
+IN_PROCESS = (
+    b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"stream":"T","seq":0}'
+)
+TOO_LARGE = b'{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"T"}'
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["lost", "stored"])
+@pytest.mark.parametrize("answer", [PENDING, IN_PROCESS, b"+OK"], ids=["pending", "in-process", "stranger"])
+async def test_an_answer_that_leaves_open_what_is_stored_makes_it_look(
+    answer: bytes,
+    is_stored: bool,
+    newest_version: str,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An id that is only pending may be stored, or is lost with its leader; the window forgets ids at once."""
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("open"), duplicate_window=100_000_000)
+    await here.given_up(3)
+    recorded(monkeypatch, f"{here.name}.".encode(), [answer], is_stored=is_stored)
+    result = await here.redrive(apply=True)
+    assert result.good
+    assert await here.put_back(3) == [1, 2, 3]
+
+
+async def test_what_a_stream_rejects_after_it_may_have_stored_it_is_in_doubt(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url(newest_version)
+    here = await Scene.make(url, await raw_peer(url), unique_name("late"), retention="workqueue")
+    await here.given_up(1)
+    await here.peer.api(f"STREAM.PURGE.{here.name}")
+    real = redriving.Redriving._ids_since
+
+    async def read(self: redriving.Redriving, stream: Any, floor: int) -> tuple[set[bytes], bool]:
+        ids, _ = await real(self, stream, floor)
+        return ids, True  # as where consumers have removed what was stored
+
+    monkeypatch.setattr(redriving.Redriving, "_ids_since", read)
+    recorded(monkeypatch, f"{here.name}.".encode(), [PENDING, TOO_LARGE], is_stored=False)
+    result = await here.redrive(apply=True)
+    assert result.outcome is not None
+    assert (result.outcome.doubtful, result.outcome.refused, result.outcome.redriven) == ([1], {}, 0)
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, subjects: bytes, answers: list[bytes], *, is_stored: bool) -> None:
+    """The first publications of each subject get recorded answers; those that are not to be stored are dropped."""
+    sent, real = Counter[tuple[bytes, bytes]](), RawRequests.send
+
+    def send(self: RawRequests, subject: bytes, block: bytes, payload: bytes, *more: Any) -> asyncio.Future[Any]:
+        which = sent[subject, payload]
+        sent[subject, payload] += 1
+        if not subject.startswith(subjects) or which >= len(answers):
+            return real(self, subject, block, payload, *more)
+        if is_stored:
+            real(self, subject, block, payload, *more)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result((b"_INBOX.1", b"", b"", answers[which]))
+        return answer
+
+    monkeypatch.setattr(RawRequests, "send", send)
 
 
 async def test_the_printed_permissions_are_enough(

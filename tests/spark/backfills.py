@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.pipeline.backfill.job import backfill
 from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.summary import DryRun, EntrySummary
+from nats_bridge.pipeline.backfill.summary import EntrySummary
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk
 from nats_bridge.pipeline.columns import CAPTURED, ddl
 from nats_bridge.pipeline.progress import Shown
@@ -26,16 +26,7 @@ Name: TypeAlias = Callable[[str], str]
 
 async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    reported = await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
-    assert all(isinstance(each, EntrySummary) for each in reported)
-    return [each for each in reported if isinstance(each, EntrySummary)]
-
-
-async def counted(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[DryRun]:
-    """Only count."""
-    request = Request(rule, dry_run=True, **wanted)
-    reported = await asyncio.to_thread(backfill, settings, request, lambda: spark, Shown(quiet=True))
-    return [each for each in reported if isinstance(each, DryRun)]
+    return await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:

@@ -115,7 +115,7 @@ async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: 
     assert (again.copied, again.read, again.next_sequence) == (0, 0, MESSAGES + 1)
 
 
-async def test_a_connection_that_breaks_within_a_task_is_made_anew(
+async def test_a_connection_that_breaks_within_a_task_reconnects(
     spark: SparkSession, wired: Callable[..., Any]
 ) -> None:
     copies, wire, settings = await wired("2.10.27")
@@ -182,7 +182,7 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     await copies.are_exact()
 
 
-async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_start(
+async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_start(
     spark: SparkSession, wired: Callable[..., Any]
 ) -> None:
     """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
@@ -191,30 +191,12 @@ async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_st
     job = asyncio.create_task(backfilled(spark, settings))
     wire.fall_silent_after(b"number 10000.")
     await stopped_at(copies, wire, MESSAGES + 10_000)
-    await copies.peer.make_stream_anew(copies.target)
+    await copies.peer.recreate_stream(copies.target)
     wire.cut()
     wire.speak_again()
     (summary,) = await job
     await copies.are_exact()
     assert summary.copied == MESSAGES + 12_000
-
-
-async def test_a_target_that_is_made_anew_under_several_tasks_takes_nothing_of_them(
-    spark: SparkSession, wired: Callable[..., Any]
-) -> None:
-    """Messages that a finished task had stored would be missing, and nothing in the target would show it."""
-    copies, wire, settings = await wired("2.10.27")
-    wire.fall_silent_after(b"number 1500.")
-    job = asyncio.create_task(backfilled(spark, settings, parallel=2, in_order=10))
-    await until(lambda: wire.is_silent)
-    await copies.peer.make_stream_anew(copies.target)
-    wire.cut()
-    wire.speak_again()
-    with pytest.raises(DataLostError, match="was recreated while its history was copied"):
-        await job
-    assert (await copies.state())["messages"] == 0
-    await backfilled(spark, settings)
-    await copies.are_exact()
 
 
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:

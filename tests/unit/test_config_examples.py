@@ -42,6 +42,7 @@ def test_the_examples_of_every_use_are_there() -> None:
         SECURED,
         "several-rules",
         "sources-across-clusters",
+        "tested-rules",
         "work-queue-copy",
         "work-queue-monitor",
     ]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying import encoder as copy_loop
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import Refusal, StoredMessage
@@ -88,11 +88,9 @@ def test_equals_the_pure_function(
     loop.there = set(there)
     messages = stored(made)
     batch = [delivered(message, prefix) for message in messages]
-    with pytest.MonkeyPatch.context() as patch:
-        # However few subjects are remembered, the results are the same.
-        patch.setattr(copy_loop, "_MOST_BYTES", most)
-        loop._room = most
-        results = iter(run_all(loop, batch))
+    # However few subjects are remembered, the results are the same.
+    loop._known = KnownSubjects(loop._destination, kept=not loop.is_random, most=most)
+    results = iter(run_all(loop, batch))
     already = unselected = withheld = 0
     for index, message in enumerate(messages):
         copy = sourcing.apply(message)
@@ -200,7 +198,7 @@ def test_destinations_made_at_random_are_made_for_each_message() -> None:
     assert all(first_record(sent[sent.index(b"\r\n") :]) is not None for _, sent in out)
 
 
-def test_specials_come_where_they_stand_and_the_rest_goes_on_behind_them() -> None:
+def test_specials_come_in_place_and_the_rest_follows_them() -> None:
     rollup = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
     loop = encoder_of(target=target_of("2.10.27", allow_rollup_hdrs=True))
     batch = [one(sequence=1), one(rollup, sequence=2), one(rollup, sequence=3), one(sequence=4)]
@@ -284,7 +282,7 @@ def test_the_limit_of_size_counts_the_added_headers() -> None:
         assert (special is None) is fits
 
 
-def test_what_is_there_is_skipped_once() -> None:
+def test_existing_copies_are_skipped_once() -> None:
     loop = encoder_of()
     loop.there = {2, 3, 9}
     out: list[Operation] = []

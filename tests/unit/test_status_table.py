@@ -16,7 +16,6 @@ from nats_bridge.bridge.cli.status.table import (
     duration,
     milliseconds,
     per_second,
-    sparkline,
     status_lines,
 )
 from tests import status_documents as samples
@@ -54,7 +53,7 @@ def test_why_a_configuration_is_refused_is_not_cut() -> None:
     assert " ".join(line.strip() for line in lines[3:6]) == f"refused: {reason}"
 
 
-def test_the_leader_is_told_only_where_there_are_replicas() -> None:
+def test_the_leader_is_shown_only_where_there_are_replicas() -> None:
     lines = plain(status_lines(samples.document(samples.rule("one")), 120))
     assert not any("LEADER" in line for line in lines)
 
@@ -66,10 +65,9 @@ def test_a_ready_sidecar_and_one_without_rules() -> None:
     assert plain(status_lines(draining, 80))[0].startswith("orders-bridge is draining (")
 
 
-@pytest.mark.parametrize("bars", [False, True])
-def test_no_line_is_longer_than_the_screen_is_wide(bars: bool) -> None:
+def test_no_line_is_longer_than_the_screen_is_wide() -> None:
     for width in range(1, 200):
-        for line in status_lines(samples.trouble(), width, bars=bars):
+        for line in status_lines(samples.trouble(), width):
             assert len(click.unstyle(line)) <= width
 
 
@@ -85,7 +83,7 @@ def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_o
     assert heads(24) == ["STATE"]
 
 
-def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_what_is_unknown_is_said() -> None:
+def test_the_lag_of_a_stalled_rule_includes_what_is_in_flight_and_names_what_is_unknown() -> None:
     def behind(of: dict[str, Any] | None = None, **measured: int | None) -> str:
         rule = of or samples.waiting()
         rule["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured
@@ -102,18 +100,12 @@ def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_wh
     assert behind(samples.rule("ingress") | {"reads_stream": False}, lag_messages=None) == "-"
 
 
-def test_an_error_is_not_told_twice() -> None:
+def test_an_error_is_not_reported_twice() -> None:
     waiting = samples.waiting()
     waiting["last_errors"] = [{"at": samples.AT, "event": "rule.waiting", "reason": f"rule: {waiting['waiting_for']}"}]
     assert not any("last error" in line for line in status_lines(samples.document(waiting), 300))
     waiting["last_errors"].append({"at": samples.AT, "event": "rule.other", "reason": "something else"})
     assert any("rule.other: something else" in line for line in status_lines(samples.document(waiting), 300))
-
-
-def test_bars_are_drawn_where_there_is_room() -> None:
-    assert not any("█" in line for line in status_lines(samples.trouble(), 150))
-    assert any("█" in line for line in status_lines(samples.trouble(), 150, bars=True))
-    assert not any("█" in line for line in status_lines(samples.trouble(), 60, bars=True))
 
 
 def test_words_from_elsewhere_cannot_move_the_cursor_or_add_lines() -> None:
@@ -158,27 +150,16 @@ def test_other_figures() -> None:
     assert clock("2020-01-01T12:00:00.000Z").startswith(("2020-01-01 ", "2019-12-31 ", "2020-01-02 "))
 
 
-def test_sparklines() -> None:
-    assert sparkline([0, 1, 2, 4, 7], 5) == "▁▂▃▅█"
-    assert sparkline([5, None, 5], 6) == "   █ █"
-    assert sparkline([0, 0], 2) == "▁▁"
-    assert sparkline([1, 2, 3], 2) == "▆█"
-    assert sparkline([], 3) == "   "
-    assert sparkline([1], 0) == ""
-
-
 @pytest.mark.parametrize("height", range(1, 40))
 def test_a_frame_fits_the_screen_and_shows_what_matters_first(height: int) -> None:
     many = samples.document(*[samples.rule(f"rule-{at}") for at in range(40)], samples.waiting())
     lines = plain(status._frame(many, "", 120, height))
     assert len(lines) <= height
     if height >= 12:
-        text = "\n".join(lines)
-        assert "settings" in text
-        assert "the window is too low for all 41 rules" in text
+        assert "settings" in "\n".join(lines)
 
 
-def test_a_frame_says_that_nobody_answers_and_keeps_what_was_known() -> None:
+def test_a_frame_without_an_answer_keeps_what_was_known() -> None:
     lines = plain(status._frame(samples.document(samples.rule("one")), "http://x: no sidecar answers", 100, 20))
     assert lines[0] == "http://x: no sidecar answers"
     assert any(line.startswith("one ") for line in lines)

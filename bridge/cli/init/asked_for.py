@@ -1,23 +1,21 @@
-"""Turn a request of a few words into a rule that fits the existing streams."""
+"""Turns an option of `init` into a rule that fits the existing streams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nats_bridge.bridge.cli.init.landscape import Landscape, bucket_of
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of
-from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
+from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["AS_USUAL", "HowToRepublish", "copying", "dead_letters", "ingress", "known_stream", "republishing"]
+__all__ = ["dead_letters", "known_stream", "republishing"]
 
 _GIVEN_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 
@@ -34,37 +32,8 @@ def known_stream(seen: Landscape, name: str) -> str:
     return name
 
 
-def _side_effect_of(seen: Landscape, stream: str) -> str:
-    """What watching would do to a stream even in the most careful way; empty if nothing."""
-    config = seen.config(stream) or {}
-    reason = reason_against_watching(config, seen.consumers.get(stream, ()), None, durable=False, at_least_once=False)
-    return reason or ""
-
-
-@dataclass(frozen=True, slots=True)
-class HowToRepublish:
-    """What holds for every republish rule that is asked for.
-
-    Attributes:
-        delivery: `at_most_once` or `at_least_once`.
-        side_effects: whether it may be that watching changes what a stream holds.
-    """
-
-    delivery: str = "at_most_once"
-    side_effects: bool = False
-
-
-AS_USUAL: Final = HowToRepublish()
-
-
 def republishing(
-    seen: Landscape,
-    stream: str,
-    src: str,
-    dest: str,
-    how: HowToRepublish = AS_USUAL,
-    *,
-    headers_only: bool | None = None,
+    seen: Landscape, stream: str, src: str, dest: str, *, headers_only: bool | None = None
 ) -> ProposedRule:
     """A republish rule.
 
@@ -73,7 +42,6 @@ def republishing(
         stream: whose messages; it need not be there.
         src: which subjects.
         dest: what they become.
-        how: delivery, and whether side effects are accepted.
         headers_only: without bodies or with them; None: without them for buckets.
     """
     kind, bucket = bucket_of(stream)
@@ -84,7 +52,7 @@ def republishing(
         "stream": stream,
         "republish": {"src": src, "dest": dest},
         "start": "new",
-        "delivery": how.delivery,
+        "delivery": "at_most_once",
     }
     why = [f"What stream {stream} stores on {src} comes out again on {dest}."]
     if bucket:
@@ -92,9 +60,8 @@ def republishing(
         if headers_only is None:
             why.append("Only headers are sent: subscribers that need the contents read them.")
             headers_only = True
-        if how.delivery == "at_most_once":
-            why.append("No position is kept: a cache that starts reads the bucket anyway.")
-            data["durable"] = False
+        why.append("No position is kept: a cache that starts reads the bucket anyway.")
+        data["durable"] = False
     elif config.get("retention") in CONSUMER_RETENTIONS:
         what = "work queue" if config["retention"] == "workqueue" else "stream with interest retention"
         why.append(
@@ -102,70 +69,33 @@ def republishing(
             " on the server: that would be interest in the messages."
         )
         data["durable"] = False
-        if how.side_effects and (effect := _side_effect_of(seen, stream)):
-            data["allow_side_effects"] = True
-            why.append(f"Accepted with allow_side_effects: it {effect}.")
     if headers_only:
         data["republish"]["headers_only"] = True
     native = config.get("republish") or {}
     if native.get("dest"):
         why.append(f"In addition, the server natively republishes {native.get('src') or '>'} to {native['dest']}.")
-    elif how.delivery == "at_most_once":
-        why += _natively(seen, stream, {"republish": data["republish"]})
+    else:
+        why += _natively(seen, stream, data["republish"])
     return ProposedRule(data, tuple(why))
 
 
-def _natively(seen: Landscape, stream: str, members: Json) -> list[str]:
-    """A line, if the server would do the same with these members in the stream's configuration."""
+def _natively(seen: Landscape, stream: str, republish: Json) -> list[str]:
+    """A line, if the server would do the same."""
     config = seen.config(stream)
     if config is None:
         return []
+    wanted = {**body_of(config), "republish": republish}
     try:
-        accepted = examine(
-            {**body_of(config), **members}, seen.server, previous=config, sources=seen.others(stream), strict=False
-        )
+        accepted = examine(wanted, seen.server, previous=config, sources=seen.others(stream), strict=False)
     except StreamConfigError:
         return []
-    if any(warning.member.partition(".")[0].partition("[")[0] in members for warning in accepted.warnings):
+    if any(warning.member.partition(".")[0] == "republish" for warning in accepted.warnings):
         return []
-    return [f"Server {seen.server_version} could do the same natively: {' and '.join(members)} of the stream."]
-
-
-def copying(seen: Landscape, target: str, entries: Sequence[tuple[str, str, str]]) -> ProposedRule:
-    """A sources rule.
-
-    Args:
-        seen: the cluster.
-        target: the stream that receives.
-        entries: source, pattern and destination of each transform; those of one source become one entry.
-    """
-    transforms: dict[str, list[dict[str, str]]] = {}
-    for source, src, dest in entries:
-        transforms.setdefault(source, []).append({"src": src, "dest": dest})
-    sources = [{"name": source, "subject_transforms": each} for source, each in transforms.items()]
-    data = {"name": f"{target}-sources", "kind": "sources", "stream": target, "sources": sources}
-    why = [f"Stream {target} gets copies from {' and '.join(transforms)}, each message once."]
-    there = list((seen.config(target) or {}).get("sources") or ())
-    why += _natively(seen, target, {"sources": [*there, *sources]})
-    return ProposedRule(data, tuple(why))
-
-
-def ingress(seen: Landscape, stream: str, src: str, dest: str) -> ProposedRule:
-    """A rule that transforms at a stream's ingress."""
-    data = {
-        "name": f"{stream}-ingress",
-        "kind": "subject_transform",
-        "stream": stream,
-        "subject_transform": {"src": src, "dest": dest},
-    }
-    why = [f"What is published on {src} is stored by {stream}, on {dest}."]
-    subjects = (seen.config(stream) or {}).get("subjects") or []
-    why += _natively(seen, stream, {"subjects": [*subjects, src], "subject_transform": {"src": src, "dest": dest}})
-    return ProposedRule(data, tuple(why))
+    return [f"Server {seen.server_version} could do the same natively: republish of the stream."]
 
 
 def dead_letters(seen: Landscape, stream: str, dest: str) -> ProposedRule:
-    """A rule that publishes the messages which consumers of a stream, or `*` for all, gave up.
+    """A rule that publishes the messages that consumers of a stream, or `*` for all, gave up.
 
     Args:
         seen: the cluster.

@@ -12,7 +12,6 @@ import click
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.check import finding_line
 from nats_bridge.bridge.cli.init import asked_for
-from nats_bridge.bridge.cli.init.asked_for import HowToRepublish
 from nats_bridge.bridge.cli.init.draft import Draft, InitFile
 from nats_bridge.bridge.cli.init.landscape import Landscape, look
 from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
@@ -44,36 +43,12 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 )
 @click.option("--republish", nargs=3, metavar="STREAM SRC DEST", multiple=True, help="A republish rule. Repeatable.")
 @click.option(
-    "--sources",
-    nargs=4,
-    metavar="TARGET SOURCE SRC DEST",
-    multiple=True,
-    help="A sources rule, one per TARGET. Repeatable.",
-)
-@click.option(
-    "--subject-transform",
-    "transforms",
-    nargs=3,
-    metavar="STREAM SRC DEST",
-    multiple=True,
-    help="A transform at a stream's ingress. Repeatable.",
-)
-@click.option(
     "--dead-letters",
     nargs=2,
     metavar="STREAM DEST",
     multiple=True,
     help="What consumers give up, with the message; '*' for all streams. Repeatable.",
 )
-@click.option(
-    "--delivery",
-    type=click.Choice(["at_most_once", "at_least_once"]),
-    default="at_most_once",
-    show_default=True,
-    help="Of republish rules.",
-)
-@click.option("--allow-side-effects", is_flag=True, help="Watch work queues even so; the file says what that means.")
-@click.option("--anyway", is_flag=True, help="Rules also for what the server could do natively, but does not yet.")
 @click.option(
     "--stream-files",
     metavar="DIR",
@@ -89,12 +64,7 @@ def init_command(
     output: str,
     wanted: tuple[str, ...],
     republish: tuple[tuple[str, str, str], ...],
-    sources: tuple[tuple[str, str, str, str], ...],
-    transforms: tuple[tuple[str, str, str], ...],
     dead_letters: tuple[tuple[str, str], ...],
-    delivery: str,
-    allow_side_effects: bool,
-    anyway: bool,
     stream_files: Path | None,
     schema: bool,
     force: bool,
@@ -125,17 +95,16 @@ def init_command(
     for line in overview(seen, _shown(connection)):
         click.echo(line, err=err)
 
-    how = HowToRepublish(delivery, allow_side_effects)
     comparisons: list[Comparison] = []
     later = seen
     for name, value in configurations:
-        comparison = _compared(name, value, later, how, anyway=anyway)
+        comparison = _compared(name, value, later)
         comparisons.append(comparison)
         if comparison.change is not None:
             later = later.with_config(comparison.change.body)
         for line in verdict_lines(comparison):
             click.echo(line, err=err)
-    rules = _asked_for(seen, republish, sources, transforms, dead_letters, how)
+    rules = _asked_for(seen, republish, dead_letters)
     if not configurations and not rules:
         click.echo("nothing is asked for: say --from, or what a rule should do; see nats-bridge init --help", err=True)
         return EXIT_USAGE
@@ -196,36 +165,23 @@ def _about(seen: Landscape, connection: dict[str, Any], files: Sequence[str]) ->
     return [f"Written by nats-bridge init for nats-server {seen.server_version} at {_shown(connection)}{given}."]
 
 
-def _compared(file: str, value: Any, seen: Landscape, how: HowToRepublish, *, anyway: bool) -> Comparison:
+def _compared(file: str, value: Any, seen: Landscape) -> Comparison:
     shown = "stdin" if file == "-" else file
     if not isinstance(value, dict):
         raise ConfigError(f"{shown}: must be a stream's configuration, a JSON object")
     try:
-        return compare(value, seen, how, anyway=anyway)
+        return compare(value, seen)
     except ConfigError as error:
         raise ConfigError(f"{shown}: {error}") from None
 
 
 def _asked_for(
-    seen: Landscape,
-    republish: Sequence[tuple[str, str, str]],
-    sources: Sequence[tuple[str, str, str, str]],
-    transforms: Sequence[tuple[str, str, str]],
-    dead_letters: Sequence[tuple[str, str]],
-    how: HowToRepublish,
+    seen: Landscape, republish: Sequence[tuple[str, str, str]], dead_letters: Sequence[tuple[str, str]]
 ) -> list[ProposedRule]:
     rules = []
     for stream, src, dest in republish:
         asked_for.known_stream(seen, stream)
-        rules.append(asked_for.republishing(seen, stream, src, dest, how))
-    targets: dict[str, list[tuple[str, str, str]]] = {}
-    for target, source, src, dest in sources:
-        asked_for.known_stream(seen, target)
-        asked_for.known_stream(seen, source)
-        targets.setdefault(target, []).append((source, src, dest))
-    rules += [asked_for.copying(seen, target, entries) for target, entries in targets.items()]
-    for stream, src, dest in transforms:
-        rules.append(asked_for.ingress(seen, asked_for.known_stream(seen, stream), src, dest))
+        rules.append(asked_for.republishing(seen, stream, src, dest))
     for stream, dest in dead_letters:
         if stream != "*":
             asked_for.known_stream(seen, stream)
@@ -241,7 +197,7 @@ def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
 
 
 def _checked(draft: Draft, err: bool) -> bool:
-    """Say what `check` says, and what to run next; whether it can run."""
+    """Print the findings of `check` and the next command; return whether the rules can run."""
     findings = draft.findings
     for finding in findings:
         click.echo(finding_line(finding), err=err)

@@ -1,4 +1,4 @@
-"""Rules that are proposed, and the configuration with them as text for people: every key with what it is there for."""
+"""Proposed rules, and their configuration as commented YAML."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ _REMARKS: Final[Mapping[str, str]] = {
     "republish.republish.headers_only": "no bodies, Nats-Msg-Size says how large they are; false sends them",
     "republish.start": 'with no position yet; or first, {sequence: 17}, {time: "2026-01-01T00:00:00Z"}',
     "republish.delivery at_most_once": "never twice, a crash may lose messages in flight; at_least_once: never lost",
-    "republish.delivery at_least_once": "never lost, a crash may resend messages in flight; at_most_once: never twice",
     "republish.durable": "no position is kept on the server; true keeps one, for restarts without a gap",
-    "republish.allow_side_effects": "without this the rule is refused, with the reason",
     "sources.stream": "the stream that receives, an ordinary one",
     "sources.sources": "as in a native stream configuration; the first transform that matches counts",
     "mirror.stream": "the stream that receives, an ordinary one",
@@ -109,7 +107,7 @@ def configuration_text(
         rules: at least one.
         about: what it was written from, a line each.
         file: what the file will be called, for the commands in its comments.
-        has_schema: whether the schema is written beside it.
+        has_schema: whether the schema is written next to it.
     """
     return "\n".join((*_head(about, file, has_schema), *_sections(connection), *_rules(rules))) + "\n"
 

@@ -1,14 +1,14 @@
-"""What a handoff comes to: the update's body, the steps, or why not."""
+"""The result of a handoff: the update's body and the steps, or the reason against it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nats_bridge.bridge.client.jetstream_api import Json
 
-__all__ = ["Handoff", "Wish", "refused"]
+__all__ = ["NO_SERVER_SELECTS", "Handoff", "Wish", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,12 @@ class Wish:
     back: bool = False
     after: Mapping[str, int] = field(default_factory=dict)
     apply: bool = False
+
+
+NO_SERVER_SELECTS: Final = (
+    "servers do not select messages by a header and would take the others, too: leave this rule to the bridge"
+)
+"""Why a rule with `where` cannot be handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Handoff:
 
     @property
     def ok(self) -> bool:
-        """Whether it can be handed over."""
+        """Whether the handoff is possible."""
         return not self.problems and self.update is not None
 
     def as_dict(self) -> dict[str, Any]:
@@ -56,5 +62,5 @@ class Handoff:
 
 
 def refused(*problems: str) -> Handoff:
-    """The answer where it cannot be handed over."""
+    """A refused handoff."""
     return Handoff(None, (), problems)

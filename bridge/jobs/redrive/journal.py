@@ -1,4 +1,4 @@
-"""What was redriven, written down in a stream before and after each window.
+"""Records in a stream what is redriven, before and after each window.
 
 Every record is appended only if the one before it is still the newest of its subject. So one process at a time
 redrives the letters of a stream: a second one fails at its next record, before it publishes anything.
@@ -13,26 +13,26 @@ import asyncio
 import contextlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.pub_ack import WRONG_LAST_SEQUENCE, PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.transforms.header_block import START
 
-__all__ = ["JOURNAL", "Journal", "Pending", "journal_subject"]
+__all__ = ["JOURNAL", "Journal", "Pending", "StoppedError", "journal_subject"]
 
 JOURNAL: Final = "nats-bridge_redrive"
 """The stream that holds the records, in the account of the dead letters."""
 
-_WRONG_SEQUENCE: Final = (10071, 10164)
 _ANSWER: Final = 5.0  # seconds
 _PAUSE: Final = 0.25  # seconds until a record without an answer is sent again
 
@@ -40,6 +40,10 @@ _PAUSE: Final = 0.25  # seconds until a record without an answer is sent again
 def journal_subject(stream: str, created: str) -> str:
     """The subject of a stream's records; a recreated stream has another one."""
     return f"{JOURNAL}.{stream}.{zlib.crc32(created.encode()):08x}"
+
+
+class StoppedError(Exception):
+    """It should end while a record waits to be stored: the records say nothing that is not so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Journal:
         self._raw = RawRequests(connection)
         self._newest = 0
         self._refused = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._waits: Callable[[str], None] = lambda _: None
         self.done: set[int] = set()
         self.doubtful: set[int] = set()
         self.pending = Pending()
@@ -103,12 +109,17 @@ class Journal:
                         self._newest = AckReply.parse(reply).stream_sequence
                         self._apply(json.loads(payload))
 
-    async def open(self) -> None:
-        """Be ready to append: the stream of the records is created if it does not exist.
+    async def open(self, stop: asyncio.Event, waits: Callable[[str], None]) -> None:
+        """Prepare to append: create the stream of the records if it does not exist.
+
+        Args:
+            stop: set when it should wait no longer for a stream that is full or away.
+            waits: called with what it waits for.
 
         Raises:
             ApiError: the server refuses it.
         """
+        self._stop, self._waits = stop, waits
         await self._raw.open()
         self._connection.on_refusal(self._on_refusal)
         try:
@@ -126,7 +137,7 @@ class Journal:
             await self._api.request(f"STREAM.CREATE.{JOURNAL}", config)
 
     async def close(self) -> None:
-        """Append no more."""
+        """Stop appending."""
         self._connection.forget(self._on_refusal)
         await self._raw.close()
 
@@ -137,19 +148,24 @@ class Journal:
 
         Raises:
             RuleRefusedError: another process appended, or the records cannot be stored.
+            StoppedError: it should end before it is stored.
         """
         record: Json = {"id": uuid4().hex, "done": _ranges(done), "doubtful": _ranges(doubtful)}
         if begin is not None and begin.letters:
             record |= {"begin": begin.letters, "floors": dict(begin.floors), "since": begin.since_ns}
         payload = json.dumps(record, separators=(",", ":")).encode()
-        while (stored := await self._append_once(payload)) is None:
-            await asyncio.sleep(_PAUSE)
+        while not (stored := await self._append_once(payload)).sequence:
+            self._waits(f"stream {JOURNAL}: {stored.description}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE):
+                    await self._stop.wait()
+            if self._stop.is_set():
+                raise StoppedError
             await self._api.stream_info(JOURNAL)  # or it waits forever for one that was deleted
-            newest = await self._api.last_message(JOURNAL, self._subject)
-            if newest is not None and newest.payload == payload:
-                stored = newest.sequence
+            if (earlier := await self._newest_if(payload)) is not None:
+                stored = earlier
                 break
-        self._newest = stored
+        self._newest = stored.sequence
         self._apply(json.loads(payload))
 
     async def take_over(self) -> float:
@@ -157,7 +173,7 @@ class Journal:
 
         Raises:
             ApiError: the server cannot be asked.
-            RuleRefusedError: as for `append`.
+            RuleRefusedError, StoppedError: as for `append`.
         """
         since = self.pending.since_ns or await self._time_of_newest()
         await self.append(begin=replace(self.pending, since_ns=since))
@@ -169,8 +185,13 @@ class Journal:
             raise RuleRefusedError(f"stream '{JOURNAL}' has lost what was redriven: its newest record was deleted")
         return record.time_ns
 
-    async def _append_once(self, payload: bytes) -> int | None:
-        """The record's sequence; None if it is unknown whether it was stored."""
+    async def _newest_if(self, payload: bytes) -> PubAck | None:
+        """What stands for the answer to an earlier attempt, if that was stored."""
+        newest = await self._api.last_message(JOURNAL, self._subject)
+        return PubAck("stored", JOURNAL, newest.sequence) if newest is not None and newest.payload == payload else None
+
+    async def _append_once(self, payload: bytes) -> PubAck:
+        """The answer; without a sequence, the record is not stored, or it is unknown."""
         await self._connection.connected()
         block = START + b"Nats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % self._newest
         waiting = self._raw.send(self._subject.encode(), block, payload)
@@ -182,26 +203,19 @@ class Journal:
                 f"stream '{JOURNAL}', which keeps what was redriven: the server refuses a record: allow the user to"
                 f" publish to '{self._subject}'; --permissions prints all that it needs"
             )
-        answer = waiting.result() if waiting.done() else None
-        if answer is None:
-            waiting.cancel()
-            return None
-        found: dict[str, Any] = json.loads(answer[3])
-        error = found.get("error")
-        if not error:
-            return int(found["seq"])
-        if error.get("err_code") in _WRONG_SEQUENCE:
-            newest = await self._api.last_message(JOURNAL, self._subject)
-            if newest is not None and newest.payload == payload:
-                return newest.sequence  # an earlier attempt, whose answer was lost
+        pub_ack = PubAck.of(waiting.result() if waiting.done() else None)
+        waiting.cancel()
+        if pub_ack.kind != "refused" or pub_ack.leaves_open:
+            return pub_ack
+        if pub_ack.err_code in WRONG_LAST_SEQUENCE:
+            if (earlier := await self._newest_if(payload)) is not None:
+                return earlier
             raise RuleRefusedError(
                 f"stream '{self._stream}': another redrive of it runs, or ran until now: wait for its end, then run"
                 " this again"
             )
-        if error.get("code") == 503:
-            return None
         raise RuleRefusedError(
-            f"stream '{JOURNAL}', which keeps what was redriven, refuses a record: {error.get('description')}"
+            f"stream '{JOURNAL}', which keeps what was redriven, refuses a record: {pub_ack.description}"
         )
 
     def _on_refusal(self, text: str) -> None:

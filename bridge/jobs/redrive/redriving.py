@@ -14,22 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND
 from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.jobs.redrive.destinations import Destination, Destinations
-from nats_bridge.bridge.jobs.redrive.journal import Journal, Pending
+from nats_bridge.bridge.jobs.redrive.journal import Journal, Pending, StoppedError
 from nats_bridge.bridge.jobs.redrive.letter import read_letter, redrive_id, restored
 from nats_bridge.bridge.jobs.redrive.plan import message_of
 from nats_bridge.transforms import header_block
@@ -132,6 +132,7 @@ class Redriving:
         self._report = report
         self._requests = RawRequests(target)
         self._floors: dict[str, int] = {}
+        self._open: set[bytes] = set()  # ids of the present window that may be stored
         self._began = 0.0  # when the present window may have been published first, by the loop's clock
         self._doubtful: list[int] = []  # not in the journal yet
         self._subjects: set[bytes] = set()  # of the present window, in lower case as the server's texts have them
@@ -139,13 +140,13 @@ class Redriving:
         self.outcome = Outcome()
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to the answers."""
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target.on_refusal(self._publishing_refused)
         await self._requests.open()
 
     async def close(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         self._target.forget(self._publishing_refused)
         await self._requests.close()
 
@@ -169,18 +170,20 @@ class Redriving:
         pending = self._journal.pending
         if not pending.letters:
             return
-        age = await self._journal.take_over()
-        self._began = asyncio.get_running_loop().time() - age
-        self._floors = dict(pending.floors)
-        messages = await self._read(pending.letters)
-        read = {message.letters for message in messages}
-        gone = [letters for letters in pending.letters if letters not in read]
-        self.outcome.gone += len(gone)
-        before = self.outcome.redriven
-        done = await self._publish(messages, maybe_stored=True)
-        self.outcome.settled = self.outcome.redriven - before
-        if done is not None:
-            await self._finish(done)
+        with self._stoppable():
+            age = await self._journal.take_over()
+            self._began = asyncio.get_running_loop().time() - age
+            self._floors = dict(pending.floors)
+            messages = await self._read(pending.letters)
+            read = {message.letters for message in messages}
+            gone = [letters for letters in pending.letters if letters not in read]
+            self.outcome.gone += len(gone)
+            before = self.outcome.redriven
+            self._open = {message.identity for message in messages}
+            done = await self._publish(messages)
+            self.outcome.settled = self.outcome.redriven - before
+            if done is not None:
+                await self._finish(done)
 
     # -- new windows -------------------------------------------------------------------------------------------------
 
@@ -200,26 +203,36 @@ class Redriving:
                 break
             window = letters[start : start + size]
             due = max(due, clock()) + (len(window) / self._rate if self._rate else 0)
-            messages = await self._read(window)
-            self.outcome.gone += len(window) - len(messages)
-            floors = {name: await self._floor(name) for name in {message.taker.name for message in messages}}
-            self._began = clock()
-            await self._append(done, Pending(tuple(one.letters for one in messages), floors))
-            done = []
-            if (stored := await self._publish(messages, maybe_stored=False)) is None:
-                return  # the journal still has this window
-            done = stored
-            if self._delete:
-                await self._finish(done)
+            with self._stoppable():
+                messages = await self._read(window)
+                self.outcome.gone += len(window) - len(messages)
+                floors = {name: await self._floor(name) for name in {message.taker.name for message in messages}}
+                self._open = set()
+                await self._append(done, Pending(tuple(one.letters for one in messages), floors))
                 done = []
+                if (stored := await self._publish(messages)) is None:
+                    return  # the journal still has this window
+                done = stored
+                if self._delete:
+                    await self._finish(done)
+                    done = []
             self._report(self.outcome.redriven, "")
         self.outcome.interrupted = self._stop.is_set()
-        await self._finish(done)
+        with self._stoppable():
+            await self._finish(done)
 
     async def finish(self, letters: Sequence[int]) -> None:
         """Delete letters that were done before, where that is wanted."""
         if self._delete:
             await self._remove(letters)
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """The journal keeps what a stop leaves in it."""
+        try:
+            yield
+        except StoppedError:
+            self.outcome.interrupted = True
 
     async def _floor(self, name: str) -> int:
         if name not in self._floors:
@@ -257,10 +270,10 @@ class Redriving:
 
     # -- one window --------------------------------------------------------------------------------------------------
 
-    async def _publish(self, messages: Sequence[_Message], *, maybe_stored: bool) -> list[int] | None:
+    async def _publish(self, messages: Sequence[_Message]) -> list[int] | None:
         """Publish until each message is confirmed, refused or doubtful; return the letters that are done.
 
-        None if it was stopped before: the journal keeps the window.
+        None if it was stopped while something may be stored: the journal keeps the window.
         """
         done: list[int] = []
         left = [message for message in messages if self._fits(message)]
@@ -268,27 +281,28 @@ class Redriving:
         while left:
             if not await self._is_connected():
                 return None
-            if maybe_stored:
+            if self._open:
                 left, found = await self._missing(left)
                 done += found
                 if not left:
                     break
+            if not self._open:
+                self._began = asyncio.get_running_loop().time()
             self._subjects = {one.subject.lower() for one in left}
             answers = [self._requests.send(one.subject, one.block, one.payload) for one in left]
             await self._answered(answers)
             if self._error is not None:
                 raise self._error
-            maybe_stored = any(not answer.done() or answer.result() is None for answer in answers)
             left, confirmed, reason = self._judged(left, answers)
             done += confirmed
             if not left:
                 break
-            self._report(self.outcome.redriven, f"stream {left[0].taker.name}: {reason or 'no answer'}")
+            self._report(self.outcome.redriven, f"stream {left[0].taker.name}: {reason}")
             await self._wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             if self._stop.is_set():
                 self.outcome.interrupted = True
-                return None
+                return None if self._open else done
         return done
 
     def _fits(self, message: _Message) -> bool:
@@ -334,48 +348,55 @@ class Redriving:
         done: list[int] = []
         reason = ""
         for message, answer in zip(messages, answers, strict=True):
-            if not answer.done() or answer.cancelled() or (found := answer.result()) is None:
-                answer.cancel()
+            pub_ack = PubAck.of(answer.result() if answer.done() else None)
+            answer.cancel()
+            if pub_ack.kind in ("stored", "duplicate"):
+                self._open.discard(message.identity)
+                self._floors[pub_ack.stream] = max(self._floors.get(pub_ack.stream, 0), pub_ack.sequence)
+                self.outcome.redriven += 1
+                done += message.letters
+            elif pub_ack.kind == "later" or pub_ack.leaves_open:
+                reason = pub_ack.description
                 left.append(message)
-                continue
-            told = json.loads(found[3])
-            if error := told.get("error"):
-                if error.get("code") == 503:
-                    reason = str(error.get("description"))
-                    left.append(message)
-                else:
-                    self.outcome.refused[f"stream {message.taker.name}: {error.get('description')}"] += 1
-                continue
-            name = message.taker.name
-            self._floors[name] = max(self._floors.get(name, 0), int(told["seq"]))
-            self.outcome.redriven += 1
-            done += message.letters
+                if pub_ack.leaves_open:
+                    self._open.add(message.identity)
+            elif message.identity in self._open:  # which an earlier attempt may have stored
+                self._doubt(message)
+            else:
+                self.outcome.refused[f"stream {message.taker.name}: {pub_ack.description}"] += 1
         return left, done, reason
 
+    def _doubt(self, message: _Message) -> None:
+        self._open.discard(message.identity)
+        self.outcome.doubtful.append(message.letters[0])
+        self._doubtful += message.letters
+
     async def _missing(self, messages: list[_Message]) -> tuple[list[_Message], list[int]]:
-        """What must be published of messages that may be stored, and the letters of those that are."""
+        """What must be published of messages of which some may be stored, and the letters of those that are."""
         left: list[_Message] = []
         done: list[int] = []
         age = asyncio.get_running_loop().time() - self._began
-        renewed = True
-        for name in {message.taker.name: None for message in messages}:
-            ours = [message for message in messages if message.taker.name == name]
-            ids, has_gaps = await self._ids_since(ours[0].taker, self._journal.pending.floors.get(name, 0))
-            for message in ours:
-                if message.identity in ids:
-                    self.outcome.redriven += 1
-                    done += message.letters
-                elif not has_gaps:
-                    left.append(message)
-                elif age < _SAFE * message.taker.duplicate_window:
-                    left.append(message)
-                    renewed = False
-                else:
-                    self.outcome.doubtful.append(message.letters[0])
-                    self._doubtful += message.letters
-        if renewed and left:  # none of these is stored, so that the ids are remembered from now on
-            floors = {name: self._journal.pending.floors.get(name, 0) for name in {one.taker.name for one in left}}
-            self._began = asyncio.get_running_loop().time()
+        takers = {message.taker.name: message.taker for message in messages if message.identity in self._open}
+        floors = self._journal.pending.floors
+        stored = {name: await self._ids_since(taker, floors.get(name, 0)) for name, taker in takers.items()}
+        for message in messages:
+            if message.identity not in self._open:
+                left.append(message)
+                continue
+            ids, has_gaps = stored[message.taker.name]
+            if message.identity in ids:
+                self._open.discard(message.identity)
+                self.outcome.redriven += 1
+                done += message.letters
+            elif not has_gaps:
+                self._open.discard(message.identity)
+                left.append(message)
+            elif age < _SAFE * message.taker.duplicate_window:
+                left.append(message)
+            else:
+                self._doubt(message)
+        if left and not self._open:  # none of these is stored, so that the ids are remembered from now on
+            floors = {name: floors.get(name, 0) for name in {one.taker.name for one in left}}
             await self._append(done, Pending(tuple(message.letters for message in left), floors))
         return left, done
 
@@ -385,7 +406,7 @@ class Redriving:
             await self._target.connected()
             info = await self._target.api.stream_info(stream.name)
             last = int(info["state"]["last_seq"])
-            recreated = last < floor  # what it stores now tells nothing of what it stored before
+            recreated = last < floor  # what it stores now does not show what it stored before
             floor = 0 if recreated else floor
             ids: set[bytes] = set()
             seen, end = 0, floor

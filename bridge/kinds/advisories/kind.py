@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
+from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.moves import advisories_moves
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import make_run
 from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.bridge.settings import AdvisoriesRule
+from nats_bridge.bridge.settings.rule_tests import GivenMessage
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
 
 __all__ = ["KIND"]
 
@@ -18,6 +24,18 @@ def _durables(rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
         return ()
     name, owner = durable_name(sidecar, rule.name), consumer_owner(sidecar, rule.name)
     return (Durable(rule.name, rule.captured_by, rule.source_connection, name, owner),)
+
+
+def _makes(
+    rule: AdvisoriesRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
+) -> Iterator[Republished | Refusal]:
+    republish = compile_advisories(rule, dialect)
+    destination = republish.destination(message.subject)
+    if destination is not None:
+        payload = b"" if rule.republish.headers_only else message.payload
+        yield Republished(destination, message.header_block, payload)
+    elif refusal := republish.refusal(message.subject):
+        yield refusal
 
 
 KIND = RuleKind(
@@ -44,6 +62,7 @@ KIND = RuleKind(
     run=make_run,
     needs=advisories_needs,
     moves=advisories_moves,
+    makes=_makes,
     refuses_handoff=lambda rule: (
         "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
     ),

@@ -3,7 +3,7 @@
 Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
 source record where the publisher gave none, which takes the place of that of an earlier copy.
 
-Everything constant for a subject is built once; subjects that were not seen for long are forgotten. What needs more
+Everything constant for a subject is built once (`known_subjects`). What needs more
 care than a few bytes operations is not written but returned as a `Special`: messages whose headers may act in the
 target, and those that it cannot take.
 """
@@ -18,6 +18,7 @@ from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import unpublishable
 from nats_bridge.transforms.sourcing import Sourcing
@@ -28,10 +29,6 @@ __all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special", "fields_
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
 
-_MOST_BYTES = 20 << 20
-"""How much the entries of a generation of subjects may take; there are two."""
-_ENTRY_BYTES = 160
-"""An entry with its share of the dict; its subject and its destination come on top."""
 _INCREMENT = b"\n" + INCREMENT
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 
@@ -44,7 +41,7 @@ CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A message to be sent alone, or not at all.
+    """A message to send alone, or to skip.
 
     Attributes:
         message: as it was delivered.
@@ -65,7 +62,7 @@ def message_sequence(reply: bytes) -> bytes:
 
 
 def fields_behind(reply: bytes) -> int:
-    """How many tokens stand behind the delivery count in a delivered message's reply subject.
+    """The number of tokens after the delivery count in a delivered message's reply subject.
 
     With a domain before the stream, more than without; the same in all messages of a consumer.
     """
@@ -90,6 +87,7 @@ class CopyEncoder:
         record: how the line of its source record begins; empty where copies carry none.
         limit: bytes that the target takes in one message.
         counts: whether the target is a counter stream.
+        where: which messages are copied; None for all.
         is_random: whether a subject may be another one each time.
     """
 
@@ -105,22 +103,20 @@ class CopyEncoder:
     ) -> None:
         self.max_payload = max_payload
         self.there: set[int] = set()
+        self.where = sourcing.where
         self.is_random = any(part.is_random for part in sourcing.transforms)
         self._sourcing = sourcing
         self._key = key
         self._counters = counters
         self._records = records
-        # By subject: the destination; why it cannot be copied; or None: it is not selected.
-        self._known: dict[bytes, bytes | str | None] = {}
-        self._known_before: dict[bytes, bytes | str | None] = {}  # the generation before, without what was seen again
-        self._room = _MOST_BYTES
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
         """The target was changed, or the source is a new one."""
         self._target = target
         self._key = key or self._key
-        self._known, self._known_before, self._room = {}, {}, _MOST_BYTES
+        # By subject: the destination; why it cannot be copied; or None: it is not selected.
+        self._known: KnownSubjects[bytes | str | None] = KnownSubjects(self._destination, kept=not self.is_random)
         sourcing = self._sourcing
         self._takes = matcher(target.subjects)
         # The record of sequence 0, cut after that number, is what does not change; a subject stands at its end.
@@ -156,7 +152,8 @@ class CopyEncoder:
         identified, record, limit = self.identified, self.record, self.limit
         there, counts, form = self.there, self.counts, self._form
         form_size = self._form_size if form else 0
-        names, known, append = self._names_subject, self._known, out.append
+        names, append = self._names_subject, out.append
+        known, enter, where = self._known.young, self._known.enter, self.where
         unselected = 0
         behind = fields_behind(batch[0][1])
         for index in range(start, len(batch)):
@@ -165,9 +162,8 @@ class CopyEncoder:
             try:
                 destination = known[subject]
             except KeyError:
-                destination = self._enter(subject)
-                known = self._known
-            if destination is None:
+                destination = enter(subject)
+            if destination is None or (where is not None and not where.holds(block)):
                 unselected += 1
                 continue
             tokens = reply.rsplit(b".", behind)
@@ -220,19 +216,9 @@ class CopyEncoder:
 
     def copied_as(self, subject: bytes) -> CopiedAs:
         """Return what copies of messages with a subject begin and end with, or why there are none."""
-        destination = self._known[subject] if subject in self._known else self._enter(subject)
+        known = self._known.young
+        destination = known[subject] if subject in known else self._known.enter(subject)
         return (b"HPUB %b " % destination, self._tail(subject)) if isinstance(destination, bytes) else destination
-
-    def _enter(self, subject: bytes) -> bytes | str | None:
-        """The destination of a subject that the young generation does not know; it will, unless it is random."""
-        before = self._known_before
-        found = before.pop(subject) if subject in before else self._destination(subject)
-        if not self.is_random:
-            self._room -= _ENTRY_BYTES + 2 * len(subject)
-            if self._room <= 0:
-                self._known, self._known_before, self._room = {}, self._known, _MOST_BYTES
-            self._known[subject] = found
-        return found
 
     def _destination(self, subject: bytes) -> bytes | str | None:
         destination = self._sourcing.destination(subject)

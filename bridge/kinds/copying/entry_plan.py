@@ -1,4 +1,4 @@
-"""What one entry of a copying rule does, what is known of it before it begins."""
+"""The plan of one entry of a copying rule, before it begins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nats_bridge.bridge.settings import Source
-from nats_bridge.transforms.source_record import SourceRecord
 from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = ["EntryPlan"]
@@ -14,7 +13,7 @@ __all__ = ["EntryPlan"]
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """What an entry does.
+    """The plan of an entry.
 
     Attributes:
         rule: the rule's name.
@@ -29,8 +28,6 @@ class EntryPlan:
         keep_sequence: whether copies have the source's sequence numbers.
         filler: the subject for numbers that the source lacks.
         one_by_one: whether order is kept at the price of speed.
-        behind: a sequence of the source up to which everything is known to be in the target, in whatever order: copies
-            of these say nothing about where to resume. None for nothing known.
         durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
         former: where the rule's former consumers of these subjects are; None where there are none.
         work_queue: whether the source is a work queue.
@@ -49,7 +46,6 @@ class EntryPlan:
     keep_sequence: bool = False
     filler: str | None = None
     one_by_one: bool = False
-    behind: int | None = None
     durable: str = ""
     former: int | None = None
     work_queue: bool = False
@@ -59,7 +55,3 @@ class EntryPlan:
     def alone(self) -> bool:
         """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
         return self.sources == 1 and not self.durable
-
-    def is_own(self, record: SourceRecord) -> bool:
-        """Whether a source record in the target was written for this entry, and says where to resume."""
-        return record.sequence > (self.behind or 0) and self.sourcing.is_own(record)

@@ -1,4 +1,4 @@
-"""Handing over what copies into a stream: rules of kind sources and kv_sources.
+"""Hands over rules of kind sources and kv_sources.
 
 Theory of operation: an entry resumes natively at the right message in one of three ways.
 
@@ -20,7 +20,7 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
+from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, refused
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
@@ -41,7 +41,7 @@ _BARRIER_WAIT = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """How the server takes over one entry.
+    """The server's takeover of one entry.
 
     Attributes:
         native: the entry for the stream's configuration; None if it cannot be handed over, or is native already.
@@ -142,6 +142,8 @@ class CopyingHandoff:
                     f"{name}: exclude {', '.join(source.exclude)}: servers have no such option and would copy these,"
                     " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
                 )
+            if source.where is not None:
+                problems.append(f"{name}: where: {NO_SERVER_SELECTS}")
             if source.acknowledge:
                 problems.append(
                     f"{name}: acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that"
@@ -224,7 +226,7 @@ class CopyingHandoff:
         )
 
     async def _placed(self, entry: EntryAtTarget, name: str) -> _Decision:
-        """From how far the bridge got to the entry with which the server resumes there."""
+        """Turn the bridge's position into the entry with which the server resumes there."""
         reached = await copied_up_to(entry)
         if isinstance(reached, Waiting):
             return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
@@ -345,7 +347,7 @@ class CopyingHandoff:
         return any(as_transforms(words) == as_transforms(native) for words in spellings(entry))
 
     async def _is_native_already(self, body: Json, last: int) -> Handoff:
-        """Nothing to hand over; but a starting sequence that has done its work may go."""
+        """Answer for a native entry: nothing to hand over; a used starting sequence may be removed."""
         dropped = []
         for native in body["sources"]:
             start = native.get("opt_start_seq")
@@ -395,7 +397,7 @@ class CopyingHandoff:
         return steps
 
     def _differences(self, config: Json, server: Dialect) -> list[str]:
-        """What the server does otherwise than the bridge did."""
+        """List what the server does differently from the bridge."""
         found = []
         if not server.sourcing_strips_expectations:
             found.append(

@@ -1,4 +1,4 @@
-"""How far the bridge got with one entry, and whether the target's records still show it for certain.
+"""Finds how far the bridge got with one entry, and whether the target's records still prove it.
 
 Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
 limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more.
@@ -18,7 +18,6 @@ from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.handoff.native_search import Found
 from nats_bridge.bridge.kinds.copying.left_out import Behind
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
-from nats_bridge.bridge.kinds.copying.parallel_backfill import UnfinishedCopies
 from nats_bridge.bridge.kinds.copying.resume_point import identity_changed, of_this_source
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
@@ -67,7 +66,7 @@ class EntryAtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What stands against a handoff at this moment.
+    """The obstacle to a handoff at this moment.
 
     Attributes:
         why: the reason, without the entry's name.
@@ -112,15 +111,6 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     created = str(entry.source_info["created"])
     key, created_ns = entry_key(entry.sourcing, created), nanoseconds_of(created)
     stream = str(entry.target_info["config"]["name"])
-    unfinished = UnfinishedCopies(
-        entry.source_connection.api, source.name, key, stream, str(entry.target_info["created"])
-    )
-    if held := await unfinished.range():
-        return Waiting(
-            f"a backfill --parallel has begun to copy {held[0]} to {held[1]} of '{source.name}' and has not come to its"
-            " end",
-            "let it end, or run it again, and hand over then",
-        )
     source_connection, target_api, sourcing = entry.source_connection.api, entry.target.api, entry.sourcing
     tail = await read_tail(target_api, stream, entry.last, sourcing.is_own, NEWEST)
     if identity_changed(tail.copies, key, created_ns):
@@ -141,8 +131,8 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     behind = Behind(
         source_connection, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns
     )
-    looked_at = replace(tail, copies=copies)
-    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, looked_at, read, behind)
+    checked = replace(tail, copies=copies)
+    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, checked, read, behind)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
@@ -207,7 +197,7 @@ def _doubt(gone: int, sequences: Sequence[int], destinations: Sequence[bytes], *
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """What is missing in a part of the target.
+    """Finds gaps in a part of the target.
 
     Attributes:
         lost: how many sequences hold nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.consuming.counters import READING_FACTS
@@ -14,8 +14,13 @@ from nats_bridge.bridge.kinds.copying.handoff_back import copying_back
 from nats_bridge.bridge.kinds.copying.moves import copying_moves
 from nats_bridge.bridge.kinds.copying.permissions import copying_needs
 from nats_bridge.bridge.kinds.copying.run import make_run
+from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
+from nats_bridge.bridge.settings.rule_tests import GivenMessage
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.republish import Refusal, StoredMessage
+from nats_bridge.transforms.sourcing import Copied
 
 __all__ = ["KIND"]
 
@@ -46,6 +51,16 @@ async def _handoff(
     return await CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
 
 
+def _makes(
+    rule: CopyingRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
+) -> Iterator[Copied | Refusal]:
+    for entry in rule.entries:
+        if given.stream in (None, entry.name):
+            outcome = compiled_entry(rule, entry, dialect).apply(message)
+            if outcome is not None:
+                yield outcome
+
+
 KIND = RuleKind(
     operation="copy",
     counters=CopyCounters,
@@ -73,6 +88,7 @@ KIND = RuleKind(
     run=make_run,
     needs=copying_needs,
     moves=copying_moves,
+    makes=_makes,
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,
     take_over=None,

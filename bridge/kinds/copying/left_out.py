@@ -23,7 +23,7 @@ from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.encoder import fields_behind
 from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, next_size, own_record, read_piece
-from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
@@ -31,7 +31,7 @@ __all__ = ["Behind", "gaps"]
 
 
 class Behind:
-    """What stands behind the newest copies of an entry.
+    """What is further back than the newest copies of an entry.
 
     Args:
         source_api: the API of the connection that holds the source.
@@ -43,7 +43,6 @@ class Behind:
         last: its last sequence.
         key: the entry's key with the present source.
         created_ns: when that was created, in nanoseconds since 1970.
-        after: copies of messages up to this one are ignored.
     """
 
     def __init__(
@@ -57,17 +56,16 @@ class Behind:
         last: int,
         key: bytes,
         created_ns: int,
-        after: int = 0,
     ) -> None:
         self._source_replay = Replay(source_api, name, filters, headers_only=True)
         self._sourcing = sourcing
         self._target = target
         self._stream = stream
         self._last = last
-        self._numbers = partial(_Numbers, sourcing, key, created_ns, after)
+        self._numbers = partial(_Numbers, sourcing, key, created_ns)
 
     async def leaves_out(self, before: int) -> bool:
-        """Whether the source holds a selected message of which no copy is among the newest `LOOKED_AT`.
+        """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
 
         Args:
             before: only of messages before this one in the source is it asked.
@@ -84,11 +82,8 @@ class Behind:
             return False
         async with contextlib.aclosing(self._source_replay.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
             async for batch in batches:
-                for subject, reply, _, _ in batch:
-                    if (
-                        AckReply.parse(reply).stream_sequence not in held
-                        and self._sourcing.destination(subject) is not None
-                    ):
+                for subject, reply, block, _ in batch:
+                    if AckReply.parse(reply).stream_sequence not in held and self._sourcing.selects(subject, block):
                         return True
         return False
 
@@ -109,22 +104,21 @@ class Behind:
                 number for number, time_ns in zip(piece.numbers, piece.times_ns, strict=True) if time_ns >= since_ns
             ]
             found[:0] = young
-            if len(found) >= LOOKED_AT or (newest_ns and (not young or len(young) < len(piece.numbers))):
+            if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.numbers))):
                 break
-            high, size = low - 1, next_size(size, len(found), LOOKED_AT, self._last - low + 1)
-        return found[-LOOKED_AT:]
+            high, size = low - 1, next_size(size, len(found), CHECKED_COPIES, self._last - low + 1)
+        return found[-CHECKED_COPIES:]
 
 
 class _Numbers:
     """The numbers in the source of the copies among some messages, and when they were stored."""
 
-    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int, after: int) -> None:
+    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int) -> None:
         self.numbers: list[int] = []
         self.times_ns: list[int] = []
         self._sourcing = sourcing
         self._key = key
         self._created_ns = created_ns
-        self._after = after
         # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
         self._plain = re.compile(
             rb"\nNats-Msg-Id: bridge-%b-([0-9]+)-[0-9]+\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ \1[ \r][^\n]*\n"
@@ -137,7 +131,7 @@ class _Numbers:
             time_ns = int(reply.rsplit(b".", behind)[3])
             plain = self._plain.search(block)
             number = int(plain[1]) if plain is not None else self._number(subject, block, time_ns)
-            if number > self._after:
+            if number:
                 self.numbers.append(number)
                 self.times_ns.append(time_ns)
 

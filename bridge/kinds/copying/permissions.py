@@ -1,17 +1,16 @@
-"""What the rules need that store copies in a stream: sources, mirror, kv_sources."""
+"""The permissions of copying rules: sources, mirror, kv_sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
-from nats_bridge.bridge.kinds.copying.target_subjects import destinations
+from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry, destinations
 from nats_bridge.bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write
 from nats_bridge.bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
 __all__ = ["copying_needs"]
 
@@ -24,7 +23,7 @@ def copying_needs(
     stored: list[str] = []
     consumers = iter(durables(rule, settings.name))
     for source in rule.entries:
-        compiled = _compiled(rule, source, dialect)
+        compiled = compiled_entry(rule, source, dialect)
         for pattern in destinations(compiled):
             stored.append(pattern.decode())
             yield write(target, stored[-1], f"stores copies in {stream}", rule=name)
@@ -54,13 +53,12 @@ def copying_needs(
 
 
 def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: str) -> Iterator[Need]:
-    """To read through a durable consumer of its own; an unfinished backfill shows as a consumer, too."""
+    """To read through a durable consumer of its own."""
     connection, stream = source.connection, source.name
     facts = known.get((connection, stream))
     moved = facts is None or facts.retention != "workqueue"
     yield from durable_consumer(connection, stream, consumer, rule=rule, acknowledges=True, moved=moved)
     yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
-    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "looks for an unfinished backfill", rule=rule)
     yield write(
         connection,
         api_subject("CONSUMER.LIST", stream),
@@ -91,12 +89,3 @@ def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], k
             rule=rule.name,
             without="every copy is confirmed singly, which is slower",
         )
-
-
-def _compiled(rule: SourcesRule | MirrorRule | KvSourcesRule, source: Source, dialect: Dialect) -> Sourcing:
-    return compile_sourcing(
-        source.native(),
-        dialect,
-        mirrors=isinstance(rule, MirrorRule),
-        exclude=[pattern.encode() for pattern in source.exclude],
-    )

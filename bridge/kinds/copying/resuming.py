@@ -1,4 +1,4 @@
-"""Where an entry resumes, from what its target holds; the comparison itself is in `resume_point`."""
+"""Finds where an entry resumes, from what its target holds; `resume_point` compares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
@@ -73,7 +73,7 @@ class Resuming:
         source_info: Json,
         filters: tuple[str, ...],
     ) -> Resume:
-        """Where to go on.
+        """Return where to resume.
 
         Args:
             key: the entry's key with the present source.
@@ -117,9 +117,7 @@ class Resuming:
             return replace(more, copies=of_this_source(more.copies, key, created_ns))
 
         source_api, name, sourcing = self._source_api, plan.source.name, plan.sourcing
-        behind = Behind(
-            source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns, plan.behind or 0
-        )
+        behind = Behind(source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns)
         resume = await compared(source_api, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
         source_last = int(source_info["state"]["last_seq"])
         if resume.handled > source_last:
@@ -181,7 +179,7 @@ class Resuming:
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
         return await read_tail(
-            self._target, plan.stream, last, plan.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
+            self._target, plan.stream, last, plan.sourcing.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
         )
 
     async def _source_holds(self, key: bytes, copies: Sequence[StoredCopy], source_info: Json) -> bool:
@@ -195,7 +193,7 @@ class Resuming:
         return message.time_ns == newest.copy_id.time_ns
 
     def remember(self, confirmed: int, target_last: int, widest: int) -> None:
-        """Take note of the round that ends.
+        """Remember the state of the round that ends.
 
         Args:
             confirmed: the source's sequence up to which it has confirmed everything; 0 for nothing.
@@ -270,7 +268,7 @@ class Resuming:
         return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
 
     def decide_about_recreated(self, created: str) -> None:
-        """Say that the source is a new one, or stop.
+        """Report that the source was recreated, or stop.
 
         Raises:
             RuleRefusedError: the rule is to stop.
@@ -328,12 +326,12 @@ async def compared(
     if wide and behind is not None:
         lowest = min(copy.record.sequence for copy in tail.copies)
         if found.missing or await behind.leaves_out(lowest):
-            tail = await read(LOOKED_AT, False)
+            tail = await read(CHECKED_COPIES, False)
             messages = await named_by(tail.copies)
             found = _compared_with(messages, target, tail)
     if not found.missing:
         return found
-    further = await read(2 * (LOOKED_AT if wide else NEWEST), True)
+    further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
 
@@ -353,12 +351,13 @@ async def _source_between(
 ) -> dict[int, SourceMessage]:
     """What the rule selects of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
+    where = rule.where if isinstance(rule, Sourcing) else None
     replay = Replay(source_api, name, filters, headers_only=True)
     async with contextlib.aclosing(replay.between(first, last)) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = rule.destination(subject)
-                if destination is not None:
+                if destination is not None and (where is None or where.holds(block)):
                     ack = AckReply.parse(reply)
                     message_id = header_block.read(block, b"Nats-Msg-Id")
                     messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)

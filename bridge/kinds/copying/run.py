@@ -26,7 +26,7 @@ from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.former_consumers import FormerConsumers
 from nats_bridge.bridge.kinds.copying.round import EntryContext
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, destinations
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
@@ -150,7 +150,7 @@ class CopyRun(RuleRun):
         try:
             await asyncio.gather(*starting)
         finally:
-            await end_tasks(*starting)  # one that fails leaves the others to nobody
+            await end_tasks(*starting)  # one that fails leaves the others without an owner
         await former.delete()
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())
@@ -377,12 +377,7 @@ class CopyRun(RuleRun):
 
     def _compiled(self, source: Source, version: Dialect) -> Sourcing:
         try:
-            return compile_sourcing(
-                source.native(),
-                version,
-                mirrors=isinstance(self.rule, MirrorRule),
-                exclude=[pattern.encode() for pattern in source.exclude],
-            )
+            return compiled_entry(self.rule, source, version)
         except EngineError as error:
             raise ConfigError(f"rule '{self.rule.name}': source '{source.name}': {error}") from None
 

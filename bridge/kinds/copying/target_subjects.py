@@ -1,17 +1,31 @@
-"""Where an entry's copies are stored: patterns of their subjects, and one subject for trying."""
+"""An entry's filters and transforms, and where its copies are stored: patterns of subjects, and one for trying."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.transforms.sourcing import Sourcing
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, Source
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import ANY, REST, tokens
 
-__all__ = ["common_subject", "destinations"]
+__all__ = ["common_subject", "compiled_entry", "destinations"]
 
 _SOMETHING = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in a subject that is only meant to be stored by a stream."""
+
+
+def compiled_entry(rule: CopyingRule, source: Source, dialect: Dialect) -> Sourcing:
+    """The filters and transforms of an entry.
+
+    Raises:
+        TransformError: the server of the dialect would refuse a transform.
+    """
+    exclude = [pattern.encode() for pattern in source.exclude]
+    where = None if source.where is None else source.where.condition
+    mirrors = isinstance(rule, MirrorRule)
+    return compile_sourcing(source.native(), dialect, mirrors=mirrors, exclude=exclude, where=where)
 
 
 def destinations(sourcing: Sourcing) -> list[bytes]:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.counters import Counters
+from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.republish import Refusal, unpublishable
 from nats_bridge.transforms.subject import matches
@@ -22,13 +24,12 @@ from nats_bridge.transforms.transform import Transform
 
 __all__ = ["IngressCounters", "IngressEncoder"]
 
-_KNOWN_SUBJECTS = 65_536
 _LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
 _ERROR_CODE = 10156  # the server's own for a stream transform whose destination is invalid
 
 
 @dataclass(slots=True)
-class IngressCounters:
+class IngressCounters(Counters):
     """Counts of one ingress rule since the process started, in messages unless the name says otherwise.
 
     Attributes:
@@ -57,9 +58,9 @@ class IngressCounters:
     pauses: int = 0
     reconnects: int = 0
 
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}
+
+class _RefusedError(Exception):
+    """Messages with a subject cannot be published; the text says why."""
 
 
 class IngressEncoder:
@@ -82,16 +83,20 @@ class IngressEncoder:
         self._stream = stream
         self._subjects = tuple(subjects)
         self._counters = counters
-        self._known: dict[bytes, bytes] = {}
+        self._known = self._nothing_known()
 
     def take(self, subjects: Sequence[bytes]) -> None:
         """Replace the stream's subjects."""
         self._subjects = tuple(subjects)
-        self._known.clear()
+        self._known = self._nothing_known()
+
+    def _nothing_known(self) -> KnownSubjects[bytes]:
+        """By subject: the new one, followed by a space."""
+        return KnownSubjects(self._becomes, kept=not self._transform.is_random)
 
     def run(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
         """Append what is to be written for a batch, in order: messages for the stream, answers to publishers."""
-        get, append = self._known.get, out.append
+        get, append = self._known.young.get, out.append
         passed = 0
         for subject, reply, block, payload in batch:
             target = get(subject) or self._target(subject)
@@ -110,17 +115,18 @@ class IngressEncoder:
 
     def _target(self, subject: bytes) -> bytes:
         """The new subject, followed by a space; empty if the message is refused, for `last_refusal`."""
+        try:
+            return self._known.enter(subject)
+        except _RefusedError as error:
+            self.last_refusal = f"'{text_of(subject)}' {error}"
+            return b""
+
+    def _becomes(self, subject: bytes) -> bytes:
         destination = self._transform.apply(subject)
         reason = self._reason(destination)
         if destination is None or reason:
-            self.last_refusal = f"'{text_of(subject)}' {reason}"
-            return b""
-        target = destination + b" "
-        if not self._transform.is_random:
-            if len(self._known) >= _KNOWN_SUBJECTS:
-                self._known.clear()
-            self._known[subject] = target
-        return target
+            raise _RefusedError(reason)
+        return destination + b" "
 
     def _reason(self, destination: bytes | None) -> str:
         """Why a message is refused; empty if it is not."""

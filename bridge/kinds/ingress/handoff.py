@@ -1,4 +1,4 @@
-"""Handing over a stream's transform at its entrance: rules of kind subject_transform.
+"""Hands over rules of kind subject_transform.
 
 The bridge answers publishers on `src` and stores on `dest`; the server needs `src` among the stream's subjects for
 that. While both are there, a message is stored twice: the sidecar must be stopped first.
@@ -27,7 +27,7 @@ async def ingress_handoff(
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    return await (_back if wish.back else _over)(rule, connections[rule.connection])
+    return await (_back if wish.back else _over)(rule, connections[rule.source_connection])
 
 
 async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:

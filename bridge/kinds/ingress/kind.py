@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
 from nats_bridge.bridge.kinds.ingress.handoff import ingress_handoff
 from nats_bridge.bridge.kinds.ingress.moves import ingress_moves
 from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
 from nats_bridge.bridge.kinds.ingress.run import make_run
 from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.settings import SubjectTransformRule
+from nats_bridge.bridge.settings.rule_tests import GivenMessage
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.republish import Republished, StoredMessage
 
 __all__ = ["KIND"]
+
+
+def _makes(
+    rule: SubjectTransformRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
+) -> Iterator[Republished]:
+    if (destination := compile_ingress(rule, dialect).apply(message.subject)) is not None:
+        yield Republished(destination, message.header_block, message.payload)
+
 
 KIND = RuleKind(
     operation="transform",
@@ -23,6 +38,7 @@ KIND = RuleKind(
     run=make_run,
     needs=ingress_needs,
     moves=ingress_moves,
+    makes=_makes,
     refuses_handoff=lambda rule: "",
     handoff=ingress_handoff,
     take_over=None,

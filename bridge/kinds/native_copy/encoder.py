@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
+from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = ["NativeEncoder", "UndeliverableError", "renumbered"]
 
-_MOST_SUBJECTS = 65_536
 _UNSENDABLE = frozenset(b" \t\r\n")
 
 
@@ -41,8 +41,8 @@ class NativeEncoder:
         self._sourcing = sourcing
         self._removed = tuple(removed)
         self._counters = counters
-        self._known: dict[bytes, bytes | None] = {}
-        self._is_random = any(part.is_random for part in sourcing.transforms)
+        is_random = any(part.is_random for part in sourcing.transforms)
+        self._known: KnownSubjects[bytes | None] = KnownSubjects(self._behind, kept=not is_random)
 
     def run(self, batch: list[Delivered], head: bytes, left_out: int, out: list[bytes]) -> int:
         """Handle a batch.
@@ -59,14 +59,14 @@ class NativeEncoder:
         Raises:
             UndeliverableError: a message has a subject that no leaf connection carries; `out` has what was before it.
         """
-        known, removed = self._known, self._removed
+        known, removed = self._known.young, self._removed
         before, written, first = left_out, 0, len(out)
         try:
             for subject, reply, block, payload in batch:
                 try:
                     behind = known[subject]
                 except KeyError:
-                    behind = self._behind(subject)
+                    behind = self._known.enter(subject)
                 if behind is None:
                     left_out += 1
                     continue
@@ -93,23 +93,17 @@ class NativeEncoder:
 
     def _behind(self, subject: bytes) -> bytes | None:
         """What follows the reply subject; None for a message that is not selected."""
-        if len(self._known) >= _MOST_SUBJECTS:
-            self._known.clear()
         becomes = self._sourcing.destination(subject)
         if becomes is None:
-            found = None
-        elif not _UNSENDABLE.isdisjoint(becomes):
+            return None
+        if not _UNSENDABLE.isdisjoint(becomes):
             raise UndeliverableError(f"subject {becomes!r} holds white space, which the protocol has no place for")
-        elif b"@" in becomes and not self.takes_at:
+        if b"@" in becomes and not self.takes_at:
             raise UndeliverableError(
                 f"subject '{becomes.decode('utf-8', 'replace')}' holds an '@', at which servers up to 2.10 cut it"
                 " apart: they would store nothing; upgrade the server that copies to 2.11 or newer"
             )
-        else:
-            found = b"@" + becomes
-        if not self._is_random:
-            self._known[subject] = found
-        return found
+        return b"@" + becomes
 
     def _without(self, block: bytes) -> bytes:
         bare = block

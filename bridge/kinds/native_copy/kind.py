@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.moves import native_copy_moves
 from nats_bridge.bridge.kinds.native_copy.permissions import native_copy_needs
 from nats_bridge.bridge.kinds.native_copy.run import make_run
+from nats_bridge.bridge.settings import NativeCopyRule
+from nats_bridge.bridge.settings.rule_tests import GivenMessage
+from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.header_block import remove
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.sourcing import Copied
 
 __all__ = ["KIND"]
+
+
+def _makes(rule: NativeCopyRule, dialect: Dialect, given: GivenMessage, message: StoredMessage) -> Iterator[Copied]:
+    destination = compile_rule(rule, dialect).destination(message.subject)
+    if destination is not None:
+        block = message.header_block
+        for name in rule.remove_headers:
+            block = remove(block, name.encode())
+        yield Copied(destination, block, message.payload)
+
 
 KIND = RuleKind(
     operation="serve",
@@ -22,6 +41,7 @@ KIND = RuleKind(
     run=make_run,
     needs=native_copy_needs,
     moves=native_copy_moves,
+    makes=_makes,
     refuses_handoff=lambda rule: (
         "the server copies natively already, and keeps what its mirror or source was created with: to do without the"
         " sidecar, create another stream with the rule's subject_transforms (2.10) and the source's own external"

@@ -125,11 +125,11 @@ def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server:
     assert asked(server, lambda client: client.api("INFO"))["streams"] == 1
 
 
-def test_a_server_on_which_somebody_listens_to_everything(
+def test_a_server_with_a_subscriber_of_everything(
     conform: Callable[..., Ran], server: NativeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then no server answers "no responders", where no stream stores a message."""
-    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//somebody@"))
+    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//user@"))
 
     async def listening(client: RawClient) -> Ran:
         await client.subscribe(b">")
@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_written(conform: Callable[..., Ran], tmp_path: 
     assert ran.err.startswith("--report ")
 
 
-def test_nobody_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
+def test_no_server_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
     server.stop()
     ran = conform("--server", server.url.replace("//", "//me:secret@"), *FEW)
     assert ran.code == 3
@@ -228,7 +228,6 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
         (["--select", "adr28/nothing/of/that/kind"], "no case has such an id"),
         (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "give one of them"),
         (["--subjects", "native,everything"], "'everything' is none of native, engine, bridge"),
-        (["--certified"], "--certified needs --report DIR"),
         (["--publish", "a"], "--publish belongs to --config"),
         (["--versions", "2.10.27", "list"], "options go behind 'list'"),
     ],

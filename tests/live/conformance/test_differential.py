@@ -9,13 +9,13 @@ import pytest
 
 from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Publish
-from nats_bridge.conformance.differential import ALL, DifferentialResult, Kind, compare, report
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.native import NativeSubject
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.native_servers import fetch
-from tests.wrong_engines import WRONG, OneTooMany, Wrong
+from tests.differential import ALL, DifferentialResult, Kind, compare, report
+from tests.differential.wrong_engines import WRONG, OneTooMany, Wrong
 
 ONE = "2.10.27"
 

@@ -36,7 +36,6 @@ BRIDGE = Identity("bridge", "2.15.1", server="2.10.27")
 START: Mapping[str, Any] = {
     "suite": "0.1.0",
     "time": "2026-11-21T12:00:00+00:00",
-    "seed": 7,
     "catalogue": "5f0c2ad3e1b94477aa",
 }
 

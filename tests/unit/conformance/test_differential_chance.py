@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nats_bridge.conformance.differential.chance import DRAWS, drawn_limits, verdict
+from tests.differential.chance import DRAWS, drawn_limits, verdict
 
 LIMITS = [2, 3, 7, 10, 16, 17, 100, 1000, -10, 2**31 - 1]
 

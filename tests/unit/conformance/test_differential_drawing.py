@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.drawing import draw
-from nats_bridge.conformance.differential.engine import Engine
-from nats_bridge.conformance.differential.held_back import held_back
-from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
+from tests.differential.drawing import draw
+from tests.differential.engine import Engine
+from tests.differential.held_back import held_back
+from tests.differential.trial import ALL, Kind, Trial
 
 ROOT = Path(__file__).parents[3]
 MANY = range(1500)
@@ -31,7 +31,7 @@ def test_seed_and_number_decide_what_is_drawn() -> None:
 def test_another_process_draws_the_same() -> None:
     here = hashlib.sha256(repr([draw(3, number) for number in range(200)]).encode()).hexdigest()
     program = (
-        "import hashlib; from nats_bridge.conformance.differential.drawing import draw;"
+        "import hashlib; from tests.differential.drawing import draw;"
         "print(hashlib.sha256(repr([draw(3, number) for number in range(200)]).encode()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "17"}

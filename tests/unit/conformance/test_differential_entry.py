@@ -9,13 +9,13 @@ import pytest
 
 from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
-from nats_bridge.conformance.differential.comparing import Comparison
-from nats_bridge.conformance.differential.entry import catalogue_entry
-from nats_bridge.conformance.differential.trial import Kind, Trial
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
+from tests.differential.comparing import Comparison
+from tests.differential.entry import catalogue_entry
+from tests.differential.trial import Kind, Trial
 
 ODD = b"s.\xff.\xc3\xa9"
 LINES = (
@@ -77,7 +77,7 @@ def test_messages_come_back_byte_for_byte(block: bytes) -> None:
     assert b"Nats-Time-Stamp: <time>\r\n" in (expected[0].header_block or b"")
 
 
-def test_copies_come_behind_their_origin() -> None:
+def test_copies_come_after_their_source() -> None:
     config = {"name": "S", "storage": "memory", "sources": [{"name": "O", "filter_subject": "s.*"}]}
     trial = Trial(Kind.SOURCE, config, (Message(b"s.a"),), (SOURCE,))
     block = b"NATS/1.0\r\nNats-Stream-Source: O 1 s.* > s.a dIAxtmQ4\r\n\r\n"
@@ -117,7 +117,7 @@ def test_decisions(decision: Decision, where: str, expected: Any) -> None:
     assert native.decisions[-1] == decision
 
 
-def test_the_comments_tell_both_sides() -> None:
+def test_the_comments_show_both_sides() -> None:
     trial = Trial(Kind.CREATE, {"name": "S"})
     difference = Comparison(Kind.CREATE, (), "decision", True, "decision", "accepted", "500/10052 no")
     text = catalogue_entry(1, "2.15.1", trial, Observation((Decision(config={"name": "S"}),)), difference, ())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from nats_bridge.conformance.differential.report import text
-from nats_bridge.conformance.differential.result import DifferentialResult, Disagreement
+from tests.differential.report import text
+from tests.differential.result import DifferentialResult, Disagreement
 
 GOOD = DifferentialResult(
     version="2.15.1",
@@ -43,5 +41,3 @@ def test_a_disagreement_comes_with_its_entry() -> None:
     assert "2 DISAGREE" in shown
     assert "trial 42, create: decision\n  server: accepted\n  engine: 500/10052 no\n" in shown
     assert "the server was asked 17 times; for the catalogue:\n\nclause: x\ncases: []\n\ntrial 43" in shown
-    assert json.loads(json.dumps(bad.as_json()))["disagreements"][0]["entry"] == "clause: x\ncases: []\n"
-    assert bad.as_json()["total"] == 10

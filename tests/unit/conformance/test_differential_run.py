@@ -10,11 +10,6 @@ import pytest
 
 from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
-from nats_bridge.conformance.differential import ALL, DifferentialResult, Engine, Kind, report
-from nats_bridge.conformance.differential.bench import Expected
-from nats_bridge.conformance.differential.drawing import TARGET
-from nats_bridge.conformance.differential.run import Run
-from nats_bridge.conformance.differential.trial import Trial
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.account_model import AccountModel
 from nats_bridge.conformance.implementations.engine import EngineSubject
@@ -23,7 +18,12 @@ from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.transforms.dialect import dialect
-from tests.wrong_engines import WRONG, DropsDuplicates, OneShareMore, Wrong
+from tests.differential import ALL, DifferentialResult, Engine, Kind, report
+from tests.differential.bench import Expected
+from tests.differential.drawing import TARGET
+from tests.differential.run import Run
+from tests.differential.trial import Trial
+from tests.differential.wrong_engines import WRONG, DropsDuplicates, OneShareMore, Wrong
 
 ONE = "2.10.27"
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.differential.drawing import draw
-from nats_bridge.conformance.differential.shrinking import shrunk, smaller, weight
-from nats_bridge.conformance.differential.trial import ALL, Kind, Trial
+from tests.differential.drawing import draw
+from tests.differential.shrinking import shrunk, smaller, weight
+from tests.differential.trial import ALL, Kind, Trial
 
 BIG = Trial(
     Kind.REPUBLISH,
