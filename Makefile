@@ -234,6 +234,7 @@ lock: install
 	$(COMPILE) --group dev pyproject.toml -o requirements/dev.lock
 	cp requirements/spark.lock requirements/run.lock
 	$(COMPILE) pyproject.toml -o requirements/run.lock
+	cp requirements/tests.lock requirements/build.lock
 	$(COMPILE) --group build -o requirements/build.lock
 	$(COMPILE) --group install -o requirements/uv.lock
 
