@@ -1,4 +1,4 @@
-"""``docs/versions.md``: the changes between server versions, from a judged run over native servers."""
+"""``docs/versions.md`` and a page per version: the changes between server versions, from a judged run."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _INTRODUCTION = """\
 # What changes between server versions
 
 What RePublish, subject transforms, sources and mirrors of a NATS server do differently from one version to the next.
-Every row was seen on real servers: the same configuration and the same messages were given to both versions, and what
-they answered, sent and stored was compared, byte by byte. What is not listed did not change in any case of the suite.
+The suite gave both versions the same configuration and messages, and compared what they answered, sent and stored, byte
+by byte. What is not listed did not change in any case.
+
+A page for each version, in the last table, has the changes:
 
 - **Case** is an example; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again). All cases
   that change for the same reason are listed below the tables.
@@ -60,25 +62,28 @@ class _Step:
     ended: tuple[Case, ...]
 
 
-def version_changes(judged: Judged) -> str:
-    """The page, as Markdown; the same for the same history, and for histories that show the same."""
+def version_changes(judged: Judged, name: str = "versions") -> dict[str, str]:
+    """The pages by file name, as Markdown: an overview ``<name>.md``, and ``<name>-<version>.md`` for each step.
+
+    The same for the same history, and for histories that show the same.
+    """
     natives = sorted(
         (each for each in judged.subjects.values() if each.kind == "native"), key=lambda identity: identity.version
     )
     steps = [_step(judged, before, after) for before, after in pairwise(natives)]
     parts = [_INTRODUCTION, *_made_of(judged, natives)]
-    if steps:
-        parts += [*_overview(steps)]
-        for step in steps:
-            parts += _section(step, _are_minors(natives))
-    else:
+    are_minors = _are_minors(natives)
+    if not steps:
         parts.append("\nNothing to compare: the run has fewer than two native servers.\n")
-    return "".join(parts)
+        return {f"{name}.md": "".join(parts)}
+    parts += [*_overview(steps, [f"{name}-{_names(step, are_minors)[1]}.md" for step in steps])]
+    pages = {f"{name}-{_names(step, are_minors)[1]}.md": "".join(_section(step, are_minors)) for step in steps}
+    return {f"{name}.md": "".join(parts), **pages}
 
 
 def _made_of(judged: Judged, natives: Sequence[Identity]) -> Iterator[str]:
     versions = ", ".join(identity.dialect for identity in natives) or "none"
-    yield f"\n{len(judged.cases)} cases, on the servers {versions}. This page is generated, do not edit it:\n"
+    yield f"\n{len(judged.cases)} cases, on the servers {versions}. The pages are generated, do not edit them:\n"
     yield "`nats-bridge conform judge HISTORY --version-changes docs/versions.md`.\n"
     for objection in judged.objections():
         yield f"\n> **The run is not complete**: {objection}\n"
@@ -126,24 +131,28 @@ def _are_minors(natives: Sequence[Identity]) -> bool:
     return len({identity.version[:2] for identity in natives}) == len(natives)
 
 
-def _overview(steps: Sequence[_Step]) -> Iterator[str]:
+def _names(step: _Step, are_minors: bool) -> list[str]:
+    return [_text(each.version[:2] if are_minors else each.version) for each in (step.before, step.after)]  # type: ignore[arg-type]
+
+
+def _overview(steps: Sequence[_Step], files: Sequence[str]) -> Iterator[str]:
     documents = list(dict.fromkeys(document_of(each.case.clause) for step in steps for each in step.changed))
     yield "\n"
     yield row("From", "to", *(f"{document}" for document in documents), "begins to be tested")
     yield row("---", "---", *("---:" for _ in documents), "---:")
-    for step in steps:
+    for step, file in zip(steps, files, strict=True):
         counts = Counter(document_of(each.case.clause) for each in step.changed)
         yield row(
             step.before.dialect,
-            step.after.dialect,
+            f"[{step.after.dialect}]({file})",
             *(str(counts[document] or "-") for document in documents),
             str(len(step.begun) or "-"),
         )
 
 
 def _section(step: _Step, are_minors: bool) -> Iterator[str]:
-    names = [_text(each.version[:2] if are_minors else each.version) for each in (step.before, step.after)]  # type: ignore[arg-type]
-    yield f"\n## From {names[0]} to {names[1]}\n\nSeen on {step.before.dialect} and {step.after.dialect}."
+    names = _names(step, are_minors)
+    yield f"# From {names[0]} to {names[1]}\n\nSeen on {step.before.dialect} and {step.after.dialect}."
     if not step.changed:
         yield " No case shows a difference.\n"
     else:
@@ -151,7 +160,7 @@ def _section(step: _Step, are_minors: bool) -> Iterator[str]:
     for changed in _grouped(step.changed, lambda each: document_of(each.case.clause)):
         document = document_of(changed[0].case.clause)
         link = clause_link(document)
-        yield f"\n### {f'[{document}]({link})' if link else document}\n\n"
+        yield f"\n## {f'[{document}]({link})' if link else document}\n\n"
         yield row("What changes", "Case", names[0], names[1], "First in")
         yield row("---", "---", "---", "---", "---")
         reasons = _grouped(changed, lambda each: (each.reason, each.first_in))

@@ -199,7 +199,7 @@ print(fetch("2.10.27", cache=cache, ways=[Way("made", build)]), flush=True)
         assert someone_builds.wait(120)
         for process in (first, second):
             assert process.stdin is not None
-            process.stdin.write("go on\n")
+            process.stdin.write("continue\n")
             process.stdin.flush()
         for reader in readers:
             reader.join()
