@@ -29,6 +29,7 @@ from nats_bridge.bridge.settings.rule_fields import (
     StartSequence,
     StartTime,
 )
+from nats_bridge.transforms.header_condition import HeaderCondition
 
 __all__ = [
     "KINDS",
@@ -37,6 +38,7 @@ __all__ = [
     "CopyingRule",
     "Delivery",
     "External",
+    "HeaderEquals",
     "KvSource",
     "KvSourcesRule",
     "MirrorRule",
@@ -79,7 +81,20 @@ class RepublishObject(Part):
 
 _NAME: Final = "the rule's name, in logs, metrics and its durable consumer's name"
 _DIALECT: Final = "server version to behave like, instead of the configuration's"
+_WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
 _EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
+
+
+class HeaderEquals(Part):
+    """A condition on a message's header; no server knows it."""
+
+    header: HeaderName = Field(description="the header's name; upper and lower case count")
+    equals: str = Field(description="its last value, without white space around it")
+
+    @property
+    def condition(self) -> HeaderCondition:
+        """The same for the engine."""
+        return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
 
 
 class _OfOneStream:
@@ -117,6 +132,7 @@ class RepublishRule(_OfOneStream, Part):
     stream: StreamName = Field(description="the stream whose messages are republished")
     republish: RepublishObject = Field(description="which subjects, and what they become; the native object")
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=_WHERE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
@@ -191,6 +207,7 @@ class Source(Part):
         default=None, description="how the target's server would reach this stream; written into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=_WHERE)
     acknowledge: Flag = Field(
         default=False,
         description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"

@@ -18,7 +18,7 @@ class CopyCounters(ReaderCounters):
         acknowledged: acknowledged to their source, because their copies or dead letters are stored.
         duplicates: the target had their id already, so they were not stored again.
         already_there: found in the target after an interruption, so they were not sent again.
-        unselected: not meant by the entry's filters, or excluded.
+        unselected: not meant by the entry's filters or `where`, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
         renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
         assumed_increments: added their own increment to a counter, because the target does not show any more what it

@@ -351,12 +351,13 @@ async def _source_between(
 ) -> dict[int, SourceMessage]:
     """What the rule selects of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
+    where = rule.where if isinstance(rule, Sourcing) else None
     replay = Replay(source_api, name, filters, headers_only=True)
     async with contextlib.aclosing(replay.between(first, last)) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = rule.destination(subject)
-                if destination is not None:
+                if destination is not None and (where is None or where.holds(block)):
                     ack = AckReply.parse(reply)
                     message_id = header_block.read(block, b"Nats-Msg-Id")
                     messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)

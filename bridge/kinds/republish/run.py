@@ -216,6 +216,7 @@ class RepublishRun(RuleRun):
             self.counters,
             own_subjects=self._own_subjects(self._info["config"]),
             exclude=[pattern.encode() for pattern in self.rule.exclude],
+            where=None if self.rule.where is None else self.rule.where.condition,
             max_payload=self._target.client.max_payload,
         )
 
