@@ -21,7 +21,7 @@ def _bodies(heard: Collected) -> list[dict[str, Any]]:
 @scenario
 async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, Any]:
     """Which of these requests have an advisory: a read, a delete of one message, a purge, and the publish itself."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     heard = await account.hear("$JS.EVENT.ADVISORY.API")  # before the first request: an audit comes when it likes
     await account.create("S", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
@@ -46,7 +46,7 @@ async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """Created, updated, deleted: advisories that name the stream and hold no configuration."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     heard = await account.hear("$JS.EVENT.ADVISORY.STREAM.>")
     await account.create("S", subjects=["in.*"])
     await account.update("S", subjects=["in.>"])
@@ -63,7 +63,7 @@ async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Mapping[str, Any]:
     """``max_deliver`` is reached: an advisory names the stream's sequence, which is how dead letters are found."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     config = {
         "durable_name": "D",
