@@ -104,7 +104,7 @@ async def _losing_leaders_and_servers(
             async with load.loading():
                 await asyncio.to_thread(home.kill)
                 await load.store(10)
-            await caught_up()  # the other two go on, and so does a rule whose consumer was on this one
+            await caught_up()  # the other two continue, and so does a rule whose consumer was on this one
             assert bridge.runs[2].counters.as_dict()["recreated_consumers"] >= 1
 
             for node in cluster.nodes:

@@ -1,4 +1,4 @@
-"""What a copying rule does when it cannot go on as usual: refused messages, new sources, impossible rules."""
+"""What a copying rule does when it cannot continue as usual: refused messages, new sources, impossible rules."""
 
 from __future__ import annotations
 

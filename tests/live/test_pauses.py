@@ -1,4 +1,4 @@
-"""Servers, networks and sidecars that stop for a while, or take their leave: rules notice it, say so, and go on."""
+"""Servers, networks and sidecars that stop for a while, or take their leave: rules notice it, report it, and resume."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ async def test_credentials(
 
 @pytest.mark.parametrize("by", ["scheme", "option"])
 async def test_tls_is_asked_for_and_not_offered(by: str, native_server: Servers, tmp_path: Path) -> None:
-    """nats-py would go on in clear text, credentials included."""
+    """nats-py would continue in clear text, credentials included."""
     async with native_server("2.15.1") as server:
         rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
         connection: dict[str, Any] = {"servers": [server.url]}

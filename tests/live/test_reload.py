@@ -411,7 +411,7 @@ async def test_a_refused_configuration_leaves_no_connection_open(
 async def test_a_removed_rule_gives_its_lease_back(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    """Another replica that still has the rule may go on with it."""
+    """Another replica that still has the rule may resume it."""
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("removed"))
     bucket = unique_name("leases")

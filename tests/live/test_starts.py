@@ -188,7 +188,7 @@ async def test_a_hangup_without_a_change_changes_nothing(
 async def test_a_rule_that_fails_takes_the_sidecar_with_it(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """Another process takes the consumer over: the first one must not go on as if nothing had happened."""
+    """Another process takes the consumer over: the first one must not continue as if nothing had happened."""
     url = await servers.url("2.15.1")
     here = await Scene.make(await raw_peer(url), unique_name("taken"))
     async with running(settings_for(url, here.rule())) as bridge:

@@ -3,7 +3,7 @@
 Nothing is delivered before the answer to the server's request, nor before the server has subscribed to the deliver
 subject, which 2.9 does before it asks and newer servers when they have the answer: what comes earlier would be lost.
 What waits, and what is written and not yet handled by the server, is bounded by the consumer's flow control:
-its requests go on in order with the messages, and only the server's own answer lets the consumer send more.
+it forwards the requests in order with the messages, and only the server's own answer lets the consumer send more.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Leadership(Protocol):
     """Decides who leads.
 
     Attributes:
-        shared: whether there may be other replicas at all; supervisors go on standby only if so.
+        shared: whether there may be other replicas at all; supervisors become standbys only if so.
     """
 
     shared: bool

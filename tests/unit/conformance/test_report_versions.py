@@ -4,44 +4,50 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from docs.versions import version_changes
 from nats_bridge.conformance.catalogue.case import Case, Difference, Expectation, Level, Place, Refusal, Transform
 from nats_bridge.conformance.catalogue.expansion import expanded_expectation, expanded_steps
 from nats_bridge.conformance.history import Played
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Decision, Observation
 from nats_bridge.conformance.reports import judged
-from nats_bridge.conformance.reports.version_changes import version_changes
 from nats_bridge.transforms.dialect import Feature
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES, CYCLE, ORDER, SUBJECTS
 
 
-def _page(cases=CASES, subjects=SUBJECTS, instead=None) -> str:
+def _pages(cases=CASES, subjects=SUBJECTS, instead=None) -> dict[str, str]:
     return version_changes(judged(sample_runs.run(cases, subjects, instead), cases))
 
 
-def _section(text: str, heading: str) -> str:
-    return text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+def _overview(**run) -> str:
+    return _pages(**run)["versions.md"]
 
 
-def test_a_section_for_each_pair_of_native_servers() -> None:
-    headings = [line for line in _page().splitlines() if line.startswith("## ")]
-    assert headings == [
-        "## From 2.9 to 2.10",
-        "## From 2.10 to 2.11",
-        "## From 2.11 to 2.12",
-        "## From 2.12 to 2.14",
-        "## From 2.14 to 2.15",
-    ]
+def _section(pages: dict[str, str], heading: str) -> str:
+    (page,) = [text for text in pages.values() if text.startswith(f"# {heading}\n")]
+    return page
+
+
+def test_a_page_for_each_pair_of_native_servers() -> None:
+    headings = {name: text.splitlines()[0] for name, text in _pages().items()}
+    assert headings == {
+        "versions.md": "# What changes between server versions",
+        "versions-2.10.md": "# From 2.9 to 2.10",
+        "versions-2.11.md": "# From 2.10 to 2.11",
+        "versions-2.12.md": "# From 2.11 to 2.12",
+        "versions-2.14.md": "# From 2.12 to 2.14",
+        "versions-2.15.md": "# From 2.14 to 2.15",
+    }
 
 
 def test_versions_are_in_their_order_whatever_the_run_did_first() -> None:
     backwards = tuple(reversed(SUBJECTS))
-    assert _page(subjects=backwards) == _page()
+    assert _pages(subjects=backwards) == _pages()
 
 
 def test_a_new_header_line_is_named_once_with_reason_and_first_version() -> None:
-    section = _section(_page(), "From 2.9 to 2.10")
+    section = _section(_pages(), "From 2.9 to 2.10")
     (row,) = [line for line in section.splitlines() if "adr28/headers/order/1" in line]
     assert row == (
         "| Nats-Time-Stamp came with 2.10 "
@@ -53,35 +59,35 @@ def test_a_new_header_line_is_named_once_with_reason_and_first_version() -> None
 
 
 def test_a_change_in_the_midst_of_a_minor_line_names_the_patch() -> None:
-    section = _section(_page(), "From 2.11 to 2.12")
+    section = _section(_pages(), "From 2.11 to 2.12")
     (row,) = [line for line in section.splitlines() if "native/last-sequence/deleted/1" in line]
     assert "`Nats-Last-Sequence: 0` | `received, headers`: `Nats-Last-Sequence: 1`" in row
     assert row.endswith("| 2.12.5 |")
 
 
 def test_facts_of_scenarios() -> None:
-    section = _section(_page(), "From 2.11 to 2.12")
+    section = _section(_pages(), "From 2.11 to 2.12")
     assert "| `server`: `ended`<br>`subject`: `absent` | `server`: `running`<br>`subject`: `out.0` |" in section
 
 
 def test_pairs_without_a_change_say_so() -> None:
-    assert "No case shows a difference." in _section(_page(), "From 2.10 to 2.11")
+    assert "No case shows a difference." in _section(_pages(), "From 2.10 to 2.11")
 
 
 def test_cases_that_begin_are_listed_apart() -> None:
-    section = _section(_page(), "From 2.9 to 2.10")
+    section = _section(_pages(), "From 2.9 to 2.10")
     assert "Cases that begin with 2.10 (1)" in section
     assert "- ADR-36: `adr36/ingress/bytes/1`\n" in section
 
 
 def test_the_overview_counts_by_document() -> None:
-    assert "| 2.9.10 | 2.10.27 | 2 | - | - | 1 |" in _page()
-    assert "| 2.11.17 | 2.12.15 | - | 1 | 1 | - |" in _page()
+    assert "| 2.9.10 | [2.10.27](versions-2.10.md) | 2 | - | - | 1 |" in _overview()
+    assert "| 2.11.17 | [2.12.15](versions-2.12.md) | - | 1 | 1 | - |" in _overview()
 
 
 def test_two_patches_of_a_line_are_named_in_full() -> None:
     patches = tuple(Identity("native", version) for version in ("2.12.0", "2.12.15"))
-    assert "## From 2.12.0 to 2.12.15" in _page(subjects=patches)
+    assert "# From 2.12.0 to 2.12.15\n" in _pages(subjects=patches)["versions-2.12.15.md"]
 
 
 def test_a_transform_is_identified_by_its_subjects() -> None:
@@ -102,7 +108,7 @@ def test_a_transform_is_identified_by_its_subjects() -> None:
             ),
         ),
     )
-    section = _section(_page((case,)), "From 2.10 to 2.11")
+    section = _section(_pages((case,)), "From 2.10 to 2.11")
     assert "<br>`adr30/left/wrap/1` | `in.abc`: `nothing` | `in.abc`: `out.ab` | 2.11.8 |" in section
     assert "`in.a`" not in section
 
@@ -113,14 +119,14 @@ def test_another_error_text_is_a_change_though_the_expectation_leaves_it_out() -
         (case.id, f"native {version}"): Observation((Decision(refusal=Refusal(500, 10052, text)),))
         for version, text in [("2.14.9", "one text"), ("2.15.1", "another text")]
     }
-    section = _section(_page((case,), instead=instead), "From 2.14 to 2.15")
+    section = _section(_pages((case,), instead=instead), "From 2.14 to 2.15")
     assert "| another code or text of the refusal, which no case depends on | " in section
     assert "| `refused 10052 one text` | `refused 10052 another text` | - |" in section
 
 
 def test_many_cases_that_change_for_one_reason_are_one_row() -> None:
     cases = tuple(replace(ORDER, id=f"adr28/headers/order/{number}") for number in (1, 2, 3, 5))
-    section = _section(_page(cases), "From 2.9 to 2.10")
+    section = _section(_pages(cases), "From 2.9 to 2.10")
     rows = [line for line in section.splitlines() if "Nats-Time-Stamp came with 2.10 |" in line]
     assert len(rows) == 1
     assert "`adr28/headers/order/1`<br>and 3 more |" in rows[0]
@@ -153,8 +159,8 @@ def _failing():
 
 def test_a_partial_run_says_so() -> None:
     history = replace(sample_runs.run(), is_complete=False)
-    assert "**The run is not complete**" in version_changes(judged(history, CASES))
+    assert "**The run is not complete**" in version_changes(judged(history, CASES))["versions.md"]
 
 
 def test_one_server_has_nothing_to_be_compared_with() -> None:
-    assert "Nothing to compare" in _page(subjects=(Identity("native", "2.10.27"),))
+    assert "Nothing to compare" in _overview(subjects=(Identity("native", "2.10.27"),))

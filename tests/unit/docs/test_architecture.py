@@ -1,4 +1,4 @@
-"""The page on the architecture: walks, tables of states and the files of ten changes are those of the repository."""
+"""The pages on the architecture: walks, tables of states and the files of ten changes are those of the repository."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nats_bridge.bridge.rules.run import RUN
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+CHANGES = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("drawing", [ROUND.drawing, RUN.drawing], ids=["round", "run"])
@@ -31,7 +32,9 @@ def test_a_message_passes_at_most_six_files_and_returns_to_none_but_the_socket(k
 
 
 def test_ten_changes_take_three_files_at_most() -> None:
-    rows = re.findall(r"^\| (.*) \| \d+ \| (.*) \|$", PAGE.partition("## Ten changes")[2].partition("\n## ")[0], re.M)
+    rows = re.findall(
+        r"^\| (.*) \| \d+ \| (.*) \|$", CHANGES.partition("## Ten changes")[2].partition("\n## ")[0], re.M
+    )
     assert len(rows) == 10
     for change, files in rows:
         named = re.findall(r"`([^`]+)`", files)

@@ -43,30 +43,31 @@ def _files() -> Iterator[Path]:
 
 def _text(path: Path) -> str:
     text = without_inline_code(path) if path.suffix == ".md" else path.read_text("utf-8")
-    return text.replace("_", " ")
+    return text.replace("_", " ").lower()
 
 
 def _pattern(idiom: str) -> re.Pattern[str]:
-    return re.compile(idiom.replace(" ", _LINE_BREAK), re.IGNORECASE)
+    return re.compile(idiom.replace(" ", _LINE_BREAK).lower())
 
 
 def test_no_listed_idiom_is_used() -> None:
     texts = {str(path.relative_to(ROOT)): _text(path) for path in _files()}
     assert len(texts) > 1000
+    words = [(_pattern(word["idiom"]), word["say"], tuple(word.get("own", ()))) for word in WORDS["words"]]
+    # One pass, which looks at beginnings of words only: each idiom on its own takes ten times as long.
+    idiom = re.compile(r"\b(?:" + "|".join(f"(?:{pattern.pattern})" for pattern, _, _ in words) + ")")
     found = []
-    for word in WORDS["words"]:
-        pattern, own = _pattern(word["idiom"]), tuple(word.get("own", ()))
-        for path, text in texts.items():
-            if path.startswith(own):
-                continue
-            for place in pattern.finditer(text):
-                line = text.count("\n", 0, place.start()) + 1
-                found.append(f"{path}:{line}: '{' '.join(place[0].split())}': say {word['say']}")
+    for path, text in texts.items():
+        for place in idiom.finditer(text):
+            line = text.count("\n", 0, place.start()) + 1
+            for pattern, say, own in words:
+                if pattern.match(text, place.start()) and not path.startswith(own):
+                    found.append(f"{path}:{line}: '{' '.join(place[0].split())}': say {say}")
     assert not found, "\n".join(found)
 
 
 def test_an_idiom_is_found_across_lines() -> None:
     found = _pattern("what becomes of").search
-    assert found("# What becomes\n    # of it")
+    assert found("# what becomes\n    # of it")
     assert found('"what becomes"\n    f" of {name}"')
     assert not found("what becomes visible of it")

@@ -1,4 +1,7 @@
-"""``docs/versions.md``: the changes between server versions, from a judged run over native servers."""
+"""Writes docs/versions.md and a page per version: the changes between servers, from a run over native servers.
+
+python -m docs.versions build/conformance/history.jsonl
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
+import click
+
+from docs.changes import Change, changes
+from nats_bridge.conformance.catalogue import read_catalogue
 from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.reports.changes import Change, changes
+from nats_bridge.conformance.reports import judged as judged_run
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
@@ -24,8 +33,10 @@ _INTRODUCTION = """\
 # What changes between server versions
 
 What RePublish, subject transforms, sources and mirrors of a NATS server do differently from one version to the next.
-Every row was seen on real servers: the same configuration and the same messages were given to both versions, and what
-they answered, sent and stored was compared, byte by byte. What is not listed did not change in any case of the suite.
+The suite gave both versions the same configuration and messages, and compared what they answered, sent and stored, byte
+by byte. What is not listed did not change in any case.
+
+A page for each version, in the last table, has the changes:
 
 - **Case** is an example; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again). All cases
   that change for the same reason are listed below the tables.
@@ -60,26 +71,29 @@ class _Step:
     ended: tuple[Case, ...]
 
 
-def version_changes(judged: Judged) -> str:
-    """The page, as Markdown; the same for the same history, and for histories that show the same."""
+def version_changes(judged: Judged, name: str = "versions") -> dict[str, str]:
+    """The pages by file name, as Markdown: an overview ``<name>.md``, and ``<name>-<version>.md`` for each step.
+
+    The same for the same history, and for histories that show the same.
+    """
     natives = sorted(
         (each for each in judged.subjects.values() if each.kind == "native"), key=lambda identity: identity.version
     )
     steps = [_step(judged, before, after) for before, after in pairwise(natives)]
     parts = [_INTRODUCTION, *_made_of(judged, natives)]
-    if steps:
-        parts += [*_overview(steps)]
-        for step in steps:
-            parts += _section(step, _are_minors(natives))
-    else:
+    are_minors = _are_minors(natives)
+    if not steps:
         parts.append("\nNothing to compare: the run has fewer than two native servers.\n")
-    return "".join(parts)
+        return {f"{name}.md": "".join(parts)}
+    parts += [*_overview(steps, [f"{name}-{_names(step, are_minors)[1]}.md" for step in steps])]
+    pages = {f"{name}-{_names(step, are_minors)[1]}.md": "".join(_section(step, are_minors)) for step in steps}
+    return {f"{name}.md": "".join(parts), **pages}
 
 
 def _made_of(judged: Judged, natives: Sequence[Identity]) -> Iterator[str]:
     versions = ", ".join(identity.dialect for identity in natives) or "none"
-    yield f"\n{len(judged.cases)} cases, on the servers {versions}. This page is generated, do not edit it:\n"
-    yield "`nats-bridge conform judge HISTORY --version-changes docs/versions.md`.\n"
+    yield f"\n{len(judged.cases)} cases, on the servers {versions}. The pages are generated, do not edit them:\n"
+    yield "`python -m docs.versions HISTORY`.\n"
     for objection in judged.objections():
         yield f"\n> **The run is not complete**: {objection}\n"
 
@@ -126,24 +140,28 @@ def _are_minors(natives: Sequence[Identity]) -> bool:
     return len({identity.version[:2] for identity in natives}) == len(natives)
 
 
-def _overview(steps: Sequence[_Step]) -> Iterator[str]:
+def _names(step: _Step, are_minors: bool) -> list[str]:
+    return [_text(each.version[:2] if are_minors else each.version) for each in (step.before, step.after)]  # type: ignore[arg-type]
+
+
+def _overview(steps: Sequence[_Step], files: Sequence[str]) -> Iterator[str]:
     documents = list(dict.fromkeys(document_of(each.case.clause) for step in steps for each in step.changed))
     yield "\n"
     yield row("From", "to", *(f"{document}" for document in documents), "begins to be tested")
     yield row("---", "---", *("---:" for _ in documents), "---:")
-    for step in steps:
+    for step, file in zip(steps, files, strict=True):
         counts = Counter(document_of(each.case.clause) for each in step.changed)
         yield row(
             step.before.dialect,
-            step.after.dialect,
+            f"[{step.after.dialect}]({file})",
             *(str(counts[document] or "-") for document in documents),
             str(len(step.begun) or "-"),
         )
 
 
 def _section(step: _Step, are_minors: bool) -> Iterator[str]:
-    names = [_text(each.version[:2] if are_minors else each.version) for each in (step.before, step.after)]  # type: ignore[arg-type]
-    yield f"\n## From {names[0]} to {names[1]}\n\nSeen on {step.before.dialect} and {step.after.dialect}."
+    names = _names(step, are_minors)
+    yield f"# From {names[0]} to {names[1]}\n\nSeen on {step.before.dialect} and {step.after.dialect}."
     if not step.changed:
         yield " No case shows a difference.\n"
     else:
@@ -151,7 +169,7 @@ def _section(step: _Step, are_minors: bool) -> Iterator[str]:
     for changed in _grouped(step.changed, lambda each: document_of(each.case.clause)):
         document = document_of(changed[0].case.clause)
         link = clause_link(document)
-        yield f"\n### {f'[{document}]({link})' if link else document}\n\n"
+        yield f"\n## {f'[{document}]({link})' if link else document}\n\n"
         yield row("What changes", "Case", names[0], names[1], "First in")
         yield row("---", "---", "---", "---", "---")
         reasons = _grouped(changed, lambda each: (each.reason, each.first_in))
@@ -229,3 +247,15 @@ def compact_ids(ids: Iterable[str]) -> Iterator[str]:
             else:
                 runs.append([number])
         yield from (f"{name}/{run[0]}" + (f"-{run[-1]}" if len(run) > 1 else "") for run in runs)
+
+
+@click.command()
+@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="HISTORY")
+def main(history: Path) -> None:
+    """Write the pages from the history of a whole run."""
+    for name, text in version_changes(judged_run(read_history(history), read_catalogue())).items():
+        (Path(__file__).parent / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
