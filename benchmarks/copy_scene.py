@@ -270,8 +270,8 @@ def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
     connections: dict[str, object] = {"default": {"servers": [target]}}
     entry: dict[str, object] = {"name": SOURCE, "subject_transforms": [transform]}
     if source != target:
-        connections["origin"] = {"servers": [source]}
-        entry["from"] = "origin"
+        connections["source"] = {"servers": [source]}
+        entry["from"] = "source"
     rule = {"name": "bench", "kind": "sources", "stream": stream, "sources": [entry]}
     document = {
         "connections": connections,

@@ -86,20 +86,20 @@ def publish_chunks(port: int, made: Iterable[bytes], *, window: int = _WINDOW) -
     """
     with RawSocket(port) as connection:
         connection.send(b"SUB _stored 1\r\n")
-        under_way, tail = 0, b""
+        in_flight, tail = 0, b""
 
         def wait_for(allowed: int) -> None:
-            nonlocal under_way, tail
-            while under_way > allowed:
+            nonlocal in_flight, tail
+            while in_flight > allowed:
                 data = tail + connection.receive()
                 if _REFUSAL in data:
                     raise BenchmarkError(f"the stream refuses messages: {data.decode(errors='replace')[:300]}")
-                under_way -= data.count(_ACKNOWLEDGEMENT)
+                in_flight -= data.count(_ACKNOWLEDGEMENT)
                 tail = data[-(len(_ACKNOWLEDGEMENT) - 1) :]
 
         for chunk in made:
             connection.send(chunk)
-            under_way += 1
+            in_flight += 1
             wait_for(window - 1)
         wait_for(0)
 

@@ -1,6 +1,6 @@
 """Copying between streams with three replicas, on a cluster of three servers; with a transform, on two versions.
 
-Beside the servers themselves and nats-bridge: Choria's stream-replicator, where it is on PATH.
+In addition to the servers themselves and nats-bridge: Choria's stream-replicator, where it is on PATH.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The sidecar: it does outside of the server what newer servers do inside."""
+"""The sidecar: does outside the server what newer servers do natively."""

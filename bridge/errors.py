@@ -1,4 +1,4 @@
-"""What can go wrong in the bridge, one class per kind of answer.
+"""The errors of the bridge, one class per exit code or reaction.
 
 A message is one or two lines: the place (file:line:column, connection, rule, field), the value, and what
 would be right. `code` is for programs, `exit_code` is the command's (2 usage or configuration, 3 server not
@@ -33,7 +33,7 @@ EXIT_UNREACHABLE: Final = 3
 
 
 class BridgeError(Exception):
-    """Base of everything the bridge raises on purpose.
+    """Base of all errors that the bridge raises on purpose.
 
     Args:
         message: one or two lines for a person.
@@ -55,7 +55,7 @@ class BridgeError(Exception):
 
     @property
     def passing(self) -> bool:
-        """Whether a running rule waits for it to pass."""
+        """Whether a running rule waits and retries."""
         return self.retriable
 
 
@@ -83,7 +83,7 @@ class ConfigError(BridgeError):
 
 
 class CredentialsError(BridgeError):
-    """The server refuses who we are, or a credentials file cannot be used: waiting does not help."""
+    """The server refuses the credentials, or a credentials file is unusable: waiting does not help."""
 
     code = "credentials"
     exit_code = EXIT_USAGE
@@ -124,7 +124,7 @@ class StreamMissingError(BridgeError):
 
 
 class RuleRefusedError(BridgeError):
-    """A rule is well formed and still must not run: it would loop, or change what its stream holds."""
+    """A valid rule must not run: it would loop, or change what its stream holds."""
 
     code = "rule_refused"
     exit_code = EXIT_USAGE

@@ -92,7 +92,7 @@ def main(
     except ServersError as error:
         click.echo(f"chaos: {error}", err=True)
         sys.exit(error.exit_code)
-    _tell(directory, story, judgements, repeat)
+    _report(directory, story, judgements, repeat)
     click.echo(f"history and logs: {directory}", err=True)
     sys.exit(1 if violated(judgements) else 0)
 
@@ -105,11 +105,11 @@ def _judged_again(history: Path, directory: Path) -> int:
         raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
     judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
     directory.mkdir(parents=True, exist_ok=True)
-    _tell(directory, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
+    _report(directory, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0
 
 
-def _tell(directory: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
+def _report(directory: Path, story: Story, judgements: Sequence[Judgement], repeat: str) -> None:
     """The summary on stdout and in a file."""
     text = summary(story, judgements, repeat)
     (directory / "summary.txt").write_text(text, "utf-8")

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from chaos.findings import Judgement, Verdict
 from chaos.history import digest_of
 from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest
-from chaos.story import Heard, Original, Stored, Story
+from chaos.story import Original, Received, Stored, Story
 
 __all__ = ["judge"]
 
@@ -73,15 +73,15 @@ def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> Non
     stream = rule.sources[0]
     originals = story.originals(stream)
     final = story.final[stream]
-    judgement.seen = len(story.heard[rule.name])
+    judgement.seen = len(story.received[rule.name])
     first_received: dict[int, float] = {}
     before: dict[str, list[int]] = {}
     for sequence in sorted(originals):
         before.setdefault(originals[sequence].subject, []).append(sequence)
     newest = 0
     order: list[tuple[int, float]] = []
-    for heard in story.heard[rule.name]:
-        found = _SEQUENCE.search(heard.message.block)
+    for received in story.received[rule.name]:
+        found = _SEQUENCE.search(received.message.block)
         sequence = int(found[1]) if found else 0
         original = originals.get(sequence)
         if original is None:
@@ -89,17 +89,17 @@ def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> Non
             verdict: Verdict = (
                 "unknown" if story.was_removed(stream, sequence) or _lost_tail(story, stream) else "violation"
             )
-            judgement.add("invented", verdict, f"{heard.message.subject}, sequence {sequence}", heard.at)
+            judgement.add("invented", verdict, f"{received.message.subject}, sequence {sequence}", received.at)
             continue
-        _compare_republished(judgement, story, rule, heard, sequence, original, final.get(sequence), before)
+        _compare_republished(judgement, story, rule, received, sequence, original, final.get(sequence), before)
         if sequence in first_received:
-            allowed = rule.promise == "at_least_once" and story.broken(first_received[sequence], heard.at)
-            judgement.add("doubled", "allowed" if allowed else "violation", f"{stream} {sequence}", heard.at)
+            allowed = rule.promise == "at_least_once" and story.broken(first_received[sequence], received.at)
+            judgement.add("duplicated", "allowed" if allowed else "violation", f"{stream} {sequence}", received.at)
             continue
-        first_received[sequence] = heard.at
-        order.append((sequence, heard.at))
+        first_received[sequence] = received.at
+        order.append((sequence, received.at))
         if sequence < newest:
-            judgement.add("reordered", "violation", f"{stream} {sequence} behind {newest}", heard.at)
+            judgement.add("reordered", "violation", f"{stream} {sequence} behind {newest}", received.at)
         newest = max(newest, sequence)
     _missing_republished(judgement, story, rule, order, first_received)
 
@@ -144,19 +144,19 @@ def _compare_republished(
     judgement: Judgement,
     story: Story,
     rule: RuleUnderTest,
-    heard: Heard,
+    received: Received,
     sequence: int,
     original: Original,
     stored: Stored | None,
     before: Mapping[str, list[int]],
 ) -> None:
-    stream, came = rule.sources[0], heard.message
+    stream, came = rule.sources[0], received.message
     wanted = rule.destination(original.subject)
     if came.subject != wanted:
-        judgement.add("wrong subject", "violation", f"{came.subject}, not {wanted}", heard.at)
+        judgement.add("wrong subject", "violation", f"{came.subject}, not {wanted}", received.at)
     if (came.size, came.digest) != (original.size, original.digest):
         judgement.add(
-            "wrong bytes", "violation", f"{stream} {sequence}: {came.size} bytes, not {original.size}", heard.at
+            "wrong bytes", "violation", f"{stream} {sequence}: {came.size} bytes, not {original.size}", received.at
         )
     fixed = (
         f"{_opened(original.block)}Nats-Stream: {stream}\r\nNats-Subject: {original.subject}\r\n"
@@ -165,10 +165,10 @@ def _compare_republished(
     rest = came.block.removeprefix(fixed)
     shape = re.fullmatch(r"([^\r]+)\r\nNats-Last-Sequence: ([0-9]+)\r\n\r\n", rest)
     if not came.block.startswith(fixed) or shape is None:
-        judgement.add("wrong headers", "violation", f"{stream} {sequence}: {came.block!r}, not {fixed!r}…", heard.at)
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: {came.block!r}, not {fixed!r}…", received.at)
         return
     if stored is not None and shape[1] != _time_text(stored.time_ns):
-        judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {shape[1]}", heard.at)
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {shape[1]}", received.at)
     row = before[original.subject]
     place = bisect_left(row, sequence)
     last, said = row[place - 1] if place else 0, int(shape[2])
@@ -179,7 +179,7 @@ def _compare_republished(
             "wrong headers",
             "unknown" if removed else "violation",
             f"{stream} {sequence}: last sequence {said}, not {last}",
-            heard.at,
+            received.at,
         )
 
 
@@ -218,7 +218,7 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         _compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
         if (stream, sequence) in seen:
             first = seen[stream, sequence]
-            judgement.add("doubled", "violation", f"{stream} {sequence} at {first} and {place} of {rule.target}")
+            judgement.add("duplicated", "violation", f"{stream} {sequence} at {first} and {place} of {rule.target}")
             continue
         seen[stream, sequence] = place
         if sequence < newest.get(stream, 0):
@@ -255,7 +255,7 @@ def _compare_sums(judgement: Judgement, story: Story, rule: RuleUnderTest, total
 
 
 def _sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Original) -> bool:
-    """Whether a copy is one of a message whose publisher was not told that it was stored."""
+    """Whether a copy is one of a message whose publisher got no PubAck."""
     answered = story.acknowledged[stream]
     return any(
         (rule.destination(sent.subject), sent.size, sent.digest) == (copy.subject, copy.size, copy.digest)
@@ -323,7 +323,7 @@ def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None
             continue
         detail = f"{subject}: {stream} {sequences}, not {expected}"
         if len(set(sequences)) < len(sequences):
-            judgement.add("doubled", "violation", detail)
+            judgement.add("duplicated", "violation", detail)
         elif late:
             # A copy that was left out at first is stored after later ones, and takes the place of others in the
             # history.
@@ -363,7 +363,7 @@ def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             _, sequence = _source_of(record[1] if record else "")
             original, at = originals.get(sequence), _when(story, stored)
             if sequence in sequences:
-                judgement.add("doubled", "violation", f"{subject}: {stream} {sequence}", at)
+                judgement.add("duplicated", "violation", f"{subject}: {stream} {sequence}", at)
             elif sequences and sequence < max(sequences):
                 judgement.add("reordered", late, f"{subject}: {stream} {sequence} behind {max(sequences)}", at)
             sequences.append(sequence)
@@ -473,7 +473,7 @@ def _ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             continue
         original, when = sent[number], _when(story, rows[sequence])
         if number in at:
-            judgement.add("doubled", "violation", f"number {number} at {at[number]} and {sequence}", when)
+            judgement.add("duplicated", "violation", f"number {number} at {at[number]} and {sequence}", when)
             continue
         at[number] = sequence
         if (message.size, message.digest) != (original.size, original.digest):
@@ -488,7 +488,9 @@ def _ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if at.get(number) != sequence:
             held = at.get(number, "nowhere")
             verdict: Verdict = "unknown" if _lost_tail(story, rule.target, place) else "violation"
-            judgement.add("lost", verdict, f"number {number}: told {sequence}, stands {held}", answered_at)
+            judgement.add(
+                "lost", verdict, f"number {number}: acknowledged as {sequence}, stored at {held}", answered_at
+            )
         # Who was answered before another was sent must be stored before it.
         while answered and answered[0][0] < sent_at:
             newest = max(newest, answered.pop(0)[1])
@@ -508,7 +510,7 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
         reported = _header(letter.block, "Nats-Bridge-Advisory-Id") or _header(letter.block, "Nats-Msg-Id")
         at = _when(story, rows[place])
         if reported in came:
-            judgement.add("doubled", "violation", f"advisory {reported}", at)
+            judgement.add("duplicated", "violation", f"advisory {reported}", at)
         came.add(reported)
         if letter.subject != rule.destination(""):
             judgement.add("wrong subject", "violation", letter.subject, at)
@@ -538,7 +540,7 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("lost", "violation" if between else "unknown", f"advisory {each.id}", each.at)
     for each in story.advised:
         if each.id not in came and not any(begin <= each.at <= end for begin, end in _quiet(story)):
-            judgement.add("lost", "allowed", f"advisory {each.id}: nobody may have listened", each.at)
+            judgement.add("lost", "allowed", f"advisory {each.id}: perhaps without a subscriber", each.at)
 
 
 def _quiet(story: Story) -> list[tuple[float, float]]:

@@ -64,7 +64,7 @@ KINDS: dict[str, _Kind] = {
     "meta leader steps down": _Kind("servers", 2, 0, "cluster"),
     "target full": _Kind("servers", 2, 4),
     "messages deleted": _Kind("servers", 3, 0),
-    "origin purged": _Kind("servers", 1, 0),
+    "source purged": _Kind("servers", 1, 0),
 }
 """Every kind of fault."""
 

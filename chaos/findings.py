@@ -1,4 +1,4 @@
-"""What the checker finds, and its judgement of a rule."""
+"""The checker's findings, and its judgement of a rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Finding", "Judgement", "Verdict", "What"]
 
 What: TypeAlias = Literal[
     "lost",
-    "doubled",
+    "duplicated",
     "reordered",
     "wrong subject",
     "wrong headers",
@@ -67,14 +67,14 @@ class Judgement:
 
     @property
     def violations(self) -> list[Finding]:
-        """What breaks the promise."""
+        """The findings that break the promise."""
         return [finding for finding in self.findings if finding.verdict == "violation"]
 
     def count(self, what: str, verdict: Verdict | None = None) -> int:
-        """How many findings of a sort."""
+        """The number of findings of a kind."""
         return sum(each.what == what and verdict in (None, each.verdict) for each in self.findings)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each sort, as `lost (allowed)`."""
+        """The number of findings per kind and verdict, such as `lost (allowed)`."""
         return dict(Counter(f"{each.what} ({each.verdict})" for each in self.findings))

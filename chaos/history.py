@@ -36,8 +36,8 @@ class Historian:
         """Seconds since the start."""
         return round(time.monotonic() - self._start, 4)
 
-    def tell(self, event: str, **members: Any) -> float:
-        """Append a line; when it happened."""
+    def record(self, event: str, **members: Any) -> float:
+        """Append a line, and return its time."""
         now = self.now
         json.dump({"t": now, "event": event, **members}, self._file, separators=(",", ":"))
         self._file.write("\n")
@@ -70,7 +70,7 @@ def read_history(path: Path) -> Iterator[Event]:
 
 
 def digest_of(payload: bytes) -> str:
-    """What stands for a payload."""
+    """The digest that replaces a payload."""
     return hashlib.blake2b(payload, digest_size=8).hexdigest()
 
 

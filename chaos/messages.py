@@ -1,4 +1,4 @@
-"""The workload's messages: every one is known by its number, and made from the seed alone."""
+"""Makes the workload's messages: each from its number and the seed alone."""
 
 from __future__ import annotations
 

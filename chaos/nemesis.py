@@ -61,18 +61,18 @@ class Nemesis:
     async def carry_out(self, fault: Fault) -> None:
         """One fault, from its beginning until it is healed."""
         number = next(_numbers)
-        self._historian.tell("fault", number=number, kind=fault.kind, phase="begin")
+        self._historian.record("fault", number=number, kind=fault.kind, phase="begin")
         hit = ""
         try:
             hit = await self._act(fault)
         except (SubjectError, OSError) as error:
             hit = f"not carried out: {error}"
-        self._historian.tell("fault", number=number, kind=fault.kind, phase="healed", hit=hit)
+        self._historian.record("fault", number=number, kind=fault.kind, phase="healed", hit=hit)
         self._historian.flush()
         self._report(f"{fault.kind}: {hit}")
         if fault.patient:
             await self._ready()
-        self._historian.tell("fault", number=number, kind=fault.kind, phase="end")
+        self._historian.record("fault", number=number, kind=fault.kind, phase="end")
 
     async def _ready(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -196,7 +196,7 @@ class Nemesis:
         await self._peer.api(f"STREAM.UPDATE.{stream}", config)
         if int((await self._peer.state(stream))["first_seq"]) > max(int(before["first_seq"]), 1):
             # Old servers remove the oldest where more were stored before the update came into force.
-            self._historian.tell("trimmed", stream=stream)
+            self._historian.record("trimmed", stream=stream)
         return f"{stream} {said} for {fault.hold} s"
 
     async def _delete_messages(self, fault: Fault) -> str:
@@ -207,7 +207,7 @@ class Nemesis:
         # Of the newest, which may not have been read yet, and of old ones.
         for sequence in (last, last - 1, last - 7, last - 50, (first + last) // 2):
             if sequence >= max(first, 1):
-                self._historian.tell("removing", stream=stream, sequences=[sequence])
+                self._historian.record("removing", stream=stream, sequences=[sequence])
                 await self._peer.try_api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
                 deleted.append(sequence)
         return f"{stream} {deleted}"
@@ -217,7 +217,7 @@ class Nemesis:
         state = await self._peer.state(stream)
         # Its older half: a purge of unread messages is a loss that no rule could prevent.
         through = (int(state["first_seq"]) + int(state["last_seq"])) // 2
-        self._historian.tell("removing", stream=stream, through=through)
+        self._historian.record("removing", stream=stream, through=through)
         await self._peer.try_api(f"STREAM.PURGE.{stream}", {"seq": through + 1})
         return f"{stream} up to {through}"
 

@@ -33,7 +33,7 @@ async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
     status = await sidecar.status()
     if status is None or not pid or pid != sidecar.pid:
         return None
-    historian.tell(
+    historian.record(
         "status",
         replica=sidecar.number,
         pid=pid,
@@ -57,16 +57,16 @@ async def read_streams(peer: Peer, streams: Sequence[str], historian: Historian,
     for stream in streams:
         for _ in range(_TRIES):
             state = await peer.state(stream)
-            # A work queue lets nobody read but its consumer.
+            # Only its own consumer can read a work queue.
             deliveries = await peer.read(stream) if state["messages"] and stream not in QUEUES else []
             if deliveries is not None:
                 break
             await asyncio.sleep(0.5)
         else:
             raise SubjectError(f"{stream}: cannot be read, {_TRIES} times")
-        historian.tell("again", stream=stream)
+        historian.record("again", stream=stream)
         rows = [[*place_of(each.reply), *row_of(each.message)] for each in deliveries]
         for start in range(0, len(rows), 500):
-            historian.tell("final", stream=stream, rows=rows[start : start + 500])
+            historian.record("final", stream=stream, rows=rows[start : start + 500])
         report(f"read {stream}: {len(rows)} messages")
     historian.flush()

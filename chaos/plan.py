@@ -1,4 +1,4 @@
-"""What runs: the streams, the rules under test, and what each of them promises.
+"""The streams and the rules under test, each with its promise.
 
 The destinations are computed here by hand, not by the engine under test.
 """
@@ -27,8 +27,8 @@ __all__ = [
     "streams_of",
 ]
 
-Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "heard"]
-"""What a rule promises: `acknowledged`, that an acknowledged message is stored once; `heard`, that a received
+Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "received"]
+"""What a rule promises: `acknowledged`, that an acknowledged message is stored once; `received`, that a received
 advisory is stored once."""
 
 BUCKET = "KV_SETTINGS"
@@ -243,7 +243,7 @@ RULES: tuple[RuleUnderTest, ...] = (
     ),
     RuleUnderTest(
         "dead-letters",
-        "heard",
+        "received",
         ("JOBS",),
         "DEAD",
         {

@@ -34,7 +34,7 @@ _REST = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is.
+    """The settings of a run.
 
     Attributes:
         seed: of workload and faults.
@@ -72,7 +72,7 @@ async def run(settings: Settings, directory: Path, report: Callable[[str], None]
         old.unlink()
     historian = Historian(directory / "history.jsonl")
     described = asdict(settings) | {"rules": [rule.name for rule in settings.rules]}
-    historian.tell("run", **described, began=time.time() - historian.now)
+    historian.record("run", **described, began=time.time() - historian.now)
     with tempfile.TemporaryDirectory(prefix="chaos-") as stores:
         surroundings = Surroundings(settings.topology, settings.version, Path(stores))
         try:
@@ -142,11 +142,11 @@ class _Run:
         self._spawn(watch(self._sidecars, self._historian))
         nemesis = Nemesis(self._surroundings, self._sidecars, settings.rules, self._historian, self._reported)
         began = self._historian.now
-        at_work = True
+        is_running = True
 
         def wanted(done: int, limit: int) -> bool:
             in_time = not settings.seconds or self._historian.now - began < settings.seconds
-            return at_work and in_time and not (limit and done >= limit)
+            return is_running and in_time and not (limit and done >= limit)
 
         work = [
             asyncio.create_task(producer.run(lambda each=producer: wanted(each.sent, settings.messages)))  # type: ignore[misc]
@@ -154,7 +154,7 @@ class _Run:
         ]
         if any(rule.kind == "advisories" for rule in settings.rules):
             worker = Worker(self._surroundings.peer())
-            work.append(asyncio.create_task(worker.run(lambda: at_work)))
+            work.append(asyncio.create_task(worker.run(lambda: is_running)))
         lanes = [
             nemesis.run(
                 faults(settings.seed, lane, settings.topology),
@@ -167,12 +167,12 @@ class _Run:
         await asyncio.gather(*lanes)
         if settings.messages:
             await asyncio.gather(*(task for task, _ in zip(work, self._producers, strict=False)))
-        at_work = False
+        is_running = False
         await asyncio.gather(*work)
         await nemesis.close()
         self._report(f"{nemesis.done} faults carried out; waiting until everything has come through")
         waiting = await self._settle()
-        self._historian.tell("settled", waiting=waiting)
+        self._historian.record("settled", waiting=waiting)
         self._historian.flush()
         return await self._judge()
 
@@ -193,8 +193,8 @@ class _Run:
 
     def _reported(self, text: str) -> None:
         stored = sum(producer.stored for producer in self._producers)
-        heard = sum(listener.heard for listener in self._listeners.values())
-        self._report(f"{self._historian.now:7.1f} s  {stored:>8} stored {heard:>8} heard   {text}")
+        received = sum(listener.received for listener in self._listeners.values())
+        self._report(f"{self._historian.now:7.1f} s  {stored:>8} stored {received:>8} received   {text}")
 
     async def _all_ready(self) -> None:
         for sidecar in self._sidecars:
@@ -202,7 +202,7 @@ class _Run:
                 await asyncio.sleep(0.1)
 
     async def _settle(self) -> list[str]:
-        """Wait until everything has come through; what has not, when nothing moves any more."""
+        """Wait until everything has arrived; return what has not, when nothing progresses any more."""
         progress = self._historian.now
         last: object = None
         ends = {producer.place: 0 for producer in self._producers if producer.place not in ("events", "JOBS")}
@@ -222,7 +222,7 @@ class _Run:
         return []
 
     async def _waited_for(self, ends: dict[str, int]) -> tuple[list[str], object]:
-        """What has not come through yet, and something that changes as long as anything does."""
+        """The missing messages, and a value that changes with every progress."""
         waiting, seen = [], []
         for sidecar in self._sidecars:
             status = await look(sidecar, self._historian)
@@ -244,12 +244,12 @@ class _Run:
                 if not end:
                     waiting.append(f"{source} takes nothing")
                 elif rule.kind == "republish" and self._listeners[rule.name].newest < end:
-                    waiting.append(f"{rule.name}: {source} {end} not heard, {self._listeners[rule.name].newest} was")
+                    waiting.append(f"{rule.name}: {source} {end} not received, {self._listeners[rule.name].newest} was")
                 elif rule.target and not await self._holds(rule, source, end):
                     waiting.append(f"{rule.name}: {source} {end} is not in {rule.target}")
-        heard = {name: listener.heard for name, listener in self._listeners.items()}
+        received = {name: listener.received for name, listener in self._listeners.items()}
         targets = [await self._peer.state(rule.target) for rule in self._settings.rules if rule.target]
-        seen.append([heard, [state["last_seq"] for state in targets]])
+        seen.append([received, [state["last_seq"] for state in targets]])
         return waiting, repr(seen)
 
     async def _holds(self, rule: RuleUnderTest, source: str, sequence: int) -> bool:

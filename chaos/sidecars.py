@@ -1,4 +1,4 @@
-"""Sidecars as processes, started again whenever they end, as an orchestrator does; asked over HTTP like by anyone."""
+"""Runs sidecars as processes, restarts them when they end, as an orchestrator does, and asks them over HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sidecar:
         self.config = directory / f"sidecar-{number}.yaml"
 
     def start(self) -> None:
-        """Start, and keep it started until `stop`."""
+        """Start, and restart whenever it ends, until `stop`."""
         self._write()
         self._supervisor = asyncio.create_task(self._supervise())
 
@@ -66,13 +66,13 @@ class Sidecar:
         if pid and self._process is not None:
             if meaning in ("killed", "asked to stop"):
                 self._expected_end = meaning
-            self._historian.tell("sidecar", replica=self.number, pid=pid, what=meaning)
+            self._historian.record("sidecar", replica=self.number, pid=pid, what=meaning)
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
         return pid
 
     async def gone(self, pid: int) -> None:
-        """Wait until that process has ended."""
+        """Wait until the process has ended."""
         while self.pid == pid:
             await asyncio.sleep(0.01)
 
@@ -133,12 +133,12 @@ class Sidecar:
                     cwd=_ROOT,
                 )
             pid = process.pid
-            self._historian.tell("sidecar", replica=self.number, pid=pid, what="started")
+            self._historian.record("sidecar", replica=self.number, pid=pid, what="started")
             watch = asyncio.create_task(self._watch(pid))
             code = await process.wait()
             watch.cancel()
             expected, self._expected_end = self._expected_end, ""
-            self._historian.tell(
+            self._historian.record(
                 "sidecar",
                 replica=self.number,
                 pid=pid,
@@ -154,7 +154,7 @@ class Sidecar:
         """Record when it is ready, once."""
         while (await self.ask("/readyz"))[0] != 200:
             await asyncio.sleep(0.1)
-        self._historian.tell("sidecar", replica=self.number, pid=pid, what="ready")
+        self._historian.record("sidecar", replica=self.number, pid=pid, what="ready")
 
     def _last(self, log: str) -> dict[str, Any]:
         """Return the process's last error, and each rule's counters, from its log."""

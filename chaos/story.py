@@ -10,7 +10,7 @@ from typing import Any
 
 from chaos.history import Event
 
-__all__ = ["CLEAN_STOP", "Advised", "Disturbance", "Heard", "Original", "Stored", "Story"]
+__all__ = ["CLEAN_STOP", "Advised", "Disturbance", "Original", "Received", "Stored", "Story"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     """A message that a subscriber received, and when (seconds)."""
 
     at: float
@@ -65,7 +65,7 @@ class Disturbance:
     crash: bool = False
 
     def meets(self, begin: float, end: float) -> bool:
-        """Whether it lay in this stretch of time, in part at least."""
+        """Whether it overlaps this interval."""
         return self.begin <= end and self.end >= begin
 
 
@@ -82,7 +82,7 @@ class Story:
         purged: per stream, through which sequence.
         trimmed: targets whose server removed copies when it got a limit.
         final: per stream, what it held at the end, by sequence.
-        heard: per listener, in order of arrival.
+        received: per listener, in order of arrival.
         advised: advisories received by the run.
         disturbances: faults, and every end of a sidecar.
         in_doubt: per rule, the sum of the counters of messages that it may have lost.
@@ -99,7 +99,7 @@ class Story:
     purged: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     trimmed: set[str] = field(default_factory=set)
     final: dict[str, dict[int, Stored]] = field(default_factory=lambda: defaultdict(dict))
-    heard: dict[str, list[Heard]] = field(default_factory=lambda: defaultdict(list))
+    received: dict[str, list[Received]] = field(default_factory=lambda: defaultdict(list))
     advised: list[Advised] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
     in_doubt: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -152,7 +152,7 @@ class Story:
 
 
 CLEAN_STOP = "sidecar stopped"
-_REMOVALS = {"messages deleted", "origin purged"}
+_REMOVALS = {"messages deleted", "source purged"}
 _HARMLESS = {
     CLEAN_STOP,
     "sidecar restarted",
@@ -186,8 +186,8 @@ class _Reader:
                 for number, sequence in event["rows"]:
                     story.acknowledged[event["to"]][number] = sequence
                     story.sent_at[event["to"]][number] = (story.sent_at[event["to"]][number][0], at)
-            case "heard":
-                self._heard(at, event)
+            case "received":
+                self._received(at, event)
             case "removing":
                 story.removed[event["stream"]].update(event.get("sequences", ()))
                 story.purged[event["stream"]] = max(story.purged[event["stream"]], event.get("through", 0))
@@ -219,9 +219,9 @@ class _Reader:
             story.out_of_order[rule] += counters.get("out_of_order", 0)
         return story
 
-    def _heard(self, at: float, event: Event) -> None:
+    def _received(self, at: float, event: Event) -> None:
         if event["name"] != "advisories":
-            self._story.heard[event["name"]] += [Heard(at, Original(*row)) for row in event["rows"]]
+            self._story.received[event["name"]] += [Received(at, Original(*row)) for row in event["rows"]]
             return
         for row in event["rows"]:
             reported = json.loads(row[4])

@@ -1,4 +1,4 @@
-"""The servers of a run: one or three that suffer, and a witness that never does."""
+"""The servers of a run: one or three that get faults, and a witness that never does."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Surroundings:
         return {"name": name, "num_replicas": replicas, "storage": "file", "duplicate_window": 120 * 10**9, **more}
 
     def peer(self) -> Peer:
-        """A new connection to the servers that suffer."""
+        """A new connection to the servers that get faults."""
         return Peer([node.url for node in self.nodes])
 
     def system(self) -> Peer:

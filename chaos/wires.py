@@ -1,4 +1,4 @@
-"""Wires between the sidecar and its servers: they can be cut, held, or made slow."""
+"""TCP proxies between the sidecar and its servers: they can cut, hold or slow connections."""
 
 from __future__ import annotations
 

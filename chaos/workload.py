@@ -88,7 +88,7 @@ class Producer:
         numbers = range(self.sent + 1, self.sent + size + 1)
         self.sent += size
         messages = [make(number, self._chance) for number in numbers]
-        began = self._historian.tell(
+        began = self._historian.record(
             "sent",
             to=self.place,
             rows=[[number, *row_of(message)] for number, message in zip(numbers, messages, strict=True)],
@@ -110,7 +110,7 @@ class Producer:
                 unsure.append(number)
         self.stored += len(stored)
         self.last = self._historian.now
-        self._historian.tell("stored", to=self.place, since=began, rows=stored, unsure=unsure, refused=refused)
+        self._historian.record("stored", to=self.place, since=began, rows=stored, unsure=unsure, refused=refused)
         return max((sequence for _, sequence in stored), default=0)
 
 
@@ -163,7 +163,7 @@ class Listener:
     def __init__(
         self, peer: Peer, subject: bytes, name: str, historian: Historian, *, keeps_bodies: bool = False
     ) -> None:
-        self.heard = 0
+        self.received = 0
         self.newest = 0
         self._peer = peer
         self._subject = subject
@@ -177,7 +177,7 @@ class Listener:
             with contextlib.suppress(SubjectError):
                 client = await self._peer.client()
                 collected = await client.subscribe(self._subject)
-                self._historian.tell("listening", name=self._name)
+                self._historian.record("listening", name=self._name)
                 listening.set()
                 while True:
                     # A limit only so that the loop turns; silence means nothing.
@@ -185,11 +185,11 @@ class Listener:
                         continue
                     taken = list(collected.deliveries)
                     del collected.deliveries[: len(taken)]
-                    self._tell([delivered.message for delivered in taken])
+                    self._record([delivered.message for delivered in taken])
             await self._peer.drop()
 
-    def _tell(self, messages: list[Message]) -> None:
-        self.heard += len(messages)
+    def _record(self, messages: list[Message]) -> None:
+        self.received += len(messages)
         rows = []
         for message in messages:
             row = row_of(message)
@@ -199,4 +199,4 @@ class Listener:
             place = message.header_block.rfind(b"\r\nNats-Sequence: ")
             if place >= 0:
                 self.newest = max(self.newest, int(message.header_block[place + 17 :].split(b"\r\n", 1)[0]))
-        self._historian.tell("heard", name=self._name, rows=rows)
+        self._historian.record("received", name=self._name, rows=rows)

@@ -1,4 +1,4 @@
-"""What can go wrong in the suite itself, apart from what servers and engines answer."""
+"""The errors of the suite itself."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ _INTEGER = rb"(0|-?[1-9][0-9]{0,18})"
 
 
 def without_placeholders(expected: bytes) -> bytes:
-    """The bytes that are expected as they stand."""
+    """The expected bytes, where they hold no placeholder."""
     return _PLACEHOLDER.sub(b"", expected)
 
 
 def matches_text(expected: bytes, observed: bytes) -> bool:
-    """Whether the observed bytes are the expected ones, placeholders filled in rightly."""
+    """Whether the observed bytes match the expected ones with their placeholders."""
     if expected == observed:
         return True
     pattern, ranges = _compiled(expected)

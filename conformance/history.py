@@ -41,7 +41,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Unplayed:
-    """A case that was not: skipped, errored, or not applicable."""
+    """A case that was not played: skipped, errored, or not applicable."""
 
     case: str
     subject: str
@@ -51,7 +51,7 @@ class Unplayed:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A history that was read.
+    """A history, read from its file.
 
     Attributes:
         start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``selection``, ….

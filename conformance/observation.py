@@ -1,4 +1,4 @@
-"""What could be seen of a case when it was played: plain values, and their JSON form with every byte kept."""
+"""The observation of a played case: plain values, and their JSON form with every byte kept."""
 
 from __future__ import annotations
 

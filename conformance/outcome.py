@@ -1,4 +1,4 @@
-"""The outcome of a case, and what was not as it must be."""
+"""The outcome of a case, with its mismatches."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Outcome(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the outcome is good."""
         return self not in (Outcome.FAIL, Outcome.ERRORED)
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that is not as it must be, as texts for a person.
+    """One mismatch, as texts.
 
     ``where`` is such as ``received[2].headers`` or ``decision``.
     """

@@ -1,4 +1,4 @@
-"""The runner: every case on every subject of test, written down as it goes. It judges nothing."""
+"""The runner: plays every case on every subject of test, and records each. It judges nothing."""
 
 from __future__ import annotations
 

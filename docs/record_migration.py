@@ -198,12 +198,12 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     code, _, reported = await command("run", "-c", str(config))
     here.say(f"  {reported.splitlines()[-1]}\n$ echo $?\n{code}")
     expected, found, by = await shop.copied()
-    missing, double = len(set(expected) - set(found)), len(found) - len(set(found))
+    missing, repeated = len(set(expected) - set(found)), len(found) - len(set(found))
     here.comment(f"the proof: {shop.orders} orders sold, {len(expected)} of them on orders.eu.*")
     here.say(f"in ORDERS_EU       {len(found)}")
     here.say("\n".join(f"  by {who}    {by.count(who)}" for who in ("the bridge", "the server")))
     here.say(f"missing            {missing}")
-    here.say(f"duplicated         {double}")
+    here.say(f"duplicated         {repeated}")
     here.say(f"same order         {'yes' if expected == found else 'no'}")
     return here.lines
 

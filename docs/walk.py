@@ -46,7 +46,7 @@ WALKS: Final[dict[str, str | None]] = {
     "redrive.md": "2.15.1",
     "watch.md": "2.15.1",
 }
-"""The pages with a walk, each with the version of the server that is there already; None where the walk starts one."""
+"""The pages with a walk, each with the version of the server that it expects to run; None where the walk starts one."""
 
 _BEGIN, _END = "<!-- the walk -->\n", "<!-- the end of the walk -->\n"
 _STEP: Final = re.compile(
@@ -105,7 +105,7 @@ def steps(page: str) -> list[Step]:
             found.append(Step("when", match["when"], span=span))
         elif match["shown"] is not None:
             if not watched:
-                raise ValueError(f"a text block of unknown origin: {match['shown']!r}")
+                raise ValueError(f"a text block that no command printed: {match['shown']!r}")
             found.append(Step("shown", output=match["shown"], name=watched, span=span, language="text"))
             watched = ""
         elif file := _FILE.match(code):
@@ -218,11 +218,11 @@ class _Reader:
                 self._terminals[step.name].end(signal.SIGINT)
                 return ""
         while subprocess.run(["bash", "-c", code], env=self._environment, capture_output=True, check=False).returncode:
-            self._nobody_is_gone(step)
+            self._none_has_ended(step)
             time.sleep(_PAUSE)
         return ""
 
-    def _nobody_is_gone(self, step: Step) -> None:
+    def _none_has_ended(self, step: Step) -> None:
         for name, terminal in self._terminals.items():
             if terminal.is_over:
                 raise click.ClickException(f"terminal {name} ended while waiting for {step.code}:\n{terminal.all}")
@@ -311,7 +311,7 @@ class _Terminal:
 
 
 def _free_port() -> int:
-    """A port that nobody uses, and that nobody is given who asks for any."""
+    """A free port outside the range that the system assigns."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as probe, contextlib.suppress(OSError):

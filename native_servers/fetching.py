@@ -37,7 +37,7 @@ class FoundServer:
 
     version: str
     binary: Path
-    origin: str
+    found_by: str
 
 
 WAYS = (
@@ -105,19 +105,19 @@ def resolve(
     cache = cache or ServerCache()
     try:
         with tempfile.TemporaryDirectory(prefix="nats-bridge-list-") as folder:
-            listed, origin = released(Path(folder), report), "go list"
+            listed, found_by = released(Path(folder), report), "go list"
     except WayFailedError as error:
         report(f"nats-server {minor}: Go cannot say which patch is the newest: {error}")
-        listed, origin = [], ""
+        listed, found_by = [], ""
     newest = newest_patch(minor, listed)
     if newest is None:
-        newest, origin = (
+        newest, found_by = (
             newest_patch(minor, (*cache.versions(), *KNOWN_NEWEST)),
             "the cache and the built-in table",
         )
     if newest is None:
         raise ServerNotFoundError(minor, [("versions", f"no release of the line {minor} is known")])
-    report(f"nats-server {minor}: the newest patch is {newest}, from {origin}")
+    report(f"nats-server {minor}: the newest patch is {newest}, from {found_by}")
     return newest
 
 

@@ -1,4 +1,4 @@
-"""The columns of a stored message, in Spark's words and in Arrow's."""
+"""The columns of a stored message, for Spark and for Arrow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What can go wrong in the pipelines, one class per kind of answer; see `bridge.errors` for what the members mean.
+"""The errors of the pipelines, one class per reaction; see `bridge.errors` for the members.
 
-An error that a task raises reaches the driver as text inside of Spark's own exception: `told` finds it there again.
+An error that a task raises reaches the driver as text inside of Spark's own exception: `reported` finds it there again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PipelineError(BridgeError):
 
     @property
     def marked(self) -> PipelineError:
-        """The same error with a text that `told` finds; what tasks and data sources raise."""
+        """The same error with a text that `reported` finds; what tasks and data sources raise."""
         if self.message.startswith(_MARK):
             return self
         return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")
@@ -72,7 +72,7 @@ class SchemaError(PipelineError):
 
 
 class DataLostError(PipelineError):
-    """What was to be read no longer exists: the stream has removed a range, or was recreated."""
+    """The data to read no longer exists: the stream has removed a range, or was recreated."""
 
     code = "data_lost"
 
@@ -116,7 +116,7 @@ class JobStoppedError(PipelineError):
 
 @contextmanager
 def marking() -> Iterator[None]:
-    """What tasks and data sources do: errors of ours leave it with a text that `told` finds."""
+    """Run a task or data source; errors of ours leave it with a text that `reported` finds."""
     try:
         yield
     except PipelineError as error:

@@ -1,4 +1,4 @@
-"""What Spark says when a job fails, in one or two lines: what happened, and what helps."""
+"""Explains a failed Spark job in one or two lines, with a remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["failure", "meaning_of_start"]
 
 @dataclass(frozen=True, slots=True)
 class _Sign:
-    """Words in Spark's text that mean something; `{0}` in the meaning is the pattern's first group."""
+    """A pattern in Spark's text and its meaning; `{0}` is the pattern's first group."""
 
     pattern: re.Pattern[str]
     meaning: str
@@ -110,7 +110,7 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
 
 
 def meaning_of_start(said: str) -> str:
-    """What kept Java or Spark from starting, from what it printed."""
+    """The reason why Java or Spark did not start, from its output."""
     for sign in _STARTS:
         found = sign.pattern.search(said)
         if found:

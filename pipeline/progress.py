@@ -1,4 +1,4 @@
-"""Progress of a job, on stderr: what is done, how fast, how long it takes yet; and a summary at the end.
+"""Shows a job's progress on stderr: done, rate, time left; and a summary at the end.
 
 On a terminal one line is rewritten; elsewhere a line comes every few seconds. How many messages were handled so far
 comes from Spark while tasks run (`spark_counts`), and from the job when it knows exactly: `Progress.add`.
@@ -50,7 +50,7 @@ _AS_USUAL: Final = Shown()
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of a job while it runs; the job itself reports stages and exact counts to it.
+    """The progress of a running job; the job reports stages and exact counts.
 
     Attributes:
         job: what it is called, such as `capture ORDERS`.
@@ -83,7 +83,7 @@ class Progress:
         self._restart(count)
 
     def add(self, messages: int) -> None:
-        """So many more are handled for certain; what Spark counted of them so far is replaced by this."""
+        """Add an exact count; it replaces what Spark counted of these rows."""
         self.messages += messages
         self._restart(None)
 
@@ -108,7 +108,7 @@ def watched(
     shown: Shown = _AS_USUAL,
     drains: bool = False,
 ) -> Iterator[Progress]:
-    """Show the progress of whatever Spark does inside of the block.
+    """Show the progress of Spark's work inside the block.
 
     Args:
         spark: the session; all its queries are counted.
@@ -201,7 +201,7 @@ class _Screen(threading.Thread):
         self._wake.set()
 
     def end(self) -> None:
-        """Nothing is written any more; a terminal is left at an empty line."""
+        """Stop writing; leave the terminal at an empty line."""
         self._over = True
         self._wake.set()
         self.join()

@@ -49,7 +49,7 @@ _LOOK: Final = 0.25  # seconds between two looks whether anything moves
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to publish, and what errors say of it.
+    """The stream to publish to, and its name in errors.
 
     Attributes:
         stream: the stream that stores it all.
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known when a round begins.
+    """The known state at the beginning of a round.
 
     Attributes:
         info: the stream's `STREAM.INFO`.
@@ -94,10 +94,10 @@ class Standing:
 
 
 class Sender(Protocol[_Messages]):
-    """Who has the messages."""
+    """The owner of the messages."""
 
     async def look(self, standing: Standing, in_flight: Sequence[_Messages]) -> None:
-        """A round begins: find out what the stream holds of the task's messages.
+        """Begin a round: find out which of the task's messages the stream holds.
 
         Args:
             standing: where the stream stands.
@@ -109,7 +109,7 @@ class Sender(Protocol[_Messages]):
         """
 
     def left(self, messages: _Messages) -> _Messages:
-        """Those of messages in flight that the stream did not hold then."""
+        """The messages in flight that the stream did not hold then."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Decide about a message that the stream does not take: return to continue, or raise what ends the task."""
@@ -124,7 +124,7 @@ class Rounds(Generic[_Messages]):
         sender: who has the messages.
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
-        created: when the stream was created on which the task relies, as `STREAM.INFO` tells; empty for any, until it
+        created: when the stream was created on which the task relies, as `STREAM.INFO` reports; empty for any, until it
             has confirmed something.
         alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
@@ -243,7 +243,7 @@ class Rounds(Generic[_Messages]):
             self._life.happened("closed")
 
     def ask_for_all(self) -> None:
-        """From now on the stream may answer that it knows a message already: ask for each."""
+        """Ask for each PubAck: from now on the stream may answer `duplicate`."""
         self._alone = False
         if self._publisher is not None:
             self._publisher.ask_for_all()
@@ -371,7 +371,7 @@ class Rounds(Generic[_Messages]):
                 f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
             ) from None
 
-    # -- what the publisher and the clock tell -----------------------------------------------------------------------
+    # -- what the publisher and the clock report ---------------------------------------------------------------------
 
     def _interrupted(self, reason: str) -> None:
         self._reason = reason

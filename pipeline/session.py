@@ -1,4 +1,4 @@
-"""The Spark session of a job: what must be there first, where it runs, and what it leaves behind: nothing.
+"""Makes the Spark session of a job: checks its needs, starts it, and cleans up.
 
 `spark_session` is for programs and notebooks; `job_session` is for commands, which also want quiet and short errors.
 Under `spark-submit` (Spark has started us, and said where) its settings stand, and nothing is set but what is missing.
@@ -68,7 +68,7 @@ def job_session(
 
     Unless `quiet`, a line on stderr says that Spark starts, which takes seconds in which there is no progress.
 
-    A session that is there already is used, and left as it is. The sidecar's modules log nothing. Java's own words
+    An existing session is used, and left as it is. The sidecar's modules log nothing. Java's own words
     (warnings, stack traces) go to a file, which is named when the job fails and removed when it does not; under
     `spark-submit` they go where Spark's logging sends them.
 
@@ -149,7 +149,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
 
 
 def _is_submitted() -> bool:
-    """Whether Spark has started this process (`spark-submit`), and not this process Spark."""
+    """Whether Spark started this process (`spark-submit`), not the reverse."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

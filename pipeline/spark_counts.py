@@ -1,4 +1,4 @@
-"""What Spark itself counts of a running job: rows that its scans have given, and tasks.
+"""Spark's own counts of a running job: rows of its scans, and tasks.
 
 The rows are the metric `number of output rows` of the scans in the plan of each query, of files and of Python data
 sources alike; running tasks report it with their heartbeats. Spark's counts per stage (`inputRecords`) have the same

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["connection", "document", "failed", "lagging", "nasty", "rule", "standing_by", "trouble", "waiting"]
+__all__ = ["connection", "document", "failed", "lagging", "nasty", "on_standby", "rule", "trouble", "waiting"]
 
 AT = "2026-11-21T12:00:00.000Z"
 SAMPLES = 120
@@ -98,7 +98,7 @@ def lagging(name: str = "across") -> dict[str, Any]:
     return rule(name, kind="sources", stream="ORDERS_EU", **late)
 
 
-def standing_by(name: str = "events") -> dict[str, Any]:
+def on_standby(name: str = "events") -> dict[str, Any]:
     by = {"state": "standby", "condition": "standby", "leader": False, "waiting_for": "another replica leads the rule"}
     return rule(name, 0, **by | {"measures": measures(0)})
 
@@ -169,7 +169,7 @@ def trouble() -> dict[str, Any]:
         lagging() | {"leader": True},
         waiting(),
         failed(),
-        standing_by(),
+        on_standby(),
         rule("dead-letters", 0.2, kind="advisories", reads_stream=False, stream=None, leader=True),
         connections=[connection(), connection("west", connected=False)],
     )

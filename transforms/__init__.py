@@ -1,4 +1,4 @@
-"""The engine: subject transforms, republish and header blocks exactly as nats-server has them.
+"""The engine: subject transforms, republish and header blocks exactly as in nats-server.
 
 Pure functions over bytes, standard library only, no input or output. ``subject`` knows tokens and wildcards,
 ``dialect`` what holds since which server version, ``transform`` compiles a source and a destination,

@@ -1,4 +1,4 @@
-"""Reading a transform's destination: what each of its tokens is, with the server's checks and error texts.
+"""Parses a transform's destination into tokens, with the server's checks and error texts.
 
 Theory of operation: a destination is cut at its dots first, so no argument of a function can hold a dot.
 Each token is then classified as a whole, never in parts: a literal, a ``$n`` wildcard, or a function in
@@ -34,7 +34,7 @@ INT64_MIN = -(2**63)
 
 
 class Kind(Enum):
-    """What a destination token is; the value is the function's name as a person writes it."""
+    """The kind of a destination token; the value is the function's name."""
 
     LITERAL = "literal"
     REST = ">"
@@ -148,7 +148,7 @@ _TEXTS = {
 
 
 def text_of(raw: bytes) -> str:
-    """Bytes of a subject in a message; what is not UTF-8 is shown escaped."""
+    """A subject's bytes as text; what is not UTF-8 is escaped."""
     return raw.decode("utf-8", "backslashreplace")
 
 

@@ -34,7 +34,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class TokenOrigin:
-    """How one token of the destination came to be.
+    """The computation of one token of the destination.
 
     ``function`` is ``literal``, ``>`` or a function's name; ``arguments`` its other arguments by name
     (``n``, ``delimiter``); for partition ``hash`` and ``modulus`` are the numbers that were divided.
@@ -64,7 +64,7 @@ class TokenOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why a subject is not transformed.
+    """The reason why a subject is not transformed.
 
     ``code`` is ``no_transform``, ``empty_token``, ``wildcard_in_subject``, ``different``, ``too_short`` or
     ``too_long``; ``position`` counts tokens from 1 (None for ``no_transform``); ``expected`` is the source's
@@ -90,7 +90,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a transform did with one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
+    """The explanation for one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
 
     source: bytes
     destination: bytes
@@ -123,9 +123,9 @@ def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject
         mismatch = _unmatchable(have) or _difference(tokens(pattern), have)
     if mismatch is not None:
         return Explanation(pattern, destination, subject, None, (), mismatch)
-    origins = tuple(_origin(part, have, subject) for part in parts)
-    result = DOT.join([origin.result for origin in origins])
-    return Explanation(pattern, destination, subject, result, origins, None)
+    explained = tuple(_explained(part, have, subject) for part in parts)
+    result = DOT.join([each.result for each in explained])
+    return Explanation(pattern, destination, subject, result, explained, None)
 
 
 def _unmatchable(have: list[bytes]) -> Mismatch | None:
@@ -155,7 +155,7 @@ def _difference(want: list[bytes], have: list[bytes]) -> Mismatch | None:
     return None
 
 
-def _origin(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
+def _explained(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
     if part.kind is Kind.LITERAL:
         return TokenOrigin(part.text, part.kind.value, (), part.text)
     if part.kind is Kind.REST:

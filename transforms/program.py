@@ -1,4 +1,4 @@
-"""Writing the function that applies one transform.
+"""Generates the function that applies one transform.
 
 Theory of operation: for a given pattern the number of tokens, the literals to compare and the tokens to pick
 are constants, so a specialised function of a few lines is several times faster than a loop over parts. Its

@@ -83,7 +83,7 @@ def matches(subject: bytes, pattern: bytes) -> bool:
 
 
 def matcher(patterns: Iterable[bytes]) -> Callable[[bytes], object] | None:
-    """What `matches` says of any of several patterns, as one function whose result is true or false.
+    """Compile several patterns into one function that says whether any of them matches.
 
     Returns:
         The function; None without patterns.

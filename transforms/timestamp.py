@@ -23,7 +23,7 @@ def rfc3339_nano(nanoseconds: int) -> bytes:
 
 
 def nanoseconds_of(text: str) -> int:
-    """The way back: nanoseconds since 1970 of an RFC 3339 time in UTC, with up to nine digits of fraction.
+    """Nanoseconds since 1970 of an RFC 3339 time in UTC, with up to nine digits of fraction.
 
     Raises:
         ValueError: it is not such a time.

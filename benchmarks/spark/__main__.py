@@ -112,7 +112,7 @@ class Measuring:
                     runs.append(run_job(self._folder, cores, "backfill", "-c", str(config), "bench")[:2])
                     if (held := self._here.holds("COPY")) != size:
                         raise BenchmarkError(f"backfill: the target holds {held} of {size} messages")
-                self._tell(Figure("backfill", size, cores, *min(runs), runs[0][0]))
+                self._record(Figure("backfill", size, cores, *min(runs), runs[0][0]))
         self._here.remove("COPY")
 
     def diff(self) -> None:
@@ -123,20 +123,20 @@ class Measuring:
             for cores in self._cores:
                 words = ("diff", str(left), str(right), "--by", "sequence")
                 seconds, peak, _ = run_job(self._folder, cores, *words, exits=(1,))
-                self._tell(Figure("diff", size, cores, seconds, peak))
+                self._record(Figure("diff", size, cores, seconds, peak))
 
     def _spark(self, arm: str, messages: int, cores: int, work: Callable[..., None], *arguments: object) -> None:
         seconds, peak, first = self._ask(arm, work, *arguments)
-        self._tell(Figure(arm, messages, cores, seconds, peak, first))
+        self._record(Figure(arm, messages, cores, seconds, peak, first))
 
     def _loop(self, arm: str, work: Callable[..., None], url: str, messages: int, *more: object) -> None:
-        self._tell(Figure(arm, messages, 1, self._ask(arm, work, url, messages, *more)))
+        self._record(Figure(arm, messages, 1, self._ask(arm, work, url, messages, *more)))
 
     def _ask(self, name: str, work: Callable[..., None], *arguments: object) -> Any:
         with worker(name, work, *arguments) as asked:
             return asked.receive(_LIMIT)
 
-    def _tell(self, figure: Figure) -> None:
+    def _record(self, figure: Figure) -> None:
         self.figures.append(figure)
         sys.stderr.write(
             f"{figure.arm}: {figure.messages:,} on {figure.cores}: {figure.seconds:.1f} s, {figure.rate:,.0f}/s\n"

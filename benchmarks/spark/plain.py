@@ -23,7 +23,7 @@ __all__ = ["batches", "publish_loop", "publish_ready_made", "read_loop"]
 
 _FETCH = 500  # messages asked for at once
 _ROWS = 10_000  # rows of a batch for Spark
-_UNDER_WAY = 4_000  # messages without an answer, nats-py's default
+_IN_FLIGHT = 4_000  # messages without an answer, nats-py's default
 
 
 def read_loop(send: Send, url: str, messages: int) -> None:
@@ -99,7 +99,7 @@ def publish_loop(send: Send, url: str, messages: int, subject: str) -> None:
 
 async def _publish_all(url: str, messages: int, subject: str) -> float:
     connection = await nats.connect(url)
-    stream = connection.jetstream(publish_async_max_pending=_UNDER_WAY)
+    stream = connection.jetstream(publish_async_max_pending=_IN_FLIGHT)
     body = b"x" * 128
     begin = time.monotonic()
     for number in range(messages):

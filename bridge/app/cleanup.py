@@ -1,4 +1,4 @@
-"""Removing what the sidecar leaves on servers: the durable consumers that keep its rules' positions, and leases."""
+"""Removes what the sidecar leaves on servers: the durable consumers that keep its rules' positions, and leases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: a server, a stream, native republish next to the bridge's, and whether they agree."""
+"""The demo: runs native republish next to the bridge's on one stream, and compares them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _DESTINATION = "{{partition(3,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the two sides republished: (subject without its first token, header block, payload) each."""
+    """The messages that each side republished: (subject without its first token, header block, payload)."""
 
     native: list[tuple[bytes, bytes, bytes]]
     bridged: list[tuple[bytes, bytes, bytes]]
 
     @property
     def agree(self) -> bool:
-        """Whether both are the same, byte for byte and in the same order."""
+        """Whether both sides are equal, byte for byte and in order."""
         return bool(self.native) and self.native == self.bridged
 
 
 class _Seen:
-    """What arrives under one first token, without that token, until a given stream sequence."""
+    """Collects what arrives under one first token, without that token, until a given stream sequence."""
 
     def __init__(self, last_sequence: int) -> None:
         self.messages: list[tuple[bytes, bytes, bytes]] = []

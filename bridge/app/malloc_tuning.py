@@ -19,7 +19,7 @@ _OWN_MAPPING = 8 << 20  # bytes from which a piece is freed alone
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep up to 16 MB of what is freed; whether it is one that can."""
+    """Let the C library keep up to 16 MB of freed memory; return False where it cannot."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another C library, or none to be had this way

@@ -37,7 +37,7 @@ async def with_server(
     server_url: str | None,
     question: Callable[[Settings, dict[str, Connection]], Awaitable[_Answer]],
 ) -> _Answer:
-    """The answer to a question that needs the configuration's connections, which are closed afterwards.
+    """Open the configuration's connections, return the answer of `ask`, and close them.
 
     Args:
         settings: the configuration.

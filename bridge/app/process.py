@@ -25,7 +25,7 @@ _log = structlog.get_logger("bridge.sidecar")
 
 
 def suit_hot_paths() -> None:
-    """Set this process up for hot paths: they make many short-lived tuples and large reads, and no cycles."""
+    """Tune the garbage collector and malloc for the hot paths: many short-lived tuples, large reads, no cycles."""
     gc.set_threshold(200_000, 50, 100)
     keep_freed_memory()
 

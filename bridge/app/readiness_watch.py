@@ -1,4 +1,4 @@
-"""Logs what a rule waits for that is not ready for ten seconds, once until it is ready again."""
+"""Logs, once, what a rule waits for when it has not been ready for ten seconds."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Sidecar:
 
     @property
     def runs(self) -> list[RuleRun]:
-        """What does the rules' work, or did it last, in the order of the rules."""
+        """The current or last run of each rule, in the order of the rules."""
         return [supervisor.run for supervisor in self.supervisors if supervisor.run is not None]
 
     @property
@@ -89,7 +89,7 @@ class Sidecar:
 
     @property
     def reloads(self) -> Mapping[str, int]:
-        """How many reloads ended in which way."""
+        """Counts of reloads by result."""
         return self.reloader.results
 
     @property
@@ -159,7 +159,7 @@ class Sidecar:
         return assembly
 
     async def stop(self) -> bool:
-        """Drain all rules, close everything; whether every rule finished what it had in flight."""
+        """Drain all rules and close everything; return whether every rule finished what it had in flight."""
         self.draining = True
         await end_tasks(self._watcher)
         await self.reloader.close()
@@ -174,14 +174,14 @@ class Sidecar:
         return all(finished)
 
     def drain(self, reason: str) -> None:
-        """Ask for the end: the caller that runs the sidecar stops it, and rules finish what is in flight."""
+        """Request the end: the caller of the sidecar stops it, and rules finish what is in flight."""
         if not self.draining:
             _log.info("sidecar.draining", reason=reason)
         self.draining = True
         self.finished.set()
 
     async def reload(self, asked_by: str) -> ReloadFacts:
-        """Read the configuration file again and take it, all or nothing; see `docs/reload.md`.
+        """Read the configuration file again and apply it, all or nothing; see `docs/reload.md`.
 
         Args:
             asked_by: what made it happen, for the log and `/status`.
@@ -189,7 +189,7 @@ class Sidecar:
         return await self.reloader.reload(asked_by)
 
     async def _take(self, settings: Settings) -> Taken:
-        """Run another configuration from now on.
+        """Apply another configuration.
 
         Raises:
             BridgeError: what is in the way; the previous configuration stays in force.
@@ -239,7 +239,7 @@ class Sidecar:
         connection.on_end(partial(self._connection_ended, connection.name))
 
     async def _open_leadership(self) -> None:
-        """Join the replicas, if there may be any."""
+        """Join the replicas, where leadership is configured."""
         wanted = self.settings.leadership
         if wanted is None:
             return

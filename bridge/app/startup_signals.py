@@ -1,4 +1,4 @@
-"""Signals in the first moments of `nats-bridge run`, before there is anything that could drain.
+"""Handles signals in the first moments of `nats-bridge run`, before there is anything to drain.
 
 A process without handlers is killed by SIGTERM and SIGHUP, and importing the sidecar takes a good part of a second.
 Nothing but the standard library is imported here, so that this is in place first.
@@ -16,7 +16,7 @@ _hangups: list[int] = []
 
 
 def listen_early() -> None:
-    """From now on SIGTERM and SIGINT end the process with 0: nothing has begun. SIGHUP is kept for `hangup_came`."""
+    """End the process with 0 on SIGTERM and SIGINT: nothing has begun. SIGHUP is kept for `hangup_came`."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
     signal.signal(signal.SIGHUP, _keep)

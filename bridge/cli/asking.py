@@ -1,4 +1,4 @@
-"""Running what asks a server something and ends."""
+"""Runs commands that ask a server and end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """The answer of a coroutine, and only that.
+    """Run a coroutine and return its result, without logs.
 
     Left out are asyncio's own remarks (on TLS connections that the other side closes) and the log of a running sidecar:
     what matters of it is in the answer, and standard output may be for a program to read.
@@ -27,7 +27,7 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """Without the log of what a sidecar is made of, and without asyncio's own remarks; see `ask`."""
+    """Silence the log of the sidecar's modules, and asyncio's; see `ask`."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

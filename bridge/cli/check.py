@@ -34,7 +34,7 @@ __all__ = ["check_command", "finding_line"]
 )
 @click.option("--json", "as_json", is_flag=True, help='{"ok", "problems", "findings"} on stdout.')
 def check_command(config: Path, server: str | None, permissions: bool, as_json: bool) -> int:
-    """Validate a configuration; with --server also what `run` would meet on the cluster.
+    """Validate a configuration; with --server also check the cluster as `run` would.
 
     Nothing is changed there. Exit code 0: it can run. 1: a rule cannot run on that cluster. 2: the
     configuration is wrong. 3: no server answers.
@@ -82,7 +82,7 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
 
 
 def _url(server: str | None) -> str | None:
-    """The server that `--server` means; None for the configuration's own.
+    """The server named by `--server`; None for the configuration's own.
 
     Raises:
         ConfigError: it is no server's URL.
@@ -95,7 +95,7 @@ def _url(server: str | None) -> str | None:
 
 
 def finding_line(finding: Finding) -> str:
-    """A finding for a person."""
+    """A finding as text."""
     named = not finding.rule or f"'{finding.rule}'" in finding.text
     return f"{_mark(finding)} {'' if named else finding.rule + ': '}{finding.text}"
 

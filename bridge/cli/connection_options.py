@@ -1,4 +1,4 @@
-"""Where the servers are, for commands that need no rules: options, and the connection that they name."""
+"""Options of commands without rules that name a connection, and that connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connection_options(command: _Command) -> _Command:
 def known_connections(
     *, server: str | None, creds: Path | None, context: str | None, config: Path | None, connection: str | None
 ) -> tuple[Settings, str]:
-    """Settings with the connections that the options of `connection_options` name, and the name of the one meant.
+    """Settings with the connections of `connection_options`, and the name of the chosen one.
 
     Raises:
         ConfigError: none is named, or several ways are mixed, or the configuration lacks it.

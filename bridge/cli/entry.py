@@ -1,4 +1,4 @@
-"""The console entry: finds the command, runs it, and makes two lines and an exit code of what goes wrong."""
+"""The console entry: finds and runs the command; an error becomes two lines and an exit code."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ _LENGTHS: Final = {
 
 
 def _heading(transform: Transform) -> list[str]:
-    """What is applied, and what its servers do wrong with it."""
+    """The transform, and what servers do wrong with it."""
     lines = [
         f"source       {_shown(transform.pattern)}",
         f"destination  {_shown(transform.destination) or '(empty: no transform)'}",
@@ -151,7 +151,7 @@ def _heading(transform: Transform) -> list[str]:
 
 
 def _transform_lines(transform: Transform) -> list[str]:
-    """Where each token of the destination will come from, without a subject."""
+    """The source of each token of the destination, without a subject."""
     rows: list[tuple[str, ...]] = [("#", "token", "comes from")]
     rows += [(str(at), _shown(part.text), _plan(part)) for at, part in enumerate(transform.parts, 1)]
     if transform.is_empty:
@@ -160,7 +160,7 @@ def _transform_lines(transform: Transform) -> list[str]:
 
 
 def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
-    """One subject: the result and how each of its tokens came to be, or why there is none."""
+    """Explain one subject: the result and the source of each of its tokens, or why there is none."""
     subject = _shown(explanation.subject)
     if explanation.mismatch is not None:
         return ["", f"{subject} → {click.style('no match', fg='red')}: {explanation.mismatch.reason}"]
@@ -206,7 +206,7 @@ def _how(token: TokenOrigin) -> str:
 
 
 def _plan(part: Part) -> str:
-    """As `_how`, before there is a subject."""
+    """The same as `_how`, without a subject."""
     inputs = " and ".join(
         _place(index, position + 1) for index, position in zip(part.indexes, part.positions, strict=False)
     )
@@ -254,7 +254,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _shown(raw: bytes) -> str:
-    """For a screen: what is not UTF-8, and control characters, are escaped."""
+    """Escape what is not UTF-8, and control characters, for a screen."""
     text = raw.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

@@ -57,11 +57,11 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
     if as_json:
         click.echo(json.dumps(answer.as_dict(), indent=2, ensure_ascii=False))
     else:
-        _tell(answer, rule)
+        _print(answer, rule)
     return EXIT_GOOD if answer.ok else EXIT_NO
 
 
-def _tell(answer: Handoff, rule: str) -> None:
+def _print(answer: Handoff, rule: str) -> None:
     for problem in answer.problems:
         click.echo(f"{click.style('no ', fg='red')} {rule}: {problem}", err=True)
     if not answer.ok:

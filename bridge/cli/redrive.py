@@ -149,7 +149,7 @@ def _permissions(settings: Settings, stream: str, letters: str, target: str, giv
 
 
 class _Progress:
-    """Lines on stderr: how far it is, and what it waits for; see `bridge.jobs.redrive.job.Report`."""
+    """Prints progress, and what the job waits for, on stderr; see `bridge.jobs.redrive.job.Report`."""
 
     def __init__(self) -> None:
         self._began = self._due = time.monotonic()

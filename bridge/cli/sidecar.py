@@ -1,4 +1,4 @@
-"""`nats-bridge run`, and why it does not start, in the form in which it would log."""
+"""`nats-bridge run`; logs the reason where it does not start."""
 
 from __future__ import annotations
 

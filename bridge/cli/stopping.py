@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in commands that finish what is in flight."""
+"""Handles Handles SIGINT and SIGTERM in commands that finish what is in flight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Notice signals inside of the block, in a running loop; a second one ends the process at once.
+    """Watch for signals inside the block; a second one ends the process at once.
 
     In another thread than the main one, where no signals are handled, nothing is noticed.
     """

@@ -1,4 +1,4 @@
-"""`nats-bridge validate`: what a server would answer to a stream configuration."""
+"""`nats-bridge validate`: a server's answer to a stream configuration."""
 
 from __future__ import annotations
 

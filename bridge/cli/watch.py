@@ -96,7 +96,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
 
 
 def _is_known(state: LinkState, enough: bool) -> bool:
-    """Whether a link is up to date, is stalled, or still makes progress after it was watched for long enough."""
+    """Whether the state of a link is certain: up to date, stalled, or making progress for long enough."""
     return not state.behind or state.reason is not None or (enough and state.stalled == 0)
 
 

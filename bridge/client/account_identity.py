@@ -1,4 +1,4 @@
-"""Which connections reach the same account: what one publishes, another receives.
+"""Finds out which connections reach the same account: one publishes, another receives.
 
 Theory of operation. Each connection subscribes to an inbox, and each publishes on the inboxes of the others, all at the
 same time. A message that arrives proves that two connections share an account. On one server, its absence after a PONG
@@ -68,7 +68,7 @@ async def same_stream(connection: Connection, info: Json) -> bool | None:
 
 
 class SharedAccounts:
-    """What is known of open connections; asked once for each pair.
+    """The known pairs of open connections; each pair is asked about once.
 
     Attributes:
         on_late: awaited when connections turn out to reach the same account after `ask` answered that they do not.
@@ -135,7 +135,7 @@ class _Asking:
         self._inboxes = {name: str(connection.client.new_inbox()) for name, connection in self._connections.items()}
         self._round_trips: dict[str, float] = {}
         self._subscriptions: list[BatchSubscription] = []
-        self._heard: set[tuple[str, str]] = set()  # listener, speaker
+        self._received: set[tuple[str, str]] = set()  # listener, speaker
         self._refused: set[tuple[str, str]] = set()
         self._settled: set[Pair] = set()  # silence between them is certain
         self._news = asyncio.Event()
@@ -152,7 +152,7 @@ class _Asking:
         return {pair: self._answer(pair) for pair in self._pairs}
 
     async def open(self) -> None:
-        """Subscribe on every connection, and measure its round trip."""
+        """Subscribe on every connection, and measure the round trips."""
         for name, connection in self._connections.items():
             connection.on_refusal(self._refusal_listeners[name])
         await asyncio.gather(*(self._subscribe(name, connection) for name, connection in self._connections.items()))
@@ -175,20 +175,20 @@ class _Asking:
             left = began + max(map(self._patience, waiting)) - loop.time()
             if not (waiting := self.doubtful) or left <= 0:
                 return
-            await self._hear(min(_PAUSE, left))
+            await self._receive(min(_PAUSE, left))
 
     async def late(self) -> AsyncIterator[set[Pair]]:
         """Keep publishing for some seconds; return the pairs whose messages arrived."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _LATE
         while (waiting := self.doubtful) and loop.time() < end:
-            await self._hear(_LATE_PAUSE)
+            await self._receive(_LATE_PAUSE)
             await self._publish(waiting)
-            if heard := {pair for pair in waiting if self._answer(pair)}:
-                yield heard
+            if matched := {pair for pair in waiting if self._answer(pair)}:
+                yield matched
 
     def _answer(self, pair: Pair) -> bool | None:
-        if any(way in self._heard for way in _ways(pair)):
+        if any(way in self._received for way in _ways(pair)):
             return True
         return None if all(way in self._refused for way in _ways(pair)) else False
 
@@ -197,7 +197,7 @@ class _Asking:
 
     async def _subscribe(self, name: str, connection: Connection) -> None:
         def on_batch(batch: list[Delivered]) -> None:
-            self._heard |= {(name, speaker.decode()) for _, _, _, speaker in batch}
+            self._received |= {(name, speaker.decode()) for _, _, _, speaker in batch}
             self._news.set()
 
         self._subscriptions.append(await connection.client.subscribe_batches(self._inboxes[name], on_batch))
@@ -213,20 +213,22 @@ class _Asking:
             except nats_py.errors.Error:
                 continue  # the connection is closed, or its buffer is full while its server is away
         names = {name for way in ways for name in way}
-        speaks = dict(
+        may_publish = dict(
             zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
         )
         # A server passes a message on before it answers the PING after it, on every connection.
-        hears = dict(
+        may_subscribe = dict(
             zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
         )
         for pair in pairs:
             one, other = pair
             same_server = one.client.server_id == other.client.server_id
-            if same_server and all(speaks.get(connection.name) and hears.get(connection.name) for connection in pair):
+            if same_server and all(
+                may_publish.get(connection.name) and may_subscribe.get(connection.name) for connection in pair
+            ):
                 self._settled.add(pair)
 
-    async def _hear(self, limit: float) -> None:
+    async def _receive(self, limit: float) -> None:
         self._news.clear()
         try:
             async with asyncio.timeout(limit):

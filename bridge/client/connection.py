@@ -93,7 +93,7 @@ class Connection:
         return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
 
     def on_end(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with the reason when the connection is closed permanently, and not by us."""
+        """Call `listener` with the reason when the server closes the connection permanently."""
         self._end_listeners.append(listener)
 
     async def connected(self) -> None:

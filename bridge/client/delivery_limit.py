@@ -1,4 +1,4 @@
-"""How many messages a server may send ahead on one connection, once it has taken the client for a slow consumer.
+"""Limits how many messages a server may send ahead on a connection, after it was closed as a slow consumer.
 
 A server ends a connection for which more than `max_pending` bytes wait, without an error (2.9 to 2.15). Flow control of
 push consumers does not prevent that: its window begins with 2 MiB, whatever `max_pending` is. So a connection that ends
@@ -17,7 +17,7 @@ _CALM, _LONGEST_CALM = 2.0, 3600.0  # seconds without a loss until twice as much
 
 
 class DeliveryLimit:
-    """The limit of one connection. No input or output; the caller says what time it is, in seconds.
+    """The limit of one connection, without I/O; the caller passes the time, in seconds.
 
     Attributes:
         messages: how many a consumer may send before they are acknowledged; None for no limit.
@@ -32,11 +32,11 @@ class DeliveryLimit:
         self._possible = True
 
     def established(self, now: float) -> None:
-        """The connection is there."""
+        """Note that the connection is established."""
         self._is_up, self._changed = True, now
 
     def lost(self, now: float) -> bool:
-        """The connection has ended; return whether the limit is lower from now on."""
+        """Note that the connection ended; return whether the limit is lower now."""
         was_up, self._is_up = self._is_up, False
         grown, self._grown = self._grown, False
         if not was_up or not self._possible or now - self._changed >= (_RELAPSE if grown else _SOON):
@@ -47,12 +47,12 @@ class DeliveryLimit:
         return True
 
     def look(self, now: float) -> None:
-        """Ask for more, where the connection has lasted."""
+        """Raise the limit, where the connection has lasted."""
         if self.messages is None or not self._is_up or now - self._changed < self._calm:
             return
         self.messages = 2 * self.messages if self.messages < _FIRST else None
         self._changed, self._grown = now, True
 
     def refused(self) -> None:
-        """The server takes no acknowledgements from this user: there is no limit that could be kept."""
+        """Note that this user may not acknowledge: without that there is no limit."""
         self.messages, self._possible = None, False

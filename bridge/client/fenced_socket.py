@@ -1,4 +1,4 @@
-"""A TCP socket that sends nothing of what was written under a fence that holds it back.
+"""A TCP socket that discards what was written under a fence that is closed now.
 
 A process that was stopped (SIGSTOP, a debugger, a suspended machine) resumes where it was: bytes that it had written,
 and that the kernel had not accepted, would be sent then, before any other code of ours runs. So the check is made where
@@ -29,7 +29,7 @@ class FencedSocket(socket.socket):
 
     @classmethod
     async def connect_to(cls, host: str | None, port: int | None) -> FencedSocket:
-        """Connect to the first address of a host that takes the connection.
+        """Connect to the first address of a host that accepts.
 
         Raises:
             OSError: none does, with the reason of the first; or the host's name is not known.
@@ -57,7 +57,7 @@ class FencedSocket(socket.socket):
         raise first or OSError(f"no address of {host}")
 
     def drop_after(self, seconds: float) -> None:
-        """Break the connection when the other side has not acknowledged bytes for so long, where the system can."""
+        """Close the connection when the peer has not acknowledged bytes for so long, where the system supports it."""
         if _USER_TIMEOUT is not None:
             self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(seconds * 1000), 1))
 

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
@@ -43,6 +44,12 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 MESSAGE_NOT_FOUND = 10037
+
+_FILES_LEFT = 10051
+"""The answer of 2.10 to the deletion of a consumer whose folder was written to at that moment.
+
+The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
+"""
 
 _LED = ("stream", "consumer")
 """What has a leader in a cluster, whose answer alone counts."""
@@ -84,7 +91,7 @@ class JetStreamApi:
         self.delivery_limit = DeliveryLimit()
         self._timeout = timeout
         self._patience = patience
-        self._under_way: dict[asyncio.Task[Msg], str] = {}
+        self._in_flight: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
         self._in_clusters: set[str] = set()  # streams
@@ -97,7 +104,7 @@ class JetStreamApi:
         fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json:
-        """Send one API request (`subject` without the `$JS.API.` prefix); the answer's JSON.
+        """Send one API request (`subject` without the `$JS.API.` prefix); return the answer's JSON.
 
         Args:
             subject: what to ask.
@@ -117,7 +124,7 @@ class JetStreamApi:
         return await self._patiently(attempt, patience)
 
     async def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> Json:
-        """Publish into a stream; its acknowledgement. For what may be stored twice: it is sent again without an answer.
+        """Publish into a stream and return its PubAck. Without an answer it sends again: stored twice, perhaps.
 
         Raises:
             ApiError: the stream refuses, or no answer in time.
@@ -180,7 +187,7 @@ class JetStreamApi:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
-        self._under_way[request] = subject
+        self._in_flight[request] = subject
         try:
             answer = await request
         except asyncio.CancelledError:
@@ -205,13 +212,13 @@ class JetStreamApi:
                 retriable=True,
             ) from None
         finally:
-            del self._under_way[request]
+            del self._in_flight[request]
             self._refused.discard(request)
         return answer.data
 
     def refused(self, text: str) -> None:
-        """Fail the requests that the server's permissions violation `text` names: no answer will come."""
-        for request, subject in self._under_way.items():
+        """Fail the pending requests that the permissions violation `text` names."""
+        for request, subject in self._in_flight.items():
             if f'"{subject.lower()}"' in text.lower():
                 self._refused.add(request)
                 request.cancel()
@@ -294,7 +301,14 @@ class JetStreamApi:
 
     async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
         """Delete a consumer; False if there was none."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence) is not None
+        request = partial(self._unless, CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence)
+        try:
+            return await request() is not None
+        except ApiError as error:
+            if error.err_code != _FILES_LEFT:
+                raise
+        await request()
+        return True
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
         """Delete an ephemeral consumer that has no subscriber any more.

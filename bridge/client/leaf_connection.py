@@ -1,4 +1,4 @@
-"""A connection to a server's listener for leaf nodes: connects, reconnects, reads, writes; `leaf_protocol` is its core.
+"""A leaf connection: connects, reconnects, reads, writes; `leaf_protocol` is its core.
 
 What it announces goes out in the same write as CONNECT, so that a server that asks again as soon as it sees interest
 finds all of it there. A connection belongs to one owner, who gets its events in order.
@@ -55,7 +55,7 @@ _LONGEST_WAIT: Final = 0.5
 
 
 class LeafOwner(Protocol):
-    """Gets what happens on a leaf connection, in order; its methods must not raise and must not wait."""
+    """Receives the events of a leaf connection, in order; its methods must not raise or block."""
 
     def established(self, info: Info) -> None:
         """The connection is usable: the server has handled what was announced."""
@@ -74,7 +74,7 @@ class LeafOwner(Protocol):
 
 
 class _RefusedError(Exception):
-    """The server ends the connection before it is established: it refuses us."""
+    """The server refused the connection before it was established."""
 
 
 _FAILURES: Final = (OSError, ssl.SSLError, TimeoutError, LeafProtocolError, ClearTextError, _RefusedError)
@@ -90,7 +90,7 @@ class _Session:
     info: Info
 
     async def events(self) -> list[Event]:
-        """What the next read holds.
+        """The events of the next read.
 
         Raises:
             OSError, LeafProtocolError: the connection is over.
@@ -155,7 +155,7 @@ class LeafConnection:
         self._gathered.append(operations)
 
     def reconnect(self) -> None:
-        """End the present connection; the next one is made at once."""
+        """Close the connection and reconnect at once."""
         if self._session is not None:
             self._session.writer.transport.abort()
 
@@ -263,7 +263,7 @@ class LeafConnection:
 
 
 async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) -> Info:
-    """Connect as a leaf, announce nothing, and leave.
+    """Connect as a leaf, announce nothing, and close.
 
     Args:
         name: the connection's name, for messages.
@@ -311,7 +311,7 @@ async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) ->
 
 
 async def _open(options: Mapping[str, Any], fence: WriteFence) -> _Session:
-    """Connect to the first server that answers, up to its INFO, encrypted where one of both asks for that.
+    """Connect to the first server that answers, up to its INFO, with TLS where either side asks for it.
 
     Raises:
         _FAILURES: none does; the reason of the last.
@@ -379,7 +379,7 @@ def _greeting(info: Info, options: Mapping[str, Any], leaf_name: str, announceme
 
 
 def _credentials(info: Info, options: Mapping[str, Any]) -> dict[str, str]:
-    """The members of CONNECT that say who we are; the options hold secrets as callables, read again each time."""
+    """The members of CONNECT with the credentials; secrets are callables, read again each time."""
     found: dict[str, str] = {}
     if options.get("user"):
         found |= {"user": str(options["user"]), "pass": options["password"]()}

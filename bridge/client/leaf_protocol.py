@@ -1,4 +1,4 @@
-"""The protocol of leaf connections, without I/O: bytes to events, and what is written to bytes.
+"""The protocol of leaf connections, without I/O: parses bytes into events, and encodes operations.
 
 As nats-server speaks it to a leaf that connected to it (2.9.10 to 2.15.1; `server/leafnode.go`, `server/parser.go`):
 
@@ -46,7 +46,7 @@ _LONGEST_MESSAGE: Final = 256 * 1024 * 1024
 
 
 class LeafProtocolError(Exception):
-    """The server sent something that is not the protocol of leaf connections."""
+    """The server sent something that is no leaf protocol."""
 
 
 class Info(NamedTuple):
@@ -90,7 +90,7 @@ class Ping(NamedTuple):
 
 
 class Pong(NamedTuple):
-    """The server has handled all that was written before a PING."""
+    """The server has handled everything written before a PING."""
 
 
 class Refused(NamedTuple):
@@ -107,7 +107,7 @@ Event: TypeAlias = Info | Interest | Message | Ping | Pong | Refused
 
 
 class LeafParser:
-    """Cuts what a server sends into events; reads may end anywhere."""
+    """Parses what a server sends into events; reads may end anywhere."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -200,7 +200,7 @@ def connect_line(info: Info, name: str, credentials: Mapping[str, str]) -> bytes
     Args:
         info: the server's; its version is sent as our own, so that a listener's `min_version` accepts it.
         name: the leaf's name in the server's lists; other leaves may have the same.
-        credentials: `user` and `pass`, `auth_token`, `jwt`, `nkey` and `sig`, as far as there are any.
+        credentials: `user` and `pass`, `auth_token`, `jwt`, `nkey` and `sig`, those that are set.
     """
     members = {"name": name, "version": info.version, "headers": True, **credentials}
     return b"CONNECT " + json.dumps(members).encode() + _END

@@ -1,4 +1,4 @@
-"""A server's permissions violation: its subject, and what a rule says of it."""
+"""Reads a server's permissions violation: its subject, and the error of the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream answers to a publication: stored, a duplicate, not now, or never."""
+"""Reads PubAcks: stored, a duplicate, refused for now, or rejected."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PubAck:
 
     @classmethod
     def parse(cls, block: bytes, payload: bytes) -> PubAck:
-        """Read an answer; what is none (a status without a body, such as 503 for no responders) means `later`."""
+        """Read an answer; a status without a body (such as 503, no responders) means `later`."""
         if not payload:
             status = block[9:12].decode("ascii", "replace")
             return cls("later", description=f"no stream answers ({status})" if status else "an empty answer")

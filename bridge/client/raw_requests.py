@@ -1,4 +1,4 @@
-"""Requests with raw header blocks, and answers as they come: nothing parsed, nothing normalised."""
+"""Sends requests with raw header blocks; answers come unparsed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RawRequests:
         self._subscription: BatchSubscription | None = None
 
     async def open(self) -> None:
-        """Subscribe to answers."""
+        """Subscribe to the answers."""
         inbox = self._connection.client.new_inbox()
         self._inbox = inbox.encode()
         self._subscription = await self._connection.client.subscribe_batches(f"{inbox}.*", self._answered)
@@ -65,8 +65,8 @@ class RawRequests:
         for message in batch:
             waiting = self._waiting.get(message[0])
             if waiting is not None and not waiting.done():
-                nobody = message[2].startswith(_NO_RESPONDERS) and not message[3]
-                waiting.set_result(None if nobody else message)
+                is_unanswered = message[2].startswith(_NO_RESPONDERS) and not message[3]
+                waiting.set_result(None if is_unanswered else message)
 
     def _disconnected(self) -> None:
         for waiting in list(self._waiting.values()):

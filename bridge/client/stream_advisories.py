@@ -31,7 +31,7 @@ class StreamEvents:
     async def open(self) -> None:
         """Begin to listen."""
         for subject in _SUBJECTS:
-            self._subscriptions.append(await self._connection.client.subscribe(subject, cb=self._heard))
+            self._subscriptions.append(await self._connection.client.subscribe(subject, cb=self._received))
         self._connection.on_reconnect(self._changed.set)
 
     async def close(self) -> None:
@@ -43,7 +43,7 @@ class StreamEvents:
                 await subscription.unsubscribe()
 
     async def next(self, patience: float | None = None) -> None:
-        """Wait for something that happened after the last call, or until so many seconds are over."""
+        """Wait for an event after the last call, at most so many seconds."""
         try:
             async with asyncio.timeout(patience):
                 await self._changed.wait()
@@ -51,5 +51,5 @@ class StreamEvents:
             pass
         self._changed.clear()
 
-    async def _heard(self, _: Msg) -> None:
+    async def _received(self, _: Msg) -> None:
         self._changed.set()

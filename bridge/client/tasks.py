@@ -1,4 +1,4 @@
-"""Tasks whose end is certain, with nothing left over."""
+"""Ends tasks for certain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATIENCE = 0.2  # seconds until a cancellation counts as swallowed
 
 
 async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel tasks until they have ended, whatever they end with.
+    """Cancel tasks until they have ended, and ignore their results.
 
     Once is not enough: `asyncio.wait_for`, which nats-py uses for its requests, swallows a cancellation that
     comes together with the result (Python before 3.12), and the task would never end.

@@ -53,7 +53,7 @@ _SKIPPED = 8  # reads for which the plain parser is not tried, after one that it
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
-_CONNECT_ANEW = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
+_RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
 """Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
 and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
 2.15.1) announce only in the INFO of the next connection."""
@@ -474,7 +474,7 @@ class _BatchParser:
             await nc._process_info(info)
         elif kind == b"-ERR":
             text = line[5:].decode("utf-8", "replace").lower()
-            if _CONNECT_ANEW.search(text):  # nats-py would not reconnect
+            if _RECONNECT.search(text):  # nats-py would not reconnect
                 refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)

@@ -1,4 +1,4 @@
-"""Whether a rule may write at this moment: every kind of rule asks before each batch.
+"""Decides whether a rule may write; every kind of rule asks before each batch.
 
 A sidecar without replicas always may. Among replicas, only the holder of the rule's lease may, and only while no other
 replica can hold it (see `bridge.rules.leadership`).
@@ -27,7 +27,7 @@ class WriteFence(Protocol):
         """Seconds for which the kernel may try to send what was written; None without a limit."""
 
     async def opened(self) -> None:
-        """Wait until writing is allowed; where it never will be, until the rule is stopped."""
+        """Wait until writing is allowed, or until the rule is stopped."""
 
 
 class _AlwaysOpen:

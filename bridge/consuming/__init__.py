@@ -1,1 +1,1 @@
-"""Reading one stream: its consumer, each message once and in order, ranges read again, the lag."""
+"""Reads one stream: its consumer, each message once and in order, replayed ranges, the lag."""

@@ -58,11 +58,11 @@ class AcknowledgingReader(OrderedReader):
 
     @property
     def standpoint(self) -> Standpoint:
-        """Where it stands; another consumer would be one more interest, and a work queue takes none."""
+        """Its standpoint, from this consumer: another one would add interest, and a work queue takes no second one."""
         return replace(super().standpoint, direct=True)
 
     def acknowledge(self, upto: int) -> int:
-        """Acknowledge what was handed on, up to a sequence of the stream; how many messages that is.
+        """Acknowledge what was handed on, up to a stream sequence; return the number of messages.
 
         What cannot be written now comes again.
         """
@@ -122,9 +122,9 @@ class AcknowledgingReader(OrderedReader):
             self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
         self._began_behind = self.handled
         self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
-        self._heard = asyncio.get_running_loop().time()
+        self._last_read = asyncio.get_running_loop().time()
 
-    async def _look_after(self) -> None:
+    async def _supervise(self) -> None:
         await self._fence.opened()
         try:
             info = await self.consumer.info()
@@ -138,6 +138,6 @@ class AcknowledgingReader(OrderedReader):
         elif self._is_silent and not info.get("push_bound"):
             self._broken("the consumer of the source accepts no subscription")
         else:
-            self._heard = asyncio.get_running_loop().time()
+            self._last_read = asyncio.get_running_loop().time()
             if not self.consumer.is_within_limit:
                 await self.consumer.keep_limit(info)

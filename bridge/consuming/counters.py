@@ -1,4 +1,4 @@
-"""What reading a stream counts: plain integers, raised by the reader."""
+"""Counters of a reader: plain integers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(slots=True)
 class Counters:
-    """What a rule counts: integers, each a field of its own."""
+    """The counters of a rule: integers, each a field of its own."""
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""
@@ -34,7 +34,7 @@ class Counters:
 
 @dataclass(slots=True)
 class ReaderCounters(Counters):
-    """What reading a stream counts, in messages unless the name says otherwise.
+    """The counters of a reader, in messages unless the name says otherwise.
 
     Attributes:
         received: taken from the stream.

@@ -63,7 +63,7 @@ class Reader(Protocol):
 
     @property
     def standpoint(self) -> Standpoint | None:
-        """Its position; None if that is not known yet."""
+        """The rule's position; None while it is unknown."""
 
     async def not_taken(self) -> int | None:
         """The number of messages that its consumer holds for it; None without a consumer."""
@@ -111,7 +111,7 @@ class Edge:
 
 
 def time_left(before: Edge, now: Edge) -> float | None:
-    """Seconds until the stream's first sequence passes the position, if both go on as between two looks.
+    """Seconds until the stream's first sequence passes the position, at the rates between two samples.
 
     Returns:
         None where it comes no closer, or nothing is removed.
@@ -133,7 +133,7 @@ def pause_after(pause: float, *, idle: bool) -> float:
 
 
 class LagWatch:
-    """Keeps a rule's backlog in one stream true while nothing is delivered, and sees limits overtake it.
+    """Keeps a rule's backlog in one stream current while nothing is delivered, and notices limits that overtake it.
 
     Args:
         rule: the rule's name, for the log.
@@ -156,29 +156,29 @@ class LagWatch:
     async def run(self) -> None:
         """Watch, until cancelled."""
         loop, backlog = asyncio.get_running_loop(), self._backlog
-        heard, batches, asked, looked = loop.time(), backlog.batches, -_AGAIN_IDLE, -_AGAIN_IDLE
+        last_batch, batches, asked, looked = loop.time(), backlog.batches, -_AGAIN_IDLE, -_AGAIN_IDLE
         pause = _AGAIN
         while True:
             now = loop.time()
             if backlog.batches != batches:
-                heard, batches, pause = now, backlog.batches, _AGAIN
+                last_batch, batches, pause = now, backlog.batches, _AGAIN
             known = backlog.messages is not None
-            if (now - heard >= _QUIET or not known) and now - asked >= pause:
+            if (now - last_batch >= _QUIET or not known) and now - asked >= pause:
                 asked = now
                 await self._look()
                 # Five hundred rules that have nothing to do must not keep a server busy.
                 pause = pause_after(pause, idle=backlog.messages == 0 and backlog.batches == batches)
-            elif not self._connection.client.is_connected and now - heard >= _QUIET:
+            elif not self._connection.client.is_connected and now - last_batch >= _QUIET:
                 backlog.unknown()
                 pause = _AGAIN
             # While nothing waits, nothing that the rule needs can be removed.
             if self._removes and (backlog.messages or self._edge is None) and now - looked >= _AGAIN_IDLE:
                 looked = now
-                await self._look_at_first(now)
+                await self._read_first(now)
             await asyncio.sleep(_LOOK)
 
-    async def _look_at_first(self, now: float) -> None:
-        """See how far the stream's first sequence is away from the position."""
+    async def _read_first(self, now: float) -> None:
+        """Read how far the stream's first sequence is from the position."""
         at = self._reader.standpoint
         if at is None or not self._permitted or not self._connection.client.is_connected:
             return

@@ -115,7 +115,7 @@ class OrderedReader:
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._subscription: BatchSubscription | None = None
-        self._heard = 0.0
+        self._last_read = 0.0
         self._pace = Pace()
         self._look = asyncio.Event()
         self._opening = False
@@ -123,7 +123,7 @@ class OrderedReader:
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
         self._closing = False
         self._done = 0
-        self._tells_arrival = False  # whether the consumer waits for that
+        self._reports_arrival = False  # whether the consumer waits for that
         self._newest = b""  # what the newest message of such a consumer is acknowledged by
 
     async def open(self, handled: int, created: str) -> None:
@@ -205,7 +205,7 @@ class OrderedReader:
         await self._subscription.release()
 
     async def _hand_on_sent(self) -> None:
-        """Read again what was sent and did not arrive: for the server, sent means finished."""
+        """Read again what was sent and did not arrive: the server counts it as delivered."""
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # The server keeps sending without a subscriber until the consumer has noticed the UNSUB.
         while info := await self.consumer.info():
@@ -256,7 +256,7 @@ class OrderedReader:
 
     @property
     def has_work(self) -> bool:
-        """Whether messages have arrived that were not delivered to the sink."""
+        """Whether messages have arrived that the sink has not received."""
         return self._worker is not None or bool(self._queue)
 
     @property
@@ -286,10 +286,10 @@ class OrderedReader:
     # -- the hot path ------------------------------------------------------------------------------------------------
 
     def _on_batch(self, batch: list[Delivered]) -> None:
-        self._heard = asyncio.get_running_loop().time()
-        if self._tells_arrival:
+        self._last_read = asyncio.get_running_loop().time()
+        if self._reports_arrival:
             self._newest = batch[-1][1]
-            self._tell_arrival()
+            self._report_arrival()
         if self._worker is not None:
             self._queue.append(batch)
             return
@@ -302,9 +302,9 @@ class OrderedReader:
             self._work(waiting)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
-        self._heard = asyncio.get_running_loop().time()
-        if self._tells_arrival:
-            self._tell_arrival()  # again: it may be lost with a connection
+        self._last_read = asyncio.get_running_loop().time()
+        if self._reports_arrival:
+            self._report_arrival()  # again: it may be lost with a connection
         if self._worker is not None:
             self._queue.append((reply, block))
             return
@@ -316,8 +316,8 @@ class OrderedReader:
         if waiting is not None:
             self._work(waiting)
 
-    def _tell_arrival(self) -> None:
-        """Let the server send more: all that such an acknowledgement means to a consumer without a position."""
+    def _report_arrival(self) -> None:
+        """Let the server send more: a consumer without a position uses the acknowledgement for nothing else."""
         if self._newest and self.connection.client.is_connected:
             self.connection.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
 
@@ -388,10 +388,10 @@ class OrderedReader:
         self._sent = following - 1
         await self._fill(upto, following - 1)
         self._next = following
-        if self._tells_arrival:
-            # A whole window of deliveries may be missing: no other one would tell the consumer to send more.
+        if self._reports_arrival:
+            # A whole window of deliveries may be missing: no later one would make the consumer send more.
             self._newest = self.consumer.reply(upto, following - 1)
-            self._tell_arrival()
+            self._report_arrival()
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """Handle a batch that is not simply the next one: drop what was handled, read again what is missing."""
@@ -492,11 +492,11 @@ class OrderedReader:
         else:
             # Before the consumer exists: its first messages can arrive with the answer, and it waits for their arrival.
             self._newest = b""
-            self._tells_arrival = self.plan.position == "none" and self.consumer.is_limited
+            self._reports_arrival = self.plan.position == "none" and self.consumer.is_limited
             await self.consumer.create(self.handled)
             self._next = 1
             delivered = {"consumer_seq": 0, "stream_seq": 0}
-        self._heard = asyncio.get_running_loop().time()
+        self._last_read = asyncio.get_running_loop().time()
         # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
         if int(delivered["consumer_seq"]) >= self._next:
             await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
@@ -543,14 +543,14 @@ class OrderedReader:
     @property
     def _is_silent(self) -> bool:
         """Whether heartbeats are missing."""
-        return asyncio.get_running_loop().time() - self._heard >= _SILENT_BEATS * replay.HEARTBEAT
+        return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * replay.HEARTBEAT
 
     async def _revive(self) -> None:
         """Check whether consumer and stream are still the same; if not, continue with the new ones."""
         self.attached = False
         while True:
             try:
-                await self._look_after()
+                await self._supervise()
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND and self._closing:
                     return  # the deleted stream held everything that was to come
@@ -568,7 +568,7 @@ class OrderedReader:
         if self._pace.due():
             self._log.warning("reader.waiting", reason=str(error))
 
-    async def _look_after(self) -> None:
+    async def _supervise(self) -> None:
         plan, consumer = self.plan, self.consumer
         # Another replica may have taken over; then this run ends, and must not report a failure.
         await self._fence.opened()
@@ -598,7 +598,7 @@ class OrderedReader:
             elif info is not None:
                 if not consumer.delivers_here(info):
                     if not self._fence.is_open:
-                        await self._look_after()
+                        await self._supervise()
                         return
                     raise RuleRefusedError(
                         f"consumer '{consumer.name}' of stream '{plan.stream}' was taken over by another process"
@@ -608,7 +608,7 @@ class OrderedReader:
                     await self._listen_again()
                 if not consumer.is_within_limit:
                     await consumer.keep_limit(info)
-                self._heard = asyncio.get_running_loop().time()
+                self._last_read = asyncio.get_running_loop().time()
                 return
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=consumer.name, after=self.handled)

@@ -1,4 +1,4 @@
-"""Reading a range of a stream again: for gaps, for seeding last sequences, for the tail at shutdown.
+"""Replays a range of a stream: for gaps, for seeding last sequences, for the tail at shutdown.
 
 Each replay is an ephemeral consumer of its own, deleted afterwards; it moves no rule's position.
 """

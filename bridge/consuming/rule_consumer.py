@@ -1,4 +1,4 @@
-"""A rule's consumer on the server: found, taken over, created, deleted, and acknowledged.
+"""Manages a rule's consumer on the server: finds, takes over, creates, deletes and acknowledges.
 
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
 for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
@@ -50,7 +50,7 @@ _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same su
 
 
 def durable_name(sidecar: str, rule: str) -> str:
-    """The name of a rule's durable consumer: it carries the sidecar's and the rule's."""
+    """The name of a rule's durable consumer, made of the names of sidecar and rule."""
     return f"{sidecar}_{rule}"
 
 
@@ -144,7 +144,7 @@ class RuleConsumer:
 
     @property
     def is_within_limit(self) -> bool:
-        """Whether it sends as many messages ahead as its connection takes."""
+        """Whether it sends ahead no more messages than its connection allows."""
         return self.limit == self._limit_of_connection
 
     @property
@@ -236,7 +236,7 @@ class RuleConsumer:
         info = await api.consumer_info(plan.stream, plan.durable_name)
         if info is None:
             return None
-        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_begin_anew(info)):
+        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_restart(info)):
             if info.get("push_bound") and not self._is_mine_to_take(info):
                 raise self._in_use()
             await self._take_away(_position_of(info))
@@ -267,7 +267,7 @@ class RuleConsumer:
         """Whether a bound durable consumer may be taken: by the lease, or from a lost connection of our own."""
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
-    def _must_begin_anew(self, info: Json) -> bool:
+    def _must_restart(self, info: Json) -> bool:
         """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
         config = info["config"]
         filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
@@ -465,7 +465,7 @@ def _names_no_leader(error: ApiError) -> bool:
 
 
 def _position_of(info: Json) -> int:
-    """The stream sequence up to which a durable consumer of ours is done."""
+    """The stream sequence up to which a durable consumer of ours has acknowledged."""
     config = info["config"]
     state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
     if int(state["consumer_seq"]):

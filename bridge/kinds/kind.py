@@ -63,7 +63,7 @@ class RuleKind:
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
         moves: how messages move through a rule.
-        makes: what a rule makes of one message, as far as no server is needed to know; or why no client can publish it.
+        makes: the result of a rule for one message, where that needs no server; or why no client can publish it.
         refuses_handoff: why no server can take over from a rule; empty if one can.
         handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
         take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.

@@ -1,1 +1,1 @@
-"""What an operator sees: logs, metrics, traces, and HTTP with probes and the status page."""
+"""Observability: logs, metrics, traces, and HTTP with probes and the status page."""

@@ -1,4 +1,4 @@
-"""Keeps storms of the same event out of the log: a few are written, then one now and then, with how many were not.
+"""Limits storms of the same event: logs a few, then one now and then with the number of suppressed ones.
 
 What begins or ends something (`LogEvent.always`) is always written.
 """

@@ -1,4 +1,4 @@
-"""Text from elsewhere on one line of a screen: a server's words must not move a cursor, nor look like a second line."""
+"""Makes foreign text safe on one line of a screen: no control characters, no second line."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _RECENT_SAMPLES = 30  # quantiles are those of so many intervals
 
 
 class InFlight(NamedTuple):
-    """What a rule has in flight: taken, and neither confirmed nor dropped.
+    """The messages in flight of a rule: taken, and neither confirmed nor dropped.
 
     Attributes:
         messages: how many.
@@ -180,7 +180,7 @@ class RuleMetrics:
             self.end_to_end.record((time.time_ns() - stored_ns) / 1e9)
 
     def progressed(self) -> None:
-        """Something was brought to its end: confirmed, or dropped and counted."""
+        """Note progress: something was confirmed, or dropped and counted."""
         self.progress_ns = time.time_ns()
         self._progressed = time.monotonic()
 

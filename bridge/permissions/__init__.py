@@ -1,4 +1,4 @@
-"""What a configuration's users must be allowed to publish and subscribe to, and nothing more.
+"""Derives the permissions that a configuration's users need, and nothing more.
 
 Every kind of rule states its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
 and shows it.

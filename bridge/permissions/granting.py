@@ -1,4 +1,4 @@
-"""From needs to what each connection's user is granted: each subject once, none that another one covers."""
+"""Turns needs into grants per connection: each subject once, none that another one covers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nats_bridge.transforms.subject import is_subset
 __all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_for", "grants_of"]
 
 
-def _account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[Need]:
-    """What the sidecar itself needs, whatever its rules do: answers, and reading the accounts for loops."""
+def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
+    """The needs of the sidecar itself: answers, and reading the accounts for loops."""
     for connection, prefix in inboxes.items():
         yield listen(connection, f"{prefix}.>", "answers and deliveries")
-        if connection not in looked_at:
+        if connection not in checked:
             continue
         yield write(
             connection,
@@ -33,7 +33,7 @@ def _account_needs(inboxes: Mapping[str, str], looked_at: Set[str]) -> Iterator[
             without="loops through streams that no rule names are not found",
         )
         for other, theirs in inboxes.items():
-            if other != connection and other in looked_at:
+            if other != connection and other in checked:
                 yield write(
                     connection,
                     f"{theirs}.>",
@@ -125,8 +125,8 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         for name, connection in settings.connections.items()
         if name in used
     }
-    looked_at = {name for rule in settings.rules for name in rule.connections}
-    needs = [*_account_needs(inboxes, looked_at), *_lease_needs(settings)]
+    checked = {name for rule in settings.rules for name in rule.connections}
+    needs = [*_account_needs(inboxes, checked), *_lease_needs(settings)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     leaves = {need.connection: "" for need in needs if need.connection not in inboxes}

@@ -1,4 +1,4 @@
-"""What reading a stream takes: its state, consumers, and flow control."""
+"""The needs of reading a stream: its state, consumers, and flow control."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ def durable_consumer(
         yield write(connection, f"$JS.ACK.{stream}.{consumer}.>", "moves its position", rule=rule)
 
 
-def passing_consumers(connection: str, stream: str, *, rule: str, looked_after: bool = True) -> Iterator[Need]:
+def passing_consumers(connection: str, stream: str, *, rule: str, supervised: bool = True) -> Iterator[Need]:
     """For following a stream by a consumer that keeps no position, whose name the server chooses.
 
     Args:
         connection: the connection that holds the stream.
         stream: its name.
         rule: the rule.
-        looked_after: whether it is checked after an interruption; others are replaced unseen then.
+        supervised: whether it is checked after an interruption; others are replaced unseen then.
     """
     yield from replays(connection, stream, rule=rule)
     yield write(
         connection,
         api_subject("CONSUMER.INFO", stream, "*"),
-        "checks its consumer" if looked_after else "sees how far behind it is",
+        "checks its consumer" if supervised else "sees how far behind it is",
         rule=rule,
-        without="" if looked_after else "lag is known only while messages are delivered",
+        without="" if supervised else "lag is known only while messages are delivered",
     )
     yield write(connection, api_subject("CONSUMER.DELETE", stream, "*"), "removes its consumer", rule=rule)

@@ -15,7 +15,7 @@ __all__ = ["KnownStreams", "StreamFacts", "look_up"]
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What permissions depend on in a stream.
+    """The facts about a stream that permissions depend on.
 
     Attributes:
         subjects: what it stores.

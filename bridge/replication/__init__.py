@@ -1,4 +1,4 @@
-"""What a job outside of the sidecar may use of it: connections, reading a stream, and copies with their publisher.
+"""The parts of the sidecar that jobs may use: connections, reading a stream, copies and their publisher.
 
 `nats_bridge.bridge.replication.rules` has what it needs to check a rule as a start of the sidecar does. A test limits
 `pipeline` to these two, to errors, to settings, and to what all commands share.
@@ -39,6 +39,7 @@ from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 __all__ = [
+    "CHECKED_COPIES",
     "LEAST",
     "NEWEST",
     "NOT_ENABLED",

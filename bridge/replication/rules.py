@@ -1,4 +1,4 @@
-"""What a job needs that does a rule's work: check it as a start of the sidecar does, and keep others away."""
+"""Helps a job that does a rule's work: checks it as the sidecar does, and keeps other processes away."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What all kinds of rules share: their life, leadership among replicas, counters, loop checks."""
+"""The shared parts of all kinds of rules: lifecycle, leadership, counters, loop checks."""

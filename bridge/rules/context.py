@@ -1,4 +1,4 @@
-"""What the supervisor gives a running rule, whatever its kind."""
+"""The context that the supervisor gives to a run of any kind."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Delivery:
         self._doubt()
 
     def give_up(self, messages: int) -> None:
-        """Another process may go on with the rule: count what was taken and never written, once the rule is not.
+        """Give up the rule to another process: count what was taken and never written.
 
         Args:
             messages: taken, and not handed to `send`.

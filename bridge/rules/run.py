@@ -78,7 +78,7 @@ class RuleRun(ABC):
         self._opened = True
         about = await self._open()
         self._happened("opened")
-        if self.state == "ready":  # else a message on the way has ended it already
+        if self.state == "ready":  # else a message in flight has ended it already
             self._log.info("rule.ready", **about)
 
     async def stop(self) -> None:

@@ -73,7 +73,7 @@ class RuleSupervisor:
         self._term: Term | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun: asyncio.Future[None] | None = None
-        self._at_work = False  # whether the run must be ended
+        self._is_running = False  # whether the run must be ended
         self._ending: asyncio.Task[None] | None = None
         self._in_doubt: asyncio.Task[None] | None = None  # whether a failure is the rule's, or another leader's doing
         self._past: Counter[str] = Counter()  # counted by earlier runs
@@ -114,7 +114,7 @@ class RuleSupervisor:
             case "ready" | "draining" if self.run is not None:
                 return self.run.waiting_for
             case "starting":
-                beginning = self.run.waiting_for if self.run is not None and self._at_work else None
+                beginning = self.run.waiting_for if self.run is not None and self._is_running else None
                 return beginning or "its servers to answer what its start asks"
             case _:
                 return None
@@ -122,7 +122,7 @@ class RuleSupervisor:
     @property
     def has_work(self) -> bool:
         """Whether it holds messages that it received and has not published, or that are not confirmed."""
-        return self._at_work and self.run is not None and self.run.has_work
+        return self._is_running and self.run is not None and self.run.has_work
 
     def counters(self) -> dict[str, int]:
         """The counters of all runs together; none ever decreases."""
@@ -310,7 +310,7 @@ class RuleSupervisor:
         if self.run is not None:
             self._past.update(self.run.counters.as_dict())
         self.run = run
-        self._at_work = True
+        self._is_running = True
 
     # -- the way out -------------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class RuleSupervisor:
         """Drain the run, if there is one; return whether everything in flight was finished."""
         await end_tasks(self._in_doubt)  # the end of a run decides nothing for it
         run = self.run
-        if run is None or not self._at_work:
+        if run is None or not self._is_running:
             return True
         if self._term is not None and self._term.lost.is_set():
             # Of a drain whose caller no longer waits.
@@ -328,7 +328,7 @@ class RuleSupervisor:
             finished = False
         else:
             finished = await self._drain(run)
-        self._at_work = False  # only here: where this was cancelled, it is done again
+        self._is_running = False  # only here: where this was cancelled, it is done again
         self.metrics.ended()
         return finished
 

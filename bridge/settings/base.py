@@ -1,4 +1,4 @@
-"""What all parts of the configuration share: frozen, unknown keys are errors, values are not guessed at.
+"""The base of all parts of the configuration: frozen, unknown keys are errors, no coercion.
 
 The patterns are for the JSON schema, so that editors see at once what the checks would say; ECMA's dialect. They let
 pass whatever the checks let pass, and more: a check knows what is wrong, a pattern only that something is.

@@ -1,4 +1,4 @@
-"""From a connection, or a context of the `nats` command line, to the arguments of nats-py's `connect`.
+"""Turns a connection, or a context of `nats`, into the arguments of nats-py's `connect`.
 
 A context is a JSON file with where to connect and as whom. What of it the bridge cannot honour is refused by name
 rather than left out: a context that goes through a proxy must not silently connect without it.

@@ -1,4 +1,4 @@
-"""What environment variables and secret files set: the values that win over the configuration file's.
+"""Reads environment variables and secret files, whose values override the configuration file's.
 
 `BRIDGE_HTTP__LISTEN=:8322` sets `http.listen`; two underscores separate levels. Lists and mappings are
 JSON. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file `/run/secrets/BRIDGE_HTTP__LISTEN` does the same. The
@@ -37,12 +37,12 @@ class Overlay:
 
     Attributes:
         values: nested as in the file, keys in lower case.
-        origins: which variable or secret file gave the value at a path.
+        variables: which variable or secret file gave the value at a path.
         problems: lines about variables that cannot be used.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Path, str] = field(default_factory=dict)
+    variables: dict[Path, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -60,9 +60,9 @@ def overlay(environ: Mapping[str, str]) -> Overlay:
             result.problems.append(f'{SECRETS_DIR_VARIABLE}: "{folder}" is not a directory')
         except (OSError, UnicodeDecodeError) as error:
             result.problems.append(f"{SECRETS_DIR_VARIABLE}: {error}")
-    for name, (origin, value) in sorted(given.items()):  # what is around a value comes before it
-        if problem := _take(result, name.removeprefix(PREFIX), origin, value):
-            result.problems.append(f"{origin}: {problem}")
+    for name, (variable, value) in sorted(given.items()):  # what is around a value comes before it
+        if problem := _take(result, name.removeprefix(PREFIX), variable, value):
+            result.problems.append(f"{variable}: {problem}")
     return result
 
 
@@ -73,7 +73,7 @@ def _secret_files(folder: FilePath) -> Iterator[tuple[str, tuple[str, str]]]:
             yield path.name.upper(), (str(path), path.read_text("utf-8").strip())
 
 
-def _take(result: Overlay, name: str, origin: str, value: str) -> str:
+def _take(result: Overlay, name: str, variable: str, value: str) -> str:
     """Add what one variable sets; why it cannot be used, or an empty text."""
     keys, known = name.lower().split(_DELIMITER), allowed_keys(())
     if keys[0] not in known:
@@ -98,7 +98,7 @@ def _take(result: Overlay, name: str, origin: str, value: str) -> str:
             return f"'{key}' has no parts where another variable sets it as a whole"
     before = around.get(keys[-1])
     around[keys[-1]] = before | read if isinstance(before, dict) and isinstance(read, dict) else read
-    result.origins[tuple(keys)] = origin
+    result.variables[tuple(keys)] = variable
     return ""
 
 

@@ -1,4 +1,4 @@
-"""From a YAML file, the environment and secret files to `Settings`, or to one list of all that is wrong."""
+"""Loads `Settings` from a YAML file, the environment and secret files, or lists all problems."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _resolve_paths(data: dict[str, Any], over: Overlay, folder: FilePath) -> Non
 def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FilePath) -> dict[str, Any]:
     return {
         key: str(folder / FilePath(value).expanduser())
-        if key in PATH_FIELDS and isinstance(value, str) and value and _origin((*path, key), over) is None
+        if key in PATH_FIELDS and isinstance(value, str) and value and _variable((*path, key), over) is None
         else value
         for key, value in values.items()
     }
@@ -215,20 +215,20 @@ def _reported(problems: list[Problem], document: Document, over: Overlay, file: 
     for problem in problems:
         field = path_text(problem.path)
         what = f"{field}: {problem.message}" if field else problem.message
-        origin = _origin(problem.path, over)
+        variable = _variable(problem.path, over)
         mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
-        if origin is not None:
-            lines.append((Mark(0, 0), f"{origin}: {what}"))
+        if variable is not None:
+            lines.append((Mark(0, 0), f"{variable}: {what}"))
         else:
             mark = mark or Mark(1, 1)
             lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
     return [(mark if mark.line else None, line) for mark, line in sorted(lines, key=lambda entry: entry[0])]
 
 
-def _origin(path: Path, over: Overlay) -> str | None:
+def _variable(path: Path, over: Overlay) -> str | None:
     """The variable or secret file that gave the value at `path`, or a value around it."""
     lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
     for length in range(len(lowered), 0, -1):
-        if lowered[:length] in over.origins:
-            return over.origins[lowered[:length]]
+        if lowered[:length] in over.variables:
+            return over.variables[lowered[:length]]
     return None

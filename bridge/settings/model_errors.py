@@ -1,4 +1,4 @@
-"""Pydantic's errors as problems of the configuration: value, and what would be right."""
+"""Turns pydantic's errors into problems of the configuration: the value, and what would be right."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "AdvisoriesRule": {
             "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by"
             " names a stream that stores them",
-            "start": "advisories are not stored, only new ones are heard, or all of a stream (captured_by); remove it",
+            "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
         },
         "NativeCopyRule": {
             "to": "the server's own stream copies; 'leaf' names a connection to that server's listener for leaf nodes",

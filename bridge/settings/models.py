@@ -69,7 +69,7 @@ class Telemetry(Part):
 
 
 class Reload(Part):
-    """When the configuration is read again while the sidecar runs."""
+    """When the sidecar reads its configuration again."""
 
     watch: Flag = Field(
         default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"

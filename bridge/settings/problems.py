@@ -1,4 +1,4 @@
-"""A problem of a configuration: how places, values and suggestions are written in it, and the line that it is about."""
+"""Problems of a configuration: their places, values and suggestions as text, with the quoted line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a configuration.
+    """A problem in a configuration.
 
     Attributes:
         path: the way to it from the top.

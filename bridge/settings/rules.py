@@ -397,7 +397,9 @@ class AdvisoriesRule(Part):
     copies_in: tuple[StreamName, ...] = Field(
         default=(), description="streams with copies of the messages, for those that their own stream has lost"
     )
-    source_connection: str = Field(default="default", alias="from", description="connection that hears the advisories")
+    source_connection: str = Field(
+        default="default", alias="from", description="connection that receives the advisories"
+    )
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     dialect: str | None = Field(default=None, description=_DIALECT)
 

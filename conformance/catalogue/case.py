@@ -1,4 +1,4 @@
-"""What a conformance case is: what is given, what is done, what is expected of which version.
+"""A conformance case: set-up, steps, and the expectation per version.
 
 Theory of operation: a case is data, read from YAML by ``reading``. Its ``streams`` are created as a set-up, its
 ``steps`` are carried out one after the other, and what can be seen of them is an `Observation` (see
@@ -54,7 +54,7 @@ class Level(StrEnum):
 
 
 class Place(StrEnum):
-    """Where in a server a transform is applied."""
+    """The place in a server where a transform is applied."""
 
     REPUBLISH = "republish"
     INGRESS = "ingress"
@@ -151,7 +151,7 @@ class ExpectedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must be seen; a member that is None is not compared.
+    """The expected observation; a member that is None is not compared.
 
     Attributes:
         refusal: the last create or update is refused like this; None: every one is accepted.
@@ -241,5 +241,5 @@ class Case:
         return self.expectation if difference is None else difference.expectation
 
     def harms_server(self, version: Version) -> bool:
-        """Whether a server of this version must not be asked unless it is our own."""
+        """Whether the case may only be played on a private server of this version."""
         return self.harms is not None and self.harms.holds(version)

@@ -18,13 +18,13 @@ from nats_bridge.conformance.catalogue.case import (
 
 __all__ = ["expanded_expectation", "expanded_steps", "expanded_streams"]
 
-_ORIGIN, _TARGET = "O", "S"
+_SOURCE, _TARGET = "O", "S"
 
 
 def expanded_streams(transform: Transform) -> tuple[Mapping[str, Any], ...]:
     """The streams that exist before: the source, where the transform is one of a source or a mirror."""
     if transform.place in (Place.SOURCE, Place.MIRROR):
-        return ({"name": _ORIGIN, "subjects": _covering(transform.subjects), "storage": "memory"},)
+        return ({"name": _SOURCE, "subjects": _covering(transform.subjects), "storage": "memory"},)
     return ()
 
 
@@ -43,9 +43,9 @@ def expanded_steps(transform: Transform) -> tuple[Step, ...]:
             config |= {"subjects": _covering(transform.subjects), "subject_transform": pair}
             return (Create(config), *publishes)
         case Place.SOURCE:
-            config |= {"sources": [{"name": _ORIGIN, "subject_transforms": [pair]}]}
+            config |= {"sources": [{"name": _SOURCE, "subject_transforms": [pair]}]}
         case Place.MIRROR:
-            config |= {"mirror": {"name": _ORIGIN, "subject_transforms": [pair]}}
+            config |= {"mirror": {"name": _SOURCE, "subject_transforms": [pair]}}
     return (*publishes, Create(config))
 
 

@@ -123,7 +123,7 @@ def read_text(text: str, file: Path) -> tuple[Case, ...]:
 
 
 class _WrongError(Exception):
-    """A case that fits the schema and is wrong all the same."""
+    """A case that fits the schema and is still wrong."""
 
     def __init__(self, reason: str, *path: str | int) -> None:
         super().__init__(reason)
@@ -155,7 +155,7 @@ def _problems(error: ValidationError, document: Document, file: Path) -> Iterabl
 
 
 def _path(error: ErrorDetails, document: Document) -> DocumentPath:
-    """Where in the document it is; members of unions and names of types stand in pydantic's location, too."""
+    """The place in the document: pydantic's location without members of unions and names of types."""
     path: DocumentPath = ()
     for part in error["loc"]:
         if (*path, part) in document.values:

@@ -34,7 +34,7 @@ def read_expected_failures(file: Path) -> frozenset[str]:
 
 
 def surprises(result: Judged, expected: frozenset[str]) -> list[str]:
-    """What differs between the failures of a run and the expected ones, a line each."""
+    """The differences between the failures of a run and the expected ones, a line each."""
     failed = {case.id for case, _, _ in result.failures}
     played = {case.id for case, _, cell in result.every_cell() if cell.observation is not None}
     return [

@@ -177,7 +177,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         if report is not None:
             for file in write_reports(result, folder):
                 progress.say(f"written: {file}")
-        _tell(result, as_json=given["as_json"])
+        _print(result, as_json=given["as_json"])
     if interrupted:
         raise KeyboardInterrupt
     if expected is not None and result.is_complete:
@@ -191,7 +191,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     return _EXIT_GOOD
 
 
-def _tell(result: Any, *, as_json: bool) -> None:
+def _print(result: Any, *, as_json: bool) -> None:
     from nats_bridge.conformance.reports.json_report import as_report
     from nats_bridge.conformance.reports.terminal import summary, wants_colour
 
@@ -278,7 +278,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None, as_jso
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
         write_reports(result, report)
-    _tell(result, as_json=as_json)
+    _print(result, as_json=as_json)
     return _EXIT_GOOD if result.passed else _EXIT_NO
 
 

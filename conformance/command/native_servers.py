@@ -1,4 +1,4 @@
-"""The native servers that a run needs: had, or missing with the reason."""
+"""Finds the native servers that a run needs, or the reason why one is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Servers", "found_servers"]
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Native servers that were had, by full version, and the versions that were not, with the reason."""
+    """The available native servers, by full version, and the missing ones with the reason."""
 
     binaries: dict[str, Path]
     missing: dict[str, str]

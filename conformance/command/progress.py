@@ -1,4 +1,4 @@
-"""How far a run is: one line that is rewritten on a terminal, a line per subject of test elsewhere."""
+"""Shows a run's progress: one line that is rewritten on a terminal, a line per subject of test elsewhere."""
 
 from __future__ import annotations
 

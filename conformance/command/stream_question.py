@@ -1,4 +1,4 @@
-"""What each version makes of a stream configuration: what it refuses, ignores, changes, and what messages become."""
+"""Asks each version about a stream configuration: what it refuses, ignores and changes, and how messages change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Answer:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a person reads; equal for versions that answer alike."""
+        """The answer as lines; equal for versions that answer alike."""
         if self.refusal is not None:
             return (f"refused: {self.refusal.err_code} {self.refusal.description}",)
         return (
@@ -103,7 +103,7 @@ def read_stream(file: Path) -> dict[str, Any]:
 async def answers(
     config: Mapping[str, Any], publish: Sequence[str], binaries: Mapping[str, Path]
 ) -> tuple[Answer, ...]:
-    """Ask a server of every version; each is started for it, and nothing is left.
+    """Ask a private server of every version.
 
     Raises:
         SubjectError: a server cannot be started, or does not answer.
@@ -198,7 +198,7 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
 
 
 def reported(file: Path, found: Sequence[Answer]) -> str:
-    """The answers as a text: versions in a row that answer alike together, then what came in between."""
+    """The answers as text: adjacent versions with equal answers together, then the changes between them."""
     lines = [f"{file}: what {len(found)} version{'s' if len(found) != 1 else ''} make of it", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:

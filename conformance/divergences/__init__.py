@@ -1,4 +1,4 @@
-"""What an outside process cannot know or do: taken out of both sides before they are compared again.
+"""Known divergences: removes from both sides what an outside process cannot know or do.
 
 Theory of operation: a table of normalisers, by the id under which ``docs/known-divergences.md`` explains what they take
 out. Each gets what is expected and what was seen, and gives both back without it. A verdict names the fewest that leave

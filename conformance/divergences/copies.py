@@ -1,4 +1,4 @@
-"""Copies: what they carry of their own, and what an outside process cannot copy."""
+"""Divergences of copies: their own headers, and what an outside process cannot copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_bridge.conformance.divergences.heard import heard
 from nats_bridge.conformance.divergences.pair import (
     Normaliser,
     Pair,
@@ -18,6 +17,7 @@ from nats_bridge.conformance.divergences.pair import (
     stored_with,
     without_unpublishable,
 )
+from nats_bridge.conformance.divergences.published import published
 from nats_bridge.transforms.dialect import dialect
 
 __all__ = ["NORMALISERS"]
@@ -117,7 +117,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/copy/withheld": _withheld,
         "kd/copy/renamed": _renamed,
         "kd/copy/unpublishable": _copy_unpublishable,
-        "kd/copy/heard": heard("sources", "mirror"),
+        "kd/copy/published": published("sources", "mirror"),
         "kd/copy/probe": _probe,
     }
 )

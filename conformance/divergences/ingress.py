@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nats_bridge.conformance.divergences.heard import heard
 from nats_bridge.conformance.divergences.pair import Normaliser, Pair, without_unpublishable
+from nats_bridge.conformance.divergences.published import published
 
 __all__ = ["NORMALISERS"]
 
@@ -45,7 +45,7 @@ def _ingress_refused(*words: str) -> Normaliser:
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
     {
-        "kd/ingress/heard": heard("subject_transform"),
+        "kd/ingress/published": published("subject_transform"),
         "kd/ingress/unpublishable": _ingress_refused("becomes"),
         "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
     }

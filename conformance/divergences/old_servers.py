@@ -1,4 +1,4 @@
-"""Where a server is older than what the bridge brings it, or than the dialect that it shows."""
+"""Divergences of servers that are older than a feature of the bridge, or than the dialect."""
 
 from __future__ import annotations
 

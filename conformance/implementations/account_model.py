@@ -65,7 +65,7 @@ class AccountModel:
         self._streams: dict[str, StreamModel] = {}
         self._created = 0
         self._patterns: tuple[bytes, ...] = ()
-        self._heard: list[list[Message]] = []
+        self._received: list[list[Message]] = []
 
     async def play(self, case: Case) -> Observation:
         """Play a case and return its observation.
@@ -81,7 +81,7 @@ class AccountModel:
 
     async def _play(self, case: Case) -> Observation:
         self._patterns = case.listen
-        self._heard = [[] for _ in case.listen]
+        self._received = [[] for _ in case.listen]
         decisions: list[Decision] = []
         acks: list[Mapping[str, Json] | None] = []
         for config in case.streams:
@@ -95,7 +95,7 @@ class AccountModel:
             await self._copy_everything()
         return Observation(
             tuple(decisions),
-            tuple(message for heard in self._heard for message in heard),
+            tuple(message for messages in self._received for message in messages),
             {name: tuple(stream.messages.values()) for name, stream in self._streams.items()},
             tuple(acks),
         )
@@ -159,9 +159,9 @@ class AccountModel:
         """The answer of the stream that takes a message; None: there is none."""
         if depth > _DEEPEST:
             raise SubjectError("republished messages loop; a case that shows this needs 'harms'")
-        for pattern, heard in zip(self._patterns, self._heard, strict=True):
+        for pattern, messages in zip(self._patterns, self._received, strict=True):
             if matches(message.subject, pattern) and b"" not in tokens(message.subject):
-                heard.append(message)
+                messages.append(message)
         answers = [
             await self._ingest(name, stream, message, depth)
             for name, stream in list(self._streams.items())

@@ -1,4 +1,4 @@
-"""Our bridge in front of a server as a subject of test.
+"""The bridge in front of a server as a subject of test.
 
 Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
 a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
@@ -103,8 +103,10 @@ class BridgeSubject:
             group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
             batches = [group[start : start + self._batch] for start in range(0, len(group), self._batch)]
             for first in range(0, len(batches), _LANES):
-                beside = batches[first : first + _LANES]
-                for answers in await asyncio.gather(*(self._play_batch(each, at) for at, each in enumerate(beside))):
+                concurrent = batches[first : first + _LANES]
+                for answers in await asyncio.gather(
+                    *(self._play_batch(each, at) for at, each in enumerate(concurrent))
+                ):
                     for played, answer in answers:
                         yield played.case, answer
 
@@ -201,11 +203,11 @@ class BridgeSubject:
                     await _tried(stage, stage.refuse(name, found[number]))
         await self._ask_servers(stages)
         try:
-            await self._beside_sidecar(stages)
+            await self._with_sidecar(stages)
         except SidecarEndedError as error:
             if len(stages) > 1:
                 raise
-            stages[0].tell("sidecar", str(error))
+            stages[0].add_fact("sidecar", str(error))
         answers: list[Observation | SubjectError] = []
         for stage in stages:
             seen: Observation | None = None
@@ -247,14 +249,14 @@ class BridgeSubject:
                     connections[connection] = int(connection[1:])
         return self._write(rules, connections) if rules else None
 
-    async def _beside_sidecar(self, stages: Sequence[BridgeStage]) -> None:
+    async def _with_sidecar(self, stages: Sequence[BridgeStage]) -> None:
         needed = [stage for stage in stages if stage.plan.is_about_messages and stage.running()]
         file = self._configuration(needed)
         sidecar = None if file is None else await Sidecar.start(file)
         try:
             results = await asyncio.gather(
                 *(
-                    _tried(stage, stage.go_on(sidecar if stage in needed else None))
+                    _tried(stage, stage.resume(sidecar if stage in needed else None))
                     for stage in stages
                     if stage.error is None
                 ),
@@ -271,7 +273,7 @@ class BridgeSubject:
 
 
 async def _tried(stage: BridgeStage, work: Awaitable[None]) -> None:
-    """Let a case that cannot be played keep its error to itself."""
+    """Keep the error of a case that cannot be played within that case."""
     try:
         await work
     except SubjectError as error:

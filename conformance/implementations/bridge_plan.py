@@ -1,4 +1,4 @@
-"""What of a case the bridge does: rules in the place of what the server would do natively.
+"""Plans how the bridge plays a case: rules replace native features.
 
 Theory of operation: republish, subject_transform, sources and mirror are taken out of the case's stream configurations
 and become rules that hold the same native objects. A stream that copies, or that has a transform at its ingress, is an

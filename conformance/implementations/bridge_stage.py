@@ -54,7 +54,7 @@ class BridgeStage:
         self._decisions: list[Decision] = []
         self._acks: list[Mapping[str, Json] | None] = []
         self._facts: dict[str, Json] = {}
-        self._heard: list[tuple[Stage, Collected]] = []
+        self._listening: list[tuple[Stage, Collected]] = []
         self._letters: list[tuple[Stage, Collected]] = []
 
     def running(self) -> dict[str, PlannedRule]:
@@ -84,7 +84,7 @@ class BridgeStage:
             stage.prepare(() if account else case.listen)
         for subject in case.listen:
             for stage in self._stages:
-                self._heard.append((stage, await stage.client.subscribe(subject)))
+                self._listening.append((stage, await stage.client.subscribe(subject)))
         for stage in self._stages[1:]:
             self._letters.append((stage, await stage.client.subscribe(DEAD_LETTERS.encode())))
         for config in case.streams:
@@ -127,7 +127,7 @@ class BridgeStage:
         found = [at for at, config in enumerate(configs) if config.get("name") == stream]
         return found[-1] if found else None
 
-    async def go_on(self, sidecar: Sidecar | None) -> None:
+    async def resume(self, sidecar: Sidecar | None) -> None:
         """Play the steps while the sidecar runs, until its rules have handled everything.
 
         Raises:
@@ -137,12 +137,12 @@ class BridgeStage:
             if sidecar is None:
                 await self._carry_out(step)
             else:
-                await self._carry_out_beside(sidecar, step)
+                await self._carry_out_with_sidecar(sidecar, step)
         if sidecar is not None:
             await self._settle(sidecar)
 
     async def see(self) -> Observation:
-        """What can be seen, once the sidecar has ended."""
+        """The observation, once the sidecar has ended."""
         expectation = self.plan.expectation
         names = dict.fromkeys(expectation.stored or ())
         if expectation.received is not None:
@@ -155,20 +155,20 @@ class BridgeStage:
             stored[name] = await stage.stored(name)
         for stage in self._stages:
             await stage.client.flush()
-        received = tuple(message for _, heard in self._heard for message in heard.messages)
-        letters = [letter.header_block for _, heard in self._letters for letter in heard.messages]
+        received = tuple(message for _, collected in self._listening for message in collected.messages)
+        letters = [letter.header_block for _, collected in self._letters for letter in collected.messages]
         if letters:
             self._facts["rejected"] = [letter.decode("utf-8", "replace") for letter in letters]
         return Observation(tuple(self._decisions), received, stored, tuple(self._acks), self._facts)
 
-    def tell(self, fact: str, text: str) -> None:
+    def add_fact(self, fact: str, text: str) -> None:
         """Add something to what is seen."""
         self._facts[fact] = text
 
     async def end(self) -> None:
         """Delete everything that was created."""
-        for stage, heard in (*self._heard, *self._letters):
-            stage.client.unsubscribe(heard)
+        for stage, collected in (*self._listening, *self._letters):
+            stage.client.unsubscribe(collected)
         for stage in self._stages:
             with contextlib.suppress(SubjectError):
                 await stage.clean_up()
@@ -199,8 +199,8 @@ class BridgeStage:
             elif any(rule.stream == step.config.get("name") for rule in self.rules.values()):
                 self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
 
-    async def _carry_out_beside(self, sidecar: Sidecar, step: Step) -> None:
-        """A step while the rules run; what it would take away from them is read before."""
+    async def _carry_out_with_sidecar(self, sidecar: Sidecar, step: Step) -> None:
+        """Carry out a step while the rules run; first wait until they have read what it removes."""
         if isinstance(step, Settle):
             await self._settle(sidecar)
             return

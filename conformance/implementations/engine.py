@@ -28,7 +28,7 @@ class EngineSubject:
         self.at_once = 1
 
     async def open(self) -> None:
-        """Nothing is to be started."""
+        """Do nothing: an engine needs no start."""
 
     async def play(self, case: Case) -> Observation:
         """Play a case on an account of its own."""
@@ -36,7 +36,7 @@ class EngineSubject:
         return await AccountModel(self._engine, self._dialect).play(case)
 
     async def close(self) -> None:
-        """Nothing is to be ended."""
+        """Do nothing: an engine needs no end."""
 
 
 def refuse_unplayable(case: Case, version: Version) -> None:

@@ -1,4 +1,4 @@
-"""What the model of a stream account asks an engine, and how the engine of ``transforms`` answers.
+"""The interface of the account model to an engine, and the engine of ``transforms`` behind it.
 
 An engine decides configurations and computes messages. What a stream keeps, and in which order things happen, is the
 business of ``account_model``; so a wrong engine is one that answers one of these four questions wrongly.

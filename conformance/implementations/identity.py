@@ -1,4 +1,4 @@
-"""Who is tested, as histories and reports name it."""
+"""The identity of a subject of test in histories and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server takes out of a header block before it stores a message, whatever the stream."""
+"""Removes from a header block what a server removes before it stores a message."""
 
 from __future__ import annotations
 

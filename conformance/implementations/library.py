@@ -43,7 +43,7 @@ _LIMIT = 30.0
 _PATIENCE = 3
 """A library that fails so many times in a row, restarted each time, is not started again."""
 
-_AT_WORK = {
+_RUNNING = {
     Place.REPUBLISH: "republish",
     Place.INGRESS: "transform",
     Place.SOURCE: "sourcing",
@@ -145,7 +145,7 @@ class LibrarySubject:
 
     def _is_asked_directly(self, transform: Transform) -> bool:
         """Whether the place at which a transform works is not the library's, but the transform itself is."""
-        whole = {"stream_config", _AT_WORK[transform.place]}
+        whole = {"stream_config", _RUNNING[transform.place]}
         return bool(_TRANSFORMS & self.capabilities) and not whole <= self.capabilities
 
 
@@ -252,13 +252,13 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
     match transform.place:
         case Place.REPUBLISH:
             sent = [each for pair in zip(published, made, strict=True) for each in pair if each is not None]
-            heard = [
+            received = [
                 each
                 for pattern in case.listen
                 for each in sent
                 if matches(each.subject, pattern) and b"" not in tokens(each.subject)
             ]
-            return Observation(accepted, tuple(heard))
+            return Observation(accepted, tuple(received))
         case Place.INGRESS:
             kept = [message if each is None else each for message, each in zip(published, made, strict=True)]
             return Observation(accepted, stored={"S": _numbered(kept)})

@@ -1,4 +1,4 @@
-"""A library's process: one request line in, one answer line out, and everything that can go wrong with that."""
+"""Runs a library's process: one request line in, one answer line out, with its failures."""
 
 from __future__ import annotations
 

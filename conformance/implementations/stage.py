@@ -90,12 +90,12 @@ class Stage:
             times = expectation.received is not None and not stored
             for stream in self._names_of(case) if times else ():
                 stored[stream] = await self.stored(stream)
-            await self._hear(listening, len(expectation.received or ()) if _is_copying(case) else 0)
-            received = tuple(self._moved.message_back(each) for heard in listening for each in heard.messages)
+            await self._wait_for_messages(listening, len(expectation.received or ()) if _is_copying(case) else 0)
+            received = tuple(self._moved.message_back(each) for collected in listening for each in collected.messages)
             return Observation(tuple(decisions), received, stored, tuple(acks))
         finally:
-            for heard in listening:
-                self.client.unsubscribe(heard)
+            for collected in listening:
+                self.client.unsubscribe(collected)
             await self.clean_up()
 
     def prepare(self, listen: tuple[bytes, ...] = ()) -> None:
@@ -104,7 +104,7 @@ class Stage:
         self._listening = listen
         self._is_silent = False
 
-    async def _hear(self, listening: list[Collected], messages: int) -> None:
+    async def _wait_for_messages(self, listening: list[Collected], messages: int) -> None:
         """Wait until so many messages were received, and until nothing is in flight.
 
         Messages that a copying stream republishes are followed by no answer to a publisher.
@@ -112,7 +112,7 @@ class Stage:
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
         await self.client.flush()
-        while sum(len(heard.deliveries) for heard in listening) < messages and clock() < limit:
+        while sum(len(collected.deliveries) for collected in listening) < messages and clock() < limit:
             await asyncio.sleep(_LOOK)
             await self.client.flush()
 
@@ -258,7 +258,7 @@ class Stage:
         # A consumer outlives its reader for a while, and would still deliver to an inbox that is used again.
         self._reads += 1
         inbox = f"_INBOX.conform.{self._reads}.{name}"
-        heard = await self.client.subscribe(inbox.encode())
+        collected = await self.client.subscribe(inbox.encode())
         try:
             config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}
             if info["config"].get("retention", "limits") != "limits":
@@ -266,15 +266,17 @@ class Stage:
             await self._request(f"CONSUMER.CREATE.{name}", {"stream_name": name, "config": config})
             wanted = info["state"]["messages"]
             async with asyncio.timeout(_SETTLE_LIMIT):
-                while len(heard.deliveries) < wanted:
+                while len(collected.deliveries) < wanted:
                     await self.client.flush()
                     await asyncio.sleep(0)
         except TimeoutError:
-            raise SubjectError(f"stream {stream!r}: {len(heard.deliveries)} of {wanted} messages were read") from None
+            raise SubjectError(
+                f"stream {stream!r}: {len(collected.deliveries)} of {wanted} messages were read"
+            ) from None
         finally:
-            self.client.unsubscribe(heard)
+            self.client.unsubscribe(collected)
         found = []
-        for each in heard.deliveries:
+        for each in collected.deliveries:
             fields = each.reply.split(b".")
             found.append(Stored(self._moved.message_back(each.message), int(fields[5]), int(fields[7])))
         return tuple(found)

@@ -1,4 +1,4 @@
-"""Where an entry of ``sources``, or ``mirror``, begins that has copied nothing yet."""
+"""Finds where an entry of ``sources``, or ``mirror``, starts before its first copy."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def start_of(
 
 def _recorded(entry: Mapping[str, Json], target: StreamModel, dialect: Dialect) -> int:
     """The sequence in the newest record of this entry that the target holds; 0 for none."""
-    looked_at = entry.get("filter_subject") if dialect.source_search_follows_filter else None
+    checked = entry.get("filter_subject") if dialect.source_search_follows_filter else None
     for each in reversed(target.messages.values()):
-        if looked_at and not matches(each.message.subject, _raw(looked_at)):
+        if checked and not matches(each.message.subject, _raw(checked)):
             continue
         record = first_record(each.message.header_block)
         if record is not None and _is_of(record, entry, dialect):

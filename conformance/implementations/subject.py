@@ -1,4 +1,4 @@
-"""What every subject of test offers to the runner."""
+"""The interface of subjects of test to the runner."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["FORMAT", "as_report"]
 FORMAT = 1
 """Counts up when a member changes its meaning or goes away; new members may come at any time."""
 
-_TOLD = ("suite", "catalogue", "time", "selection", "level", "server")
+_MEMBERS = ("suite", "catalogue", "time", "selection", "level", "server")
 
 
 def as_report(judged: Judged) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def as_report(judged: Judged) -> dict[str, Any]:
         "passed": judged.passed,
         "complete": judged.is_complete,
         "objections": judged.objections(),
-        "run": {name: judged.history.start[name] for name in _TOLD if name in judged.history.start},
+        "run": {name: judged.history.start[name] for name in _MEMBERS if name in judged.history.start},
         "counts": judged.counts(),
         "subjects": [
             {"label": label, **identity.as_json(), "counts": judged.counts(label)}

@@ -1,4 +1,4 @@
-"""A judged run as a plain record: what every renderer is given, and all that it is given."""
+"""A judged run as a plain record, the only input of every renderer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Cell", "Judged", "judged"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What became of one case on one subject of test.
+    """The outcome of one case on one subject of test.
 
     ``expectation`` is the one in force for its version, None where the case is not about it; ``observation`` and
     ``seconds`` are None where the case was not played.

@@ -1,4 +1,4 @@
-"""Where a reader can look something up: the clause of a case, a known divergence."""
+"""Links to the clause of a case, and to a known divergence."""
 
 from __future__ import annotations
 

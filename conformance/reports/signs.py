@@ -1,4 +1,4 @@
-"""How outcomes are shown: one word, one sign, in one order, in every report."""
+"""The words and signs of outcomes, in one order, for every report."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _first_difference(first: str, second: str) -> int:
 
 
 def _around(text: str, at: int, room: int) -> str:
-    """As much of a text as fits, such that the place is seen."""
+    """Cut a text so that the place stays visible."""
     begin = max(0, min(at - room // 3, len(text) - room))
     found = text[begin : begin + room]
     if begin:
@@ -194,7 +194,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def _harmless(text: str) -> str:
-    """A text in which nothing is left that a terminal would obey: servers' words can hold anything."""
+    """Remove everything that a terminal would obey: a server's text can hold anything."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

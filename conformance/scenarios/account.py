@@ -92,7 +92,7 @@ class Account:
         """Publish, and wait for nothing."""
         self.client.publish(message(subject, payload, headers))
 
-    async def hear(self, subject: str) -> Collected:
+    async def subscribe(self, subject: str) -> Collected:
         """Keep everything that arrives on a subject from now on."""
         return await self.client.subscribe(subject.encode())
 
@@ -134,12 +134,12 @@ class Account:
 
         return await first_that(enough, f"sequence {sequence} of stream {name!r}")
 
-    async def connected_to_origin(self, name: str) -> None:
+    async def connected_to_source(self, name: str) -> None:
         """Wait until every source of a stream was seen, and none is ahead of it."""
 
-        async def heard() -> bool | None:
+        async def caught_up() -> bool | None:
             info = await self.info(name)
             sources = [*(info.get("sources") or ()), *([info["mirror"]] if info.get("mirror") else ())]
             return all(not each.get("lag") and each.get("active", -1) != -1 for each in sources) or None
 
-        await first_that(heard, f"the sources of stream {name!r}")
+        await first_that(caught_up, f"the sources of stream {name!r}")

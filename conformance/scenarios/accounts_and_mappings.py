@@ -1,4 +1,4 @@
-"""What a server's configuration decides: account mappings, permissions, exports and imports."""
+"""Scenarios with a server configuration: account mappings, permissions, exports and imports."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _user(name: str) -> Credentials:
 
 async def _delivered_on(account: Account, subject: str) -> list[str]:
     """Subjects of what everybody gets of one message."""
-    heard = await account.hear(">")
+    received = await account.subscribe(">")
     account.send(subject, "x")
     await account.client.flush()
-    return subjects_of(heard)
+    return subjects_of(received)
 
 
 @scenario
@@ -82,14 +82,14 @@ async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
     account = await laboratory.account('mappings: {"from.*": "in.$1"}')
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     answer = await account.publish("from.a", "x")
     await account.client.flush()
     return {
         "answered_by": answer["stream"],
         "stored_on": subjects_of(await account.stored("S")),
-        "republished_on": subjects_of(heard),
-        "told_subject": header_of(heard.messages[0], "Nats-Subject"),
+        "republished_on": subjects_of(received),
+        "nats_subject": header_of(received.messages[0], "Nats-Subject"),
     }
 
 
@@ -98,7 +98,7 @@ async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mappin
     """A mapping of the destination changes what a client sends there, and not what a stream republishes."""
     account = await laboratory.account('mappings: {"out.*": "moved.$1"}')
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    moved, unmoved = await account.hear("moved.*"), await account.hear("out.*")
+    moved, unmoved = await account.subscribe("moved.*"), await account.subscribe("out.*")
     await account.publish("in.a", "republished")
     account.send("out.a", "by a client")
     await account.client.flush()
@@ -110,11 +110,11 @@ async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
     """The same functions in a mapping and in a stream: partition of a wildcard gives the same number."""
     account = await laboratory.account('mappings: {"m.*": "mapped.{{partition(10,1)}}"}')
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.{{partition(10,1)}}"})
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     mapped = await _delivered_on(account, "m.orders")
     await account.publish("in.orders", "x")
     await account.client.flush()
-    return {"mapped": mapped, "republished": subjects_of(heard)}
+    return {"mapped": mapped, "republished": subjects_of(received)}
 
 
 @scenario
@@ -153,11 +153,11 @@ async def permissions_of_the_publisher(laboratory: Laboratory) -> Mapping[str, A
     server = await laboratory.server(_PERMISSIONS)
     owner, writer = await laboratory.connect(server, _user("owner")), await laboratory.connect(server, _user("writer"))
     await owner.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await owner.hear("out.>")
+    received = await owner.subscribe("out.>")
     writer.send("out.a", "not allowed")
     await writer.publish("in.a", "allowed")
     await owner.client.flush()
-    return {"heard": payloads_of(heard)}
+    return {"received": payloads_of(received)}
 
 
 @scenario
@@ -166,15 +166,15 @@ async def republish_through_an_export(laboratory: Laboratory) -> Mapping[str, An
     server = await laboratory.server(_EXPORT)
     owner, importer = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
     await owner.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await importer.hear("imported.>")
+    received = await importer.subscribe("imported.>")
     answer = await importer.publish("request", "x")
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     (stored,) = await owner.stored("S")
     return {
         "answered_by": answer["stream"],
-        "heard_on": subjects_of(heard),
-        "told_subject": header_of(copy.message, "Nats-Subject"),
-        "tells_of_the_requester": "Nats-Request-Info" in headers_named(copy.message),
+        "received_on": subjects_of(received),
+        "nats_subject": header_of(copy.message, "Nats-Subject"),
+        "names_the_requester": "Nats-Request-Info" in headers_named(copy.message),
         "stores_the_requester": "Nats-Request-Info" in headers_named(stored.message),
     }
 

@@ -27,19 +27,19 @@ async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> M
     """Three messages of a batch: what is republished before the last one commits it, and what after."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish("in.a", "1", _member(1))
     await account.publish("in.a", "2", _member(2))
     await account.client.flush()
-    before = payloads_of(heard)
+    before = payloads_of(received)
     answer = await account.publish("in.a", "3", _member(3, "Nats-Batch-Commit: 1"))
     await account.client.flush()
     return {
         "before_the_commit": before,
-        "in_all": payloads_of(heard),
-        "sequences": [header_of(each, "Nats-Sequence") for each in heard.messages],
-        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in heard.messages],
-        "own_headers": headers_named(heard.messages[-1])[:3],
+        "in_all": payloads_of(received),
+        "sequences": [header_of(each, "Nats-Sequence") for each in received.messages],
+        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in received.messages],
+        "own_headers": headers_named(received.messages[-1])[:3],
         "seq": answer["seq"],
         "count": answer.get("count"),
     }
@@ -50,8 +50,8 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
     """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory reports it."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
-    advisories = await account.hear("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>")
+    received = await account.subscribe("out.>")
+    advisories = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>")
     await account.publish("in.a", "1", _member(1))
     answer = await account.publish("in.a", "3", _member(3, "Nats-Batch-Commit: 1"))
     (advisory,) = await arrived(advisories, 1)
@@ -59,7 +59,7 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
     return {
         "err_code": answer.get("error", {}).get("err_code"),
         "reason": json.loads(advisory.message.payload)["reason"],
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
         "messages": (await account.state("S"))["messages"],
     }
 
@@ -69,14 +69,14 @@ async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping
     """``Nats-Incr`` on a stream of counters: the copy holds the new total, and the header as it was published."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_counter=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     first = await account.publish("in.a", "", ["Nats-Incr: +5"])
     second = await account.publish("in.a", "", ["Nats-Incr: +3"])
     await account.client.flush()
     return {
         "totals": [first.get("val"), second.get("val")],
-        "republished": payloads_of(heard),
-        "increments": [header_of(each, "Nats-Incr") for each in heard.messages],
+        "republished": payloads_of(received),
+        "increments": [header_of(each, "Nats-Incr") for each in received.messages],
     }
 
 
@@ -85,17 +85,17 @@ async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, 
     """A schedule is republished when it is stored, and what it produces is republished when it fires."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     at = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     await account.publish("in.plan", "x", [f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: in.fired"])
-    schedule, produced = (each.message for each in await arrived(heard, 2))
+    schedule, produced = (each.message for each in await arrived(received, 2))
     return {
-        "subjects": subjects_of(heard),
+        "subjects": subjects_of(received),
         "headers_of_the_schedule": headers_named(schedule),
         "headers_of_what_it_produced": headers_named(produced),
         "scheduler": header_of(produced, "Nats-Scheduler"),
         "next": header_of(produced, "Nats-Schedule-Next"),
-        "payloads": payloads_of(heard),
+        "payloads": payloads_of(received),
     }
 
 
@@ -109,11 +109,11 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
     """Three messages of a fast batch (2.14): stored and republished as others, confirmed by one answer at the end."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_batched=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
-    answers = await account.hear("answer.>")
+    received = await account.subscribe("out.>")
+    answers = await account.subscribe("answer.>")
     for number, operation in ((1, _START), (2, _APPEND), (3, _COMMIT)):
         _fast(account, "in.a", str(number), number, operation)
-    await arrived(heard, 3)
+    await arrived(received, 3)
     stored = await account.holding("S", 3)
 
     async def committed() -> dict[str, Any] | None:
@@ -122,7 +122,7 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
 
     answer = await first_that(committed, "the answer to the commit")
     return {
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
         "stored": payloads_of(stored),
         "headers": headers_named(stored[-1].message),
         "batch": answer.get("batch"),
@@ -136,7 +136,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapp
     """Its first message is answered with an error, and not stored."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
-    answers = await account.hear("answer.>")
+    answers = await account.subscribe("answer.>")
     _fast(account, "in.a", "1", 1, _START)
     (answer,) = await arrived(answers, 1)
     return {

@@ -1,4 +1,4 @@
-"""Three servers: what replicas do together, and what each does on its own."""
+"""Scenarios with three servers and replicated streams."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _node(cluster: NativeCluster, name: str) -> NativeServer:
 
 async def _everything_sent(laboratory: Laboratory, cluster: NativeCluster, watcher: Account) -> None:
     """Wait until everything that each running node has sent has arrived: a later message of each follows it."""
-    fence = await watcher.hear("fence")
+    fence = await watcher.subscribe("fence")
     running = [node for node in cluster.nodes if node.running]
     for node in running:
         account = await laboratory.connect(node)
@@ -103,25 +103,25 @@ async def republish_of_three_replicas(laboratory: Laboratory) -> Mapping[str, An
     cluster = await laboratory.cluster()
     watcher = await laboratory.connect(cluster.nodes[0])
     await _created(watcher, "S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await watcher.hear("out.>")
-    elected = await watcher.hear("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S")
+    received = await watcher.subscribe("out.>")
+    elected = await watcher.subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S")
     await _publish(watcher, "1", "2", "3")
     stepped = await _step_down(watcher, "S")
     await _publish(watcher, "4", "5", "6")
-    await arrived(heard, 6)
+    await arrived(received, 6)
     while stepped == cluster.nodes[0].name:  # the watcher's own server has to live
         stepped = await _step_down(watcher, "S")
     await asyncio.to_thread(_node(cluster, stepped).kill)
     await _led(watcher, "S", dead=stepped)
     await _publish(watcher, "7", "8", "9")
-    await arrived(heard, 9)
+    await arrived(received, 9)
     await _led(watcher, "S", dead=stepped)
     await _everything_sent(laboratory, cluster, watcher)
     leaders = {json.loads(each.payload)["leader"] for each in elected.messages}
     return {
-        "republished": payloads_of(heard),
-        "sequences": [header_of(each, "Nats-Sequence") for each in heard.messages],
-        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in heard.messages],
+        "republished": payloads_of(received),
+        "sequences": [header_of(each, "Nats-Sequence") for each in received.messages],
+        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in received.messages],
         "an_advisory_names_the_new_leader": stepped in leaders,
     }
 

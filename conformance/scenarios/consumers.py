@@ -24,8 +24,8 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     """A push consumer is paused before two messages, and resumed before a third; advisories report both."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
-    work = await account.hear("work")
-    advisories = await account.hear("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.D")
+    work = await account.subscribe("work")
+    advisories = await account.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.D")
     config = _request("S", durable_name="D", deliver_subject="work", ack_policy="none")
     await account.request("CONSUMER.DURABLE.CREATE.S.D", config)
     paused = await account.request("CONSUMER.PAUSE.S.D", {"pause_until": _LATER})
@@ -61,7 +61,7 @@ async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[s
 
 
 @scenario
-async def watching_beside_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
+async def watching_next_to_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
     """A watching consumer next to one with a priority group: on a work queue, and on a stream with limits."""
     account = await laboratory.account()
     answers: dict[str, int | None] = {}

@@ -1,4 +1,4 @@
-"""What ends a server process, and what is left after a crash."""
+"""Scenarios that crash a server process."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, An
     account = await laboratory.connect(server)
     republish = {"src": "in.*", "dest": "out.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], republish=republish)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     facts = await _after(laboratory, server, account, "in.a")
-    facts["republished_on"] = subjects_of(heard)
+    facts["republished_on"] = subjects_of(received)
     account = await laboratory.restart(server)
     facts["accepted_before_and_there_after_restart"] = (await account.info("S"))["config"]["republish"] == republish
     return facts
@@ -80,10 +80,10 @@ async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Mapping[str, An
     """A modulus of 0 in an account mapping: no stream is needed to end the server."""
     server = await laboratory.server('mappings: {"in.*": "mapped.{{partition(0,1)}}"}')
     account = await laboratory.connect(server)
-    heard = await account.hear("mapped.>")
+    received = await account.subscribe("mapped.>")
     account.send("in.a")
     ended = await laboratory.has_ended(server, account)
-    return {"server": "ended" if ended else "running", "delivered_on": subjects_of(heard)}
+    return {"server": "ended" if ended else "running", "delivered_on": subjects_of(received)}
 
 
 @scenario
@@ -119,19 +119,19 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     server = await laboratory.server()
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["first-payload", "second-payload"])
     await account.client.flush()
-    before = payloads_of(heard)
+    before = payloads_of(received)
     await on_disk(server, b"second-payload")
     account = await laboratory.restart(server, kill=True)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish("in.a", "third-payload")
     await account.client.flush()
-    first = heard.messages[0]
+    first = received.messages[0]
     return {
         "republished_before": before,
-        "republished_after": payloads_of(heard),
+        "republished_after": payloads_of(received),
         "sequence": header_of(first, "Nats-Sequence"),
         "last_sequence": header_of(first, "Nats-Last-Sequence"),
         "stored": payloads_of(await account.stored("S")),

@@ -1,4 +1,4 @@
-"""Message ids and the window in which they count."""
+"""Scenarios about message ids and the duplicate window."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
     account = await laboratory.account()
     republish = {"src": "in.*", "dest": "out.$1"}
     await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish("in.a", "1", _ID)
     within = await account.publish("in.a", "2", _ID)
     await account.client.flush()
-    republished_within = payloads_of(heard)
+    republished_within = payloads_of(received)
     await account.update("S", duplicate_window=_SECOND // 10)
 
     async def accepted() -> Mapping[str, Any] | None:
@@ -38,18 +38,18 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
     is_duplicate = within.get("duplicate", False)
     return {
         "within": {"duplicate": is_duplicate, "seq": within["seq"], "republished": republished_within},
-        "behind": {"seq": behind["seq"], "republished": payloads_of(heard)},
+        "behind": {"seq": behind["seq"], "republished": payloads_of(received)},
     }
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
     """A source whose duplicate window has passed holds the same id twice, and a later message."""
     account = await laboratory.account()
-    await _origin_with_a_repeated_id(account)
+    await _source_with_a_repeated_id(account)
     return await copied(account, target)
 
 
-async def _origin_with_a_repeated_id(account: Account) -> None:
+async def _source_with_a_repeated_id(account: Account) -> None:
     await account.create("O", subjects=["in.*"], duplicate_window=_SECOND // 10)
     await account.publish("in.a", "1", _ID)
 
@@ -87,8 +87,8 @@ async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
     """The target's window is made short: where the duplicate was waited for, it is stored now."""
     account = await laboratory.account()
-    await _origin_with_a_repeated_id(account)
-    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    await _source_with_a_repeated_id(account)
+    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
     stalled = await copied_or_stalled(account, "T", "3", requests, "O")
     await account.update("T", duplicate_window=_SECOND // 10)
@@ -96,10 +96,10 @@ async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any
 
 
 @scenario
-async def same_id_from_two_origins(laboratory: Laboratory) -> Mapping[str, Any]:
+async def same_id_from_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
     """Two sources with the same id in one target: the second one is a duplicate there."""
     account = await laboratory.account()
-    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("O", subjects=["in.*"])
     await account.create("P", subjects=["other.*"])
     await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)

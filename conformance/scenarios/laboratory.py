@@ -96,7 +96,7 @@ class Laboratory:
             raise SubjectError(str(error)) from None
 
     async def connect(self, server: NativeServer, credentials: Credentials | None = None) -> Account:
-        """A connection to it."""
+        """Connect to a server."""
         client = await RawClient.connect(server.url, credentials)
         self._clients.append(client)
         return Account(client)

@@ -1,4 +1,4 @@
-"""What limits and time remove, and what a republished message shows of it."""
+"""Scenarios about removal by limits and time, and what republished messages show of it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, An
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, max_age=_SECOND // 5)
     await account.publish_all("in.a", ["1"])
     await _emptied(account, "S")
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["2"])
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     return {
         "sequence": header_of(copy.message, "Nats-Sequence"),
         "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
@@ -45,9 +45,9 @@ async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, allow_msg_ttl=True)
     await account.publish_all("in.a", ["1"], ["Nats-TTL: 1s"])
     await _emptied(account, "S")
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["2"])
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     return {
         "sequence": header_of(copy.message, "Nats-Sequence"),
         "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
@@ -67,11 +67,11 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
         allow_msg_ttl=True,
         allow_rollup_hdrs=True,
     )
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.deleted", ["1"])
     await account.request("STREAM.MSG.DELETE.S", {"seq": 1})
     await account.publish_all("in.expired", ["2"])
-    marker = (await arrived(heard, 3))[2].message
+    marker = (await arrived(received, 3))[2].message
     return {
         "headers": headers_named(marker),
         "subject": header_of(marker, "Nats-Subject"),
@@ -90,9 +90,9 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
     limit = 1024
     account = await laboratory.account(f"max_payload: {limit}")
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     answer = await account.publish("in.a", "x" * limit)
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     return {
         "stored_as": answer["seq"],
         "payload_size": len(copy.message.payload),
@@ -138,7 +138,7 @@ def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @scenario
-async def delete_in_the_origin_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+async def delete_in_the_source_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that is deleted in the source stays in a mirror and in a sourcing stream."""
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
@@ -150,7 +150,7 @@ async def delete_in_the_origin_of_a_mirror(laboratory: Laboratory) -> Mapping[st
     await account.request("STREAM.MSG.DELETE.O", {"seq": 1})
     await account.publish_all("in.a", ["3"])
     return {
-        "origin": payloads_of(await account.stored("O")),
+        "source_stream": payloads_of(await account.stored("O")),
         "mirror": payloads_of(await account.holding("M", 3)),
         "source": payloads_of(await account.holding("T", 3)),
     }

@@ -1,4 +1,4 @@
-"""Republish that feeds its own stream: what servers accept, and where one message goes."""
+"""Scenarios of republish into its own stream: what servers accept, and where a message goes."""
 
 from __future__ import annotations
 

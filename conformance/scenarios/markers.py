@@ -42,7 +42,7 @@ async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.create("PLAIN", mirror={"name": "O"})
     await account.create("SOURCE", sources=[{"name": "O"}])
     for copying in ("ALLOWS", "PLAIN", "SOURCE"):
-        await account.connected_to_origin(copying)
+        await account.connected_to_source(copying)
     await account.publish_all("in.a", ["one"], ["Nats-TTL: 2s"])
     await account.publish_all("in.b", ["kept"])
     for copying in ("ALLOWS", "PLAIN", "SOURCE"):

@@ -25,9 +25,9 @@ async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
     refused = await account.refusal("STREAM.UPDATE.M", config)
     if refused is not None:
         return {"err_code": refused}
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["3"])
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     return {
         "err_code": None,
         "stored": payloads_of(await account.stored("M")),

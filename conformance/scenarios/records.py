@@ -23,7 +23,7 @@ async def _identities(account: Account, stream: str, count: int) -> list[str | N
 
 
 @scenario
-async def identity_of_an_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """The identity in the record: the same for two targets and after a restart, another for a recreated stream."""
     server = await laboratory.server()
     account = await laboratory.connect(server)
@@ -42,10 +42,10 @@ async def identity_of_an_origin(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.create("V", sources=[{"name": "O"}])
     (recreated,) = await _identities(account, "V", 1)
     return {
-        "is_told": first is not None,
+        "is_recorded": first is not None,
         "same_after_restart": first == restarted,
         "same_for_another_target": first == second_target,
-        "same_when_made_anew": first == recreated,
+        "same_when_recreated": first == recreated,
     }
 
 
@@ -69,12 +69,12 @@ async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Map
     await account.create("C", subjects=["out.>"])
     # It has a subject of its own: without any, 2.9 takes no republish.
     await account.create("T", subjects=["own"], sources=[{"name": "O"}], republish={"src": ">", "dest": "out.>"})
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["sourced"])
-    await arrived(heard, 1)
+    await arrived(received, 1)
     await account.publish_all("out.b", ["control"])
     return {
-        "republished": payloads_of(heard)[:1],
+        "republished": payloads_of(received)[:1],
         "captured": payloads_of(await account.ending_with("C", "control")),
     }
 

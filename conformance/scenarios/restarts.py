@@ -20,13 +20,13 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     account = await laboratory.restart(server)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["4"])
     await account.client.flush()
     return {
-        "republished_after": payloads_of(heard),
-        "sequence": header_of(heard.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(heard.messages[0], "Nats-Last-Sequence"),
+        "republished_after": payloads_of(received),
+        "sequence": header_of(received.messages[0], "Nats-Sequence"),
+        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
     }
 
 
@@ -51,14 +51,14 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
     await account.request("STREAM.PURGE.S", {})
     account = await laboratory.restart(server)
     state = await account.state("S")
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["4"])
     await account.client.flush()
     return {
         "first_seq": state["first_seq"],
         "last_seq": state["last_seq"],
-        "sequence": header_of(heard.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(heard.messages[0], "Nats-Last-Sequence"),
+        "sequence": header_of(received.messages[0], "Nats-Sequence"),
+        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
     }
 
 
@@ -74,10 +74,10 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
         await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
         if name == "with_restart":
             account = await laboratory.restart(server)
-        heard = await account.hear("out.>")
+        received = await account.subscribe("out.>")
         await account.publish_all("in.a", ["4"])
         await account.client.flush()
-        facts[name] = header_of(heard.messages[0], "Nats-Last-Sequence")
+        facts[name] = header_of(received.messages[0], "Nats-Last-Sequence")
     return facts
 
 
@@ -89,10 +89,10 @@ async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
     account = await laboratory.restart(server)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     answer = await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
     await account.client.flush()
-    return {"duplicate": answer.get("duplicate", False), "republished": len(heard.deliveries)}
+    return {"duplicate": answer.get("duplicate", False), "republished": len(received.deliveries)}
 
 
 @scenario
@@ -212,7 +212,7 @@ async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+async def recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """The source is recreated with more messages than before: which of them are sourced after a restart?"""
     server = await laboratory.server()
     account = await laboratory.connect(server)
@@ -229,7 +229,7 @@ async def recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def mirror_of_a_recreated_origin(laboratory: Laboratory) -> Mapping[str, Any]:
+async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
     server = await laboratory.server()
     account = await laboratory.connect(server)

@@ -65,7 +65,7 @@ async def _copy(
 
 async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
     """How three messages of the source are copied: what the target holds in the end, or when it stalls."""
-    requests = await account.hear("$JS.API.CONSUMER.CREATE.>")
+    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", **target)
     stalled = await copied_or_stalled(account, "T", "3", requests, "O")
     facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}

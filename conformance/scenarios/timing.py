@@ -20,11 +20,11 @@ async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> 
     """On the publisher's own connection the copy arrives before the stream's answer."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await account.hear(">")  # one subscription, so that its order is the order of the wire
+    received = await account.subscribe(">")  # one subscription, so that its order is the order of the wire
     for number in range(_MANY):
         account.client.publish(message("in.a", str(number)), b"answer.%d" % number)
-    await arrived(heard, 3 * _MANY)
-    order = subjects_of(heard)
+    await arrived(received, 3 * _MANY)
+    order = subjects_of(received)
     copies = [at for at, subject in enumerate(order) if subject == "out.a"]
     answers = {subject: at for at, subject in enumerate(order) if subject.startswith("answer.")}
     return {
@@ -40,15 +40,15 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
     server = await laboratory.server()
     watcher = await laboratory.connect(server)
     await watcher.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await watcher.hear("out.>")
+    received = await watcher.subscribe("out.>")
     publishers = [await laboratory.connect(server) for _ in range(2)]
     for number in range(_MANY):
         for publisher in publishers:
             publisher.send(f"in.{number % 7}", str(number))
     for publisher in publishers:
         await publisher.client.flush()
-    await arrived(heard, 2 * _MANY)
-    sequences = [int(header_of(each, "Nats-Sequence") or 0) for each in heard.messages]
+    await arrived(received, 2 * _MANY)
+    sequences = [int(header_of(each, "Nats-Sequence") or 0) for each in received.messages]
     return {
         "copies": len(sequences),
         "in_order_of_the_stream": sequences == sorted(sequences),
@@ -61,9 +61,9 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
     """A copy has no reply subject, so that the publisher gets one answer."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish("in.a", "1")
-    (copy,) = await arrived(heard, 1)
+    (copy,) = await arrived(received, 1)
     return {"reply": copy.reply.decode()}
 
 
@@ -79,7 +79,7 @@ async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[st
     (mirrored,) = await account.holding("M", 1)
     (sourced,) = await account.holding("T", 1)
     return {
-        "mirror_has_the_time_of_the_origin": mirrored.time_ns == source.time_ns,
+        "mirror_has_the_time_of_the_source": mirrored.time_ns == source.time_ns,
         "source_has_a_later_time": sourced.time_ns > source.time_ns,
     }
 
@@ -91,7 +91,7 @@ async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, 
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.create("T", sources=[{"name": "O", "opt_start_seq": 6}])
-    await account.connected_to_origin("T")
+    await account.connected_to_source("T")
     await account.publish_all("in.a", ["4", "5", "6", "7"])
     return {"stored": payloads_of(await account.ending_with("T", "7"))}
 
@@ -102,16 +102,16 @@ async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping
     account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     config = {"name": "M", "mirror": {"name": "O"}, "republish": _REPUBLISH}
     refused = await account.refusal("STREAM.CREATE.M", config)
     if refused is not None:
         return {"err_code": refused}
     await account.holding("M", 2)
     await account.publish_all("in.a", ["3"])
-    copies = [each.message for each in await arrived(heard, 3)]
+    copies = [each.message for each in await arrived(received, 3)]
     return {
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
         "streams": [header_of(each, "Nats-Stream") for each in copies],
         "sequences": [header_of(each, "Nats-Sequence") for each in copies],
     }
@@ -123,12 +123,12 @@ async def republish_added_later(laboratory: Laboratory) -> Mapping[str, Any]:
     account = await laboratory.account()
     created = await account.create("S", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": _REPUBLISH})
     await account.publish_all("in.a", ["3"])
     await account.client.flush()
     return {
         "err_code": refused,
-        "republished": payloads_of(heard),
-        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in heard.messages],
+        "republished": payloads_of(received),
+        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in received.messages],
     }

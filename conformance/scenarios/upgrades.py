@@ -35,18 +35,18 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, A
     server = await laboratory.server(version=_OLDEST)
     account = await laboratory.connect(server)
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["1", "2"])
-    (before,) = (await arrived(heard, 2))[1:]
+    (before,) = (await arrived(received, 2))[1:]
     account = await laboratory.replace(server)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["3"])
     await account.client.flush()
-    behind = heard.messages[0]
+    behind = received.messages[0]
     return {
         "headers_before": headers_named(before.message),
         "headers_behind": headers_named(behind),
-        "republished_behind": payloads_of(heard),
+        "republished_behind": payloads_of(received),
         "last_sequence": header_of(behind, "Nats-Last-Sequence"),
     }
 
@@ -60,11 +60,11 @@ async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
     changed = {**created, "republish": {"src": "in.*", "dest": "other.$1"}}
     before = await account.refusal("STREAM.UPDATE.S", changed)
     account = await laboratory.replace(server)
-    heard = await account.hear("other.>")
+    received = await account.subscribe("other.>")
     updated = await account.update("S", republish=changed["republish"])
     await account.publish_all("in.a", ["1"])
     await account.client.flush()
-    return {"err_code_before": before, "republish": updated["republish"], "republished_on": subjects_of(heard)}
+    return {"err_code_before": before, "republish": updated["republish"], "republished_on": subjects_of(received)}
 
 
 @scenario
@@ -246,12 +246,12 @@ async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
     before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": _REPUBLISH})
     account = await laboratory.replace(server)
     await account.update("M", republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["3"])
-    await arrived(heard, 1)
+    await arrived(received, 1)
     return {
         "err_code_before": before,
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
         "stored": payloads_of(await account.stored("M")),
     }
 

@@ -61,11 +61,11 @@ async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, A
     account = await laboratory.account()
     await account.create("I", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
     await account.create("T", sources=[{"name": "I"}])
-    await account.connected_to_origin("T")
-    heard = await account.hear("out.>")
+    await account.connected_to_source("T")
+    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["1", "2"])
     stored = payloads_of(await account.holding("T", 2))
-    return {"target": stored, "republished": payloads_of(heard), "origin_is_emptied": await _emptied(account, "I")}
+    return {"target": stored, "republished": payloads_of(received), "source_is_emptied": await _emptied(account, "I")}
 
 
 @scenario
@@ -73,8 +73,8 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
     """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue", republish=_REPUBLISH)
-    heard = await account.hear("out.>")
-    work = await account.hear("work")
+    received = await account.subscribe("out.>")
+    work = await account.subscribe("work")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit", deliver_subject="work")
     await account.publish_all("in.a", ["1"])
     (job,) = await arrived(work, 1)
@@ -82,7 +82,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
     emptied = await _emptied(account, "Q")
     await account.publish_all("in.a", ["2"])
     await account.client.flush()
-    return {"emptied": emptied, "republished": payloads_of(heard)}
+    return {"emptied": emptied, "republished": payloads_of(received)}
 
 
 @scenario
@@ -90,7 +90,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
     """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
-    heard = await account.hear("out.>")
+    received = await account.subscribe("out.>")
     before = await account.publish("in.a", "1")
     await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
     await account.publish("in.b", "2")
@@ -100,7 +100,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
     return {
         "sequences": [before.get("seq"), after.get("seq")],
         "messages": state["messages"],
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
     }
 
 
@@ -109,15 +109,15 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
     """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
-    heard = await account.hear("out.>")
-    seen = await account.hear("seen")
+    received = await account.subscribe("out.>")
+    seen = await account.subscribe("seen")
     config = {"deliver_subject": "seen", "ack_policy": "none", "direct": True}
     refused = await account.refusal("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
     await account.publish("in.a", "1")
     await arrived(seen, 1)
     return {
         "err_code": refused,
-        "republished": payloads_of(heard),
+        "republished": payloads_of(received),
         "consumer_count": (await account.state("S"))["consumer_count"],
     }
 
@@ -128,7 +128,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit")
-    seen = await account.hear("seen")
+    seen = await account.subscribe("seen")
     plain = {"deliver_subject": "seen", "ack_policy": "none"}
     second_worker = await account.refusal("CONSUMER.CREATE.Q", {"stream_name": "Q", "config": plain})
     direct = {**plain, "direct": True}
@@ -147,9 +147,9 @@ async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str
     """``no_ack``: no publisher gets an answer, and republish works all the same."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"], no_ack=True, republish=_REPUBLISH)
-    heard = await account.hear("out.>")
-    answers = await account.hear("answer")
+    received = await account.subscribe("out.>")
+    answers = await account.subscribe("answer")
     account.client.publish(message("in.a", "x"), b"answer")
-    await arrived(heard, 1)
+    await arrived(received, 1)
     await account.client.flush()
-    return {"republished": payloads_of(heard), "answers": len(answers.deliveries)}
+    return {"republished": payloads_of(received), "answers": len(answers.deliveries)}

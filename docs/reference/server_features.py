@@ -368,7 +368,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
                 "sources",
                 "a recreated source is copied from its beginning",
                 "the rule stops, or begins again: `on_recreated`",
-                ("adr36/restart/recreated-origin/1",),
+                ("adr36/restart/recreated-source/1",),
                 ("kd/copy/recreated",),
             ),
             Row(

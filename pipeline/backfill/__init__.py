@@ -1,1 +1,1 @@
-"""The history of a stream through a rule of the bridge's configuration, into the rule's target or into files."""
+"""Puts the history of a stream through a rule, into the rule's target or into files."""

@@ -1,4 +1,4 @@
-"""Copies made of columns: what `CopyEncoder` makes of messages, made of the rows of a history all at once.
+"""Makes copies from columns: the same as `CopyEncoder`, for all rows of a piece at once.
 
 Only of ordinary rows: those whose outcome depends on nothing but their subject, sequence, time and size. A
 piece with any other row goes through the loop, message by message.
@@ -23,7 +23,7 @@ _START: Final = constant(header_block.START)
 
 
 def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
-    """The copies of a piece, named by their sequences; those of rows that are not selected are left out.
+    """Make the copies of a piece's selected rows, named by their sequences.
 
     Returns:
         It may hold none. None where the encoder must read each message.
@@ -63,7 +63,7 @@ def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
 
 
 def _bring_ids(blocks: pa.Array) -> bool | None:
-    """Whether all have a message id of their publisher's, or none has one; None where a closer look is needed."""
+    """True if all rows have a message id of their publisher, False if none has; None where each must be checked."""
     counts = pc.count_substring(blocks, "Nats-")
     fewest, most = pc.min_max(counts).values()
     if not most.as_py():

@@ -1,4 +1,4 @@
-"""From a copying rule and what its target holds to what is to be read and written: the driver's part.
+"""Plans a backfill of a copying rule on the driver: what to read and write, given what the target holds.
 
 It checks as a start of the sidecar does, with the same code: what must not run is refused here, the target shows where
 an entry resumes.
@@ -31,7 +31,7 @@ from nats_bridge.bridge.replication.rules import (
 )
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
-from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.fence import refuse_running
 from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.request import Request
@@ -45,7 +45,7 @@ CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 async def entry_plans(
     rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> list[EntryPlan]:
-    """The entries that are meant, checked as a start of the sidecar checks them.
+    """The selected entries, checked as at a start of the sidecar.
 
     Raises:
         OptionError: the rule has no such source.
@@ -70,12 +70,12 @@ async def entry_plans(
                 f"rule '{rule.name}': a backfill acknowledges nothing: let the sidecar copy '{plan.source.name}'"
             )
         source_connection = connections[plan.source.connection]
-        await refuse_at_work(source_connection, plan.source.name, plan.owner, rule.name)
+        await refuse_running(source_connection, plan.source.name, plan.owner, rule.name)
     return chosen
 
 
 def name_of(rule: CopyRule, entry: Source) -> str:
-    """What `--source` calls an entry: its stream's name, or its bucket's."""
+    """The name of an entry for `--source`: its stream's or bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 

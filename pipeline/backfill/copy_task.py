@@ -1,4 +1,4 @@
-"""What a task does with its rows: it copies them into the target, as the sidecar does.
+"""Copies a task's rows into the target, as the sidecar does.
 
 Theory of operation. A task is given rows in ascending sequence and begins as a start of the sidecar does: it asks the
 target what it holds. Whatever went wrong before (a task that failed, an executor or a whole job that was killed), the
@@ -76,7 +76,7 @@ class CopyTask:
         return counts_of(self._copied(batches))
 
     def check(self, handled: int, created: str, forgotten: int) -> None:
-        """Whether the rows are those that the target lacks.
+        """Check that the target lacks these rows.
 
         Args:
             handled: the source's sequence up to which the target holds everything.
@@ -152,7 +152,7 @@ class CopyTask:
             )
 
     async def _without_obstacle(self, entry: CopyEntry, target: Connection) -> None:
-        """Wait until something has been in the way for too long.
+        """Wait until an obstacle has lasted too long.
 
         Raises:
             UnreachableError: the server is away.
@@ -175,7 +175,7 @@ class CopyTask:
 
 
 class _Rows:
-    """What a task hands to its entry, round after round.
+    """The rows that a task hands to its entry, round after round.
 
     Args:
         task: what is done.
@@ -199,7 +199,7 @@ class _Rows:
         self.finished = asyncio.Event()
 
     def reader(self, sink: Round, filters: tuple[str, ...]) -> Reading:
-        """Who hands the rows on in a round."""
+        """The reader of a round."""
         return _RowReading(self, sink, filters)
 
 

@@ -1,4 +1,4 @@
-"""Keeping two from working on the same rule at the same time, for as long as a job runs.
+"""Keeps other processes from running a rule while a job does its work.
 
 A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
 same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
@@ -17,7 +17,7 @@ from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copyi
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["fenced", "refuse_at_work"]
+__all__ = ["fenced", "refuse_running"]
 
 _POLL = 0.1  # seconds between two requests for a consumer
 _TIMES = 3  # times a lease's time to wait for it
@@ -61,7 +61,7 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
 
 @asynccontextmanager
 async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIterator[None]:
-    """A consumer whose name says what is running, and that is gone a moment after its subscriber is."""
+    """A consumer whose name says what is running; the server removes it soon after its subscriber ends."""
     inbox = connection.client.new_inbox()
     subscription = await connection.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
     config: dict[str, Any] = {
@@ -87,7 +87,7 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
         await subscription.release()
 
 
-async def refuse_at_work(connection: Connection, stream: str, owner: str, rule: str) -> None:
+async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
     """Refuse a rule one of whose consumers has a subscriber.
 
     Args:

@@ -27,7 +27,7 @@ would not take it, null if it would."""
 
 
 def write_files(rows: DataFrame, outcomes: Outcomes, stream: str, path: str, *, mode: str) -> dict[str, int]:
-    """Write what the rule makes of the rows; see `WRITTEN` for the columns.
+    """Write the rule's results for the rows; see `WRITTEN` for the columns.
 
     Args:
         rows: the history.

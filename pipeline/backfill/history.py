@@ -1,4 +1,4 @@
-"""The history to be copied, as rows: from the live stream, or from a capture of it."""
+"""The history to copy, as rows: from the live stream, or from a capture of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
-from nats_bridge.pipeline.backfill.spark_work import TOLD
+from nats_bridge.pipeline.backfill.spark_work import REPORT
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.errors import OptionError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CapturedHistory", "History", "LiveHistory", "TaskOfRows", "captured_history"]
 
 TaskOfRows: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
-"""Called with rows in a task of Spark's; gives one row (`TOLD`)."""
+"""Called with rows in a task of Spark's; gives one row (`REPORT`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class LiveHistory:
         return self._load(spark, {"partitions": "1"})
 
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """The report (`TOLD`) of one task that gets the rows in the order of their sequences.
+        """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
 
         It reads them itself: rows that come to it through Spark cost as much again.
         """
         reading = _ReadByItself(self._options({"partitions": "1"}), task)
-        return spark.range(0, 1, 1, 1).mapInArrow(reading, TOLD)
+        return spark.range(0, 1, 1, 1).mapInArrow(reading, REPORT)
 
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows in as many partitions as there are cores."""
@@ -134,8 +134,8 @@ class CapturedHistory:
         return self.at_once(spark).coalesce(1).sortWithinPartitions("sequence")
 
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """The report (`TOLD`) of one task that gets the rows in the order of their sequences."""
-        return self.in_order(spark).mapInArrow(task, TOLD)
+        """The report (`REPORT`) of one task that gets the rows in the order of their sequences."""
+        return self.in_order(spark).mapInArrow(task, REPORT)
 
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows as the files hold them."""
@@ -160,7 +160,7 @@ def captured_history(
     first: int,
     last: int | None,
 ) -> CapturedHistory:
-    """What a capture holds of a stream, seen to be enough.
+    """Open the history that a capture holds of a stream; refuse one with gaps.
 
     Args:
         spark: a session.

@@ -1,4 +1,4 @@
-"""A backfill from its beginning to its end, on the driver."""
+"""Runs a backfill on the driver."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class _Job:
         )
 
     def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
-        """What the tasks counted."""
+        """The tasks' counts."""
 
         assert planned.task is not None
         position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)

@@ -48,7 +48,7 @@ class Made:
 
 
 class Outcomes(Protocol):
-    """A rule, applied to messages."""
+    """Applies a rule to messages."""
 
     def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
         """Per batch what is made of it, in its order."""
@@ -56,7 +56,7 @@ class Outcomes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CopyOutcomes:
-    """What an entry of a copying rule makes of messages (see `Outcomes`).
+    """The outcomes of an entry of a copying rule (see `Outcomes`).
 
     Attributes:
         plan: what it does.
@@ -139,7 +139,7 @@ class RepublishOutcomes:
             yield made
 
     def seen(self, message: Delivered) -> None:
-        """A message that is not to be published, but may be the predecessor of others."""
+        """Note a message that is not published, but may be the predecessor of others."""
         self.loop.seed(message[0], message[1].split(b".")[5])
 
     def operation_of(self, message: Delivered) -> tuple[bytes | None, str]:
@@ -156,6 +156,6 @@ class RepublishOutcomes:
 
 
 def _as_delivered(message: Delivered) -> Delivered:
-    """As a consumer with `headers_only` delivers it: the body's size in a header, and no body."""
+    """The message as a consumer with `headers_only` delivers it: the body's size in a header, no body."""
     subject, reply, block, payload = message
     return subject, reply, header_block.append(block, [(b"Nats-Msg-Size", b"%d" % len(payload))]), b""

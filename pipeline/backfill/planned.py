@@ -1,4 +1,4 @@
-"""What is known of a history before it is read, whatever the kind of its rule."""
+"""The plan of one history, for every kind of rule."""
 
 from __future__ import annotations
 

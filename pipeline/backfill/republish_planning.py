@@ -1,4 +1,4 @@
-"""From a republish rule to what is to be read and written: the driver's part."""
+"""Plans a backfill of a republish rule on the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nats_bridge.bridge.replication.rules import (
     durable_name,
 )
 from nats_bridge.bridge.settings import RepublishRule, Settings
-from nats_bridge.pipeline.backfill.fence import refuse_at_work
+from nats_bridge.pipeline.backfill.fence import refuse_running
 from nats_bridge.pipeline.backfill.outcomes import RepublishOutcomes
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_task import RepublishTask, republished_position
@@ -33,7 +33,7 @@ __all__ = ["republish_backfill"]
 async def republish_backfill(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], request: Request
 ) -> Planned:
-    """Find out what is to be republished, and where it is stored.
+    """Plan what to republish, and where it is stored.
 
     Raises:
         OptionError: no stream would store the results, or the range is the live rule's.
@@ -64,7 +64,7 @@ async def republish_backfill(
     )
     if not request.publishes:
         return planned
-    await refuse_at_work(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
+    await refuse_running(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
     await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
     pattern = covering_filter(run.republish.transform).encode()
     captured_by, probe = await _captured_by(target, rule, pattern)

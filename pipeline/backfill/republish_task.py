@@ -1,4 +1,4 @@
-"""What a task does with its rows: it republishes them, as the sidecar does, into the stream that stores the results.
+"""Republishes a task's rows, as the sidecar does, into the stream that stores the results.
 
 Every publication is confirmed by that stream. Republished messages have no ids of ours, so where the task resumes after
 a failure is read from the stream alone: `Nats-Stream` and `Nats-Sequence` say what is stored.
@@ -83,7 +83,7 @@ class RepublishTask:
         return counts_of(self._republished(batches))
 
     def record_of(self, block: bytes) -> SourceRecord | None:
-        """Of which message a result was made, from its header block; None if it is none of these results."""
+        """The source message of a result, from its header block; None for other messages."""
         marks = b"\r\nNats-Stream: %b\r\nNats-Subject: " % self.stream.encode()
         at = block.rfind(marks)
         if at < 0:
@@ -153,7 +153,7 @@ class _Maker:
         return left
 
     def made_of(self, batch: list[Delivered]) -> list[Operation]:
-        """What is to be published."""
+        """The messages to publish."""
         outcomes, begun = self._task.outcomes, self._begun
         assert begun is not None
         made: list[Operation] = []
@@ -174,7 +174,7 @@ class _Maker:
         return made
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """The stream does not take a message: it would not have taken it from the sidecar, or a server, either."""
+        """Handle a message that the stream does not take: it would not take it from the sidecar or a server, either."""
         self._counters.rejected += 1
         _log.warning(
             "backfill.refused", rule=self._task.rule, sequence=int(operation[0]), server_says=pub_ack.description

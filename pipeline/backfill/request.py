@@ -1,4 +1,4 @@
-"""What a backfill is asked to do."""
+"""The request for a backfill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Request"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A wish, as the command line says it.
+    """The request, as the command line gives it.
 
     Attributes:
         rule: the rule's name.

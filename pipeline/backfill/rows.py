@@ -190,7 +190,7 @@ class KeptRows:
             pieces = await self._next()
 
     def stored(self, sequence: int) -> None:
-        """Everything up to a sequence is stored, and will not be asked for again."""
+        """Forget rows up to a sequence: they are stored."""
         kept = self._kept
         while kept and kept[0].last <= sequence:
             self.forgotten = kept.popleft().last

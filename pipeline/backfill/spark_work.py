@@ -22,7 +22,7 @@ from nats_bridge.transforms.source_record import SourceRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TOLD", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
+__all__ = ["REPORT", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
 
 _Result = TypeVar("_Result")
 _KEPT: Final = "what was copied stays: run the same command again"
@@ -30,7 +30,7 @@ _KEPT: Final = "what was copied stays: run the same command again"
 
 @contextmanager
 def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iterator[Progress]:
-    """Show the progress of what is done inside of the block.
+    """Show the progress of Spark's work inside the block.
 
     Args:
         spark: the session.
@@ -44,7 +44,7 @@ def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iter
 
 
 def done(job: str, work: Callable[[], _Result]) -> _Result:
-    """What Spark's work gives.
+    """Run Spark's work; raise our error where it fails.
 
     Raises:
         BridgeError: what a task said, or that Spark gave the job up.
@@ -60,12 +60,12 @@ def done(job: str, work: Callable[[], _Result]) -> _Result:
         raise said from None
 
 
-TOLD = "told string"
+REPORT = "report string"
 """What a task returns: one row with its counts, as JSON."""
 
 
 def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBatch]:
-    """Do a task's work; its counts, with the columns `TOLD`.
+    """Do a task's work; return its counts, with the columns `REPORT`.
 
     Raises:
         PipelineError: marked, for the driver to find.
@@ -73,7 +73,7 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     configure_logs(Log(level="warning"))
     with marking():
         counts = asyncio.run(work)
-    yield pa.record_batch({"told": [json.dumps(counts)]})
+    yield pa.record_batch({"report": [json.dumps(counts)]})
 
 
 def reported_of(rows: list[str]) -> dict[str, int]:
@@ -91,7 +91,7 @@ _PATIENCE: Final = 2.0
 
 @dataclass(slots=True)
 class StoredPosition:
-    """How far a backfill has come, read from the stream that stores its results; may be called from any thread.
+    """Reads a backfill's progress from the stream that stores its results; may be called from any thread.
 
     For watching only: a task that reads a history without Spark has no rows that Spark could count.
 

@@ -10,7 +10,7 @@ __all__ = ["EntrySummary"]
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """What became of one source's history.
+    """The result of one source's history.
 
     Attributes:
         source: the stream that was copied from.
@@ -50,7 +50,7 @@ class EntrySummary:
         return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
 
     def lines(self) -> list[str]:
-        """The same for a person."""
+        """The same as lines of text."""
         if self.read == 0:
             return [
                 f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"

@@ -115,7 +115,7 @@ class _Capturing:
         facts = self._facts(self._known.last)
         self._require_same(facts.state)
         last = self._last(facts.state)
-        self._tell_kept()
+        self._report_kept()
         if self._known.next > last:
             return
         is_whole = last == facts.state.last
@@ -158,7 +158,7 @@ class _Capturing:
         result.files += len(files)
         result.first = written.first if result.first is None else result.first
         result.last = written.last if written.last is not None else result.last
-        self._tell_kept()
+        self._report_kept()
         return after
 
     def _facts(self, after: int) -> Facts:
@@ -252,7 +252,7 @@ class _Capturing:
                 f" {min(end, after.first - 1)} went while they were read: run it again"
             )
 
-    def _tell_kept(self) -> None:
+    def _report_kept(self) -> None:
         held = self._known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
         self._progress.kept = f"{what} in {self._place}; run the same command to continue"

@@ -1,4 +1,4 @@
-"""What a capture must know of its stream: who has it, what it holds, how much of it is wanted."""
+"""The facts about a stream that a capture needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture's directory as its writer sees it: what is in it, and how a chunk gets into it.
+"""A capture's directory for its writer: its contents, and how a chunk is added atomically.
 
     DIR/_capture.json                        the manifest
     DIR/_capture.lock                        while something writes
@@ -55,7 +55,7 @@ class Ledger:
 
     @property
     def capture(self) -> Capture | None:
-        """What the directory holds; None where nothing is yet."""
+        """The directory's capture; None where it is empty."""
         return self._capture
 
     def begin(self, capture: Capture) -> None:
@@ -83,7 +83,7 @@ class Ledger:
         return tuple(found)
 
     def publish(self, path: str, chunk: Chunk) -> None:
-        """Let the chunk whose files are at a path appear; one without messages is only noted."""
+        """Publish the chunk whose files are at a path; one without messages is only noted."""
         self._write(self._known.expecting(chunk))
         if chunk.folder:
             self._place.make(MESSAGES)
@@ -122,7 +122,7 @@ class Ledger:
 
 
 def require_free(place: Place) -> None:
-    """Nothing but what a capture leaves that had hardly begun.
+    """Refuse a directory that holds anything but the remains of a capture that had just begun.
 
     Raises:
         OptionError: the directory holds something else.

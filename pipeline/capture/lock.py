@@ -20,7 +20,7 @@ LOCK: Final = "_capture.lock"
 
 @contextmanager
 def locked(place: Place) -> Iterator[None]:
-    """Be the one that writes to a directory.
+    """Hold the lock of a directory.
 
     The lock of a process of this machine that has ended is taken over; the state of one elsewhere cannot be
     known, and its file must be removed by a user who knows it.
@@ -65,7 +65,7 @@ def _require_gone(place: Place, text: str) -> None:
 
 
 def _begun(pid: int) -> str | None:
-    """When a process of this machine began, in the kernel's count; None if there is none. Numbers are used again."""
+    """The start time of a process, in the kernel's count; None without one. Process ids are reused."""
     try:
         reported = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except FileNotFoundError:

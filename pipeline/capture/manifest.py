@@ -1,4 +1,4 @@
-"""What a capture holds, as its file `_capture.json` says it.
+"""The manifest of a capture, its file `_capture.json`.
 
 The manifest is written before and after each chunk appears, always as a whole. `pending` is the chunk that is about to
 appear: a writer that finds it there checks whether it did.
@@ -84,7 +84,7 @@ class Capture:
 
     @property
     def messages(self) -> int:
-        """How many messages it holds."""
+        """The number of messages."""
         return sum(chunk.messages for chunk in self.chunks)
 
     @property
@@ -94,7 +94,7 @@ class Capture:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The sequences that it is about without gaps, as ranges (first, last) in order."""
+        """The covered sequences as ranges (first, last), in order."""
         found: list[tuple[int, int]] = []
         for chunk in self.chunks:
             if found and found[-1][1] + 1 == chunk.first:

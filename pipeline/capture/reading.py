@@ -1,4 +1,4 @@
-"""Reading captures: what other jobs need of them."""
+"""Reads captures, for other jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["capture_at", "is_capture", "read_capture"]
 
 
 def capture_at(spark: SparkSession, path: str) -> Capture:
-    """What the capture in a directory holds at this moment.
+    """The current capture in a directory.
 
     Args:
         spark: a session, which knows how to reach directories elsewhere.

@@ -1,4 +1,4 @@
-"""What a capture is asked for."""
+"""The request for a capture."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Result:
-    """What one run has done.
+    """The result of one run.
 
     Attributes:
         stream: the stream's name.
@@ -94,7 +94,7 @@ class Result:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The same as JSON."""
         return {
             "stream": self.stream,
             "directory": self.directory,

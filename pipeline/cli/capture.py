@@ -119,7 +119,7 @@ def capture_command(
 
 
 def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:
-    """What the data source says to these options, with the names that they have here."""
+    """Check the options as the data source does, with the names of the command line."""
     from nats_bridge.pipeline.connections import options_of
     from nats_bridge.pipeline.errors import OptionError
     from nats_bridge.pipeline.source.read_options import ReadOptions

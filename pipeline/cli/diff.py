@@ -122,7 +122,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
                 progress.enter("writing the findings")
                 _write(result, given["out"])
         seconds = time.monotonic() - progress.started
-    _tell(result, given, seconds)
+    _print(result, given, seconds)
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
@@ -208,12 +208,12 @@ def _write(result: Result, folder: str) -> None:
 
 
 def _arguments() -> list[str]:
-    """What the command was given, without passwords."""
+    """The command's arguments, without passwords."""
     words = sys.argv[sys.argv.index("diff") + 1 :] if "diff" in sys.argv else []
     return [_PASSWORD.sub("//…@", word) for word in words]
 
 
-def _tell(result: Result, given: dict[str, Any], seconds: float) -> None:
+def _print(result: Result, given: dict[str, Any], seconds: float) -> None:
     from nats_bridge.pipeline.diff.summary import as_json, summary
 
     if given["as_json"]:

@@ -1,4 +1,4 @@
-"""Options that the commands on Spark share: where Spark runs, and what is shown meanwhile."""
+"""Options that the commands on Spark share: where Spark runs, and what the terminal shows until it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared of a message: which one it is, and subject and header block without what is expected to differ.
+"""Extracts what is compared of a message: its identity, and subject and header block without expected differences.
 
 Theory of operation: each side reads its messages through a `Reader`, compiled from what is compared (`Comparison`),
 which is plain data and travels to tasks. A reader answers with the message's identity, with subject and block as they
@@ -40,7 +40,7 @@ By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id"]
 
 
 class State:
-    """What a message is to the comparison."""
+    """The role of a message in the comparison."""
 
     COMPARED: Final = 0
     UNIDENTIFIED: Final = 1
@@ -73,7 +73,7 @@ ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared with what.
+    """The two sides of a comparison, and how they are compared.
 
     Attributes:
         by: how messages are identified.
@@ -102,7 +102,7 @@ Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
 
 
 def ignored_of(comparison: Comparison) -> tuple[Ignored, ...]:
-    """What the bits of `Read.ignored` mean."""
+    """The meaning of the bits of `Read.ignored`."""
     return (*ALLOWANCES, *(Ignored(f"header {name.decode('utf-8', 'replace')}") for name in comparison.ignored_headers))
 
 
@@ -134,7 +134,7 @@ def is_plain(comparison: Comparison) -> bool:
 
 
 def reader(comparison: Comparison, *, right: bool) -> Reader:
-    """How the messages of a side are read."""
+    """Return the reader of a side's messages."""
     identify = _identification(comparison, right=right)
     compared = _comparable(comparison, right=right)
     rule = None if right else comparison.rule

@@ -1,4 +1,4 @@
-"""Decides by what messages of two sides are the same, from a sample of them."""
+"""Decides, from a sample, how to identify messages of two sides."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def findings(
     for frame, is_right in ((left, False), (right, True)):
         wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
         if duplicated:
-            wanted = wanted.union(_of_doubled(frame, odd, comparison, right=is_right)).distinct()
+            wanted = wanted.union(_of_duplicates(frame, odd, comparison, right=is_right)).distinct()
         if number <= _FEW:
             wanted = F.broadcast(wanted)
         sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
@@ -66,7 +66,7 @@ def findings(
     return together.mapInArrow(shown, FINDINGS)
 
 
-def _of_doubled(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
+def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
     """The sequences of all messages whose identity some side has several times."""
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
@@ -76,7 +76,7 @@ def _of_doubled(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, rig
 
 
 def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
-    """Messages with their identity, as they are compared."""
+    """Select messages with their identity, as they are compared."""
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     if is_plain(comparison):

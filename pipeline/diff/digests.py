@@ -1,4 +1,4 @@
-"""A side as digests: per message which one it is, and 64 bits that stand for what is compared of it.
+"""Reduces a side to digests: an identity per message, and 64 bits of what is compared.
 
 Theory of operation: where messages are compared as they are and by sequence, Spark does all of it. Otherwise the header
 blocks go through Python, where the engine reads them; payloads never do, of them the digest is enough.

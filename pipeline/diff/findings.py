@@ -1,4 +1,4 @@
-"""What can be found: its kinds, and the findings about one identity, made of the messages that have it.
+"""Finds the differences between the messages of one identity.
 
 Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
 there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
@@ -69,7 +69,7 @@ class Finding:
 
 
 def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
-    """Everything that is to be said of one identity.
+    """The findings about one identity.
 
     Args:
         lefts: the messages that have it on the left, by sequence.

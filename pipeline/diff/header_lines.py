@@ -1,4 +1,4 @@
-"""What two header blocks differ in, line by line: names, values, their order, their case, their spelling.
+"""Compares two header blocks line by line: names, values, order, case, spelling.
 
 A block is read as the server reads one: its first line is no header, a line ends at CRLF, a name ends at the first
 colon, blanks around a value do not count (what differs in nothing else is reported as spelling).

@@ -1,4 +1,4 @@
-"""Digests of both sides, brought together by identity: which agree, and which are odd.
+"""Joins the digests of both sides by identity, and finds those that differ.
 
 Theory of operation: one row per message of either side, spread by identity, is added up per identity: how many messages
 each side has, the lowest sequence of each, and the exclusive or of all digests. Where each side has one message and the
@@ -28,7 +28,7 @@ PER_TASK: Final = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What came out, in messages of either side and in identities.
+    """The counts, in messages of either side and in identities.
 
     Attributes:
         left: messages of the left that were compared, unidentified ones included.
@@ -89,7 +89,7 @@ def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages:
 
 
 def counts(found: DataFrame, comparison: Comparison) -> Counts:
-    """Add up what `matched` gave."""
+    """Sum the rows of `matched`."""
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     bits = bits_of(comparison)

@@ -90,7 +90,7 @@ def out_of_order(pairs: DataFrame, first: int, last: int, *, most: int = MOST) -
 
 
 def _around(rows: list[tuple[Any, ...]]) -> _Around:
-    """What stands before and behind each range, from the bounds of all."""
+    """Find what is before and after each range, from the bounds of all."""
     before: dict[tuple[int, int], int] = {}
     behind: dict[tuple[int, int], int] = {}
     highest: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""How many findings there are of each kind, and the first of them."""
+"""Counts findings of each kind, and keeps the first ones."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Example:
 
     @property
     def place(self) -> tuple[int, str]:
-        """By what findings are in order."""
+        """The sort key of findings."""
         return (self.left_sequence if self.left_sequence is not None else self.right_sequence or 0), self.field
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What there is.
+    """The counts and examples.
 
     Attributes:
         kinds: how many findings of each kind, in the order of `findings.KINDS`.

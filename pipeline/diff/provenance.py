@@ -1,4 +1,4 @@
-"""Where a stored message says that it comes from, read from its header block.
+"""Reads the provenance of a stored message from its header block.
 
 Theory of operation: a copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
 target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. Both
@@ -29,7 +29,7 @@ _HASHED = re.compile(rb":[0-9A-Za-z]{8}")
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Which message of which stream another one was made of.
+    """The message that another one was made of.
 
     Attributes:
         source: the stream's name, with ``:HASH`` for an external one.
@@ -43,7 +43,7 @@ class Provenance:
 
 
 def provenance(block: bytes) -> Provenance | None:
-    """What a header block says of where its message comes from; None if it says nothing that can be understood."""
+    """The provenance in a header block; None without a valid one."""
     found = _RECORD.search(block)
     if found is not None and block.count(b"-Source:") == 1 and b"\nNats-Stream:" not in block:
         return Provenance(found[1], int(found[2]), found[3] or b"")

@@ -1,4 +1,4 @@
-"""What makes the copies of the left side's messages: a rule of a configuration, or a transform alone."""
+"""Finds the rule that makes copies of the left side's messages, or a transform alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One comparison from its two sides to its result.
+"""Runs one comparison.
 
 Both sides become digests, which are brought together by identity (`matching`); whether the common messages have the
 same order is found out from their sequences (`ordering`); what is odd is fetched and compared (`details`).
@@ -35,7 +35,7 @@ Like: TypeAlias = Literal["auto", "exact", "bridged"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a user asks for.
+    """The request of a user.
 
     Attributes:
         by: what identifies messages; `auto`: find it out.
@@ -59,7 +59,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out.
+    """The result.
 
     Attributes:
         left: the left side.
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing was found but what is allowed."""
+        """Whether there are no findings but allowed ones."""
         return not any(number for kind, number in self.kinds.items() if kind not in self.allowed)
 
 
@@ -236,7 +236,7 @@ def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison, *, 
 
 
 def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, comparison: Comparison) -> str:
-    """Why that may be: an identity of either side."""
+    """A hint at the reason: an identity of either side."""
 
     def some(side: str) -> str:
         row = found.where(f"{side} is not null").limit(1).collect()

@@ -47,7 +47,7 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """The side as a person would name it."""
+        """The name of the side in messages."""
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The hot part of writing: record batches in, messages in columns out; and the checks that name the row.
+"""The hot path of writing: turns record batches into messages in columns; its checks name the row.
 
 What can be done to a column is done to the column. A row that cannot be a message raises before anything of its piece
 is sent.
@@ -36,7 +36,7 @@ _DASH = constant(b"-")
 
 
 class ForeignSubjectError(RowError):
-    """A row's subject is none of the stream's.
+    """A row's subject is outside the stream's subjects.
 
     Args:
         message: which row, and what the stream stores.

@@ -1,4 +1,4 @@
-"""Whether anything of a task's rows can be in the target already, and if so, what.
+"""Finds out which of a task's rows an earlier attempt has stored.
 
 Spark tries a failed task again, and says so. It says nothing when a whole stage is tried again (shuffle files were
 lost), nor that a query was started again; so a first attempt looks, too, where that costs little:
@@ -53,7 +53,7 @@ def forget() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """What is known of earlier attempts at a task.
+    """The known earlier attempts at a task.
 
     Attributes:
         plan: the write.

@@ -1,4 +1,4 @@
-"""Which column of the rows is what, checked before anything is written."""
+"""Maps the columns of rows to message parts; checked before anything is written."""
 
 from __future__ import annotations
 

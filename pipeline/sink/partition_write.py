@@ -33,7 +33,7 @@ _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it h
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has done.
+    """The result of a task.
 
     Attributes:
         rows: how many rows it had.

@@ -1,4 +1,4 @@
-"""What the driver decides of a write, and every task follows."""
+"""The driver's plan of a write, which every task follows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Which task of Spark's it is.
+    """The identity of a Spark task.
 
     Attributes:
         partition: the number of its partition.

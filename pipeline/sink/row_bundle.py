@@ -1,4 +1,4 @@
-"""Rows as the messages that they are, still in columns: their bytes are joined by Arrow, all at once."""
+"""Messages in columns, whose bytes Arrow joins all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `Nats-Msg-Id` of a row that brings none: which row of which write it is, so that it is stored once.
+"""The `Nats-Msg-Id` of a row without one: names the row and its write, so that it is stored once.
 
 `spark-<write>-<batch>-<partition>-<row>-<check>`: the write (or the streaming query), the micro-batch (0 in a batch
 write), the partition, the row's number in it from 0, and a checksum of the message. Another attempt gives the same rows
@@ -18,7 +18,7 @@ _KEY_BYTES = 6
 
 
 def write_key(name: str) -> bytes:
-    """What stands for a write in its ids.
+    """The part of the ids that identifies a write.
 
     Args:
         name: the write's id, or the streaming query's.
@@ -48,7 +48,7 @@ class RowPlace:
 
 @dataclass(frozen=True, slots=True)
 class RowId:
-    """What one of our ids says.
+    """The contents of one of our ids.
 
     Attributes:
         place: the write, batch and partition.

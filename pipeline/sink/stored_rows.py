@@ -1,4 +1,4 @@
-"""Which rows of a write its target has already: read from the target itself, headers only.
+"""Reads from the target which rows of a write it holds, headers only.
 
 Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). The
 messages themselves keep their ids, so what an earlier attempt has stored can be seen for as long as it is there.
@@ -23,7 +23,7 @@ _GROWTH = 4
 
 @dataclass(slots=True)
 class StoredRows:
-    """What was found of one task's rows.
+    """The stored rows of one task.
 
     Attributes:
         ids: ids that are none of ours, of all messages in the range; empty where rows bring none.

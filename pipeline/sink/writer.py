@@ -1,4 +1,4 @@
-"""What Spark asks for writers: planned on the driver, run in tasks, summed up on the driver."""
+"""The writers of the data source: planned on the driver, run in tasks, summed up on the driver."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self.__dict__["pushFilters"] = _PushFilters(self)
 
     def narrow(self, filters: list[Filter]) -> None:
-        """Leave out what the filters leave out."""
+        """Narrow the read by the filters."""
         with marking():
             self._options = narrowed(self._options, filters)
 
@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
 
 
 class _PushFilters:
-    """What Spark calls where its setting `spark.sql.python.filterPushdown.enabled` is on, and only there."""
+    """The hook that Spark calls where `spark.sql.python.filterPushdown.enabled` is on."""
 
     # Spark checks by this whether a reader has it; where the setting is off, it must find the base class's.
     __func__ = staticmethod(DataSourceReader.pushFilters)

@@ -1,4 +1,4 @@
-"""The wire's bytes as columns: all messages of one read at once, without a loop over them.
+"""Parses the wire's bytes into columns: all messages of one read at once, without a loop.
 
 Theory of operation: a message is a line (`MSG subject sid reply size`, or `HMSG subject sid reply header-size size`),
 as many bytes as the line says, and a line end. Every line of a read that begins like one is a candidate; payloads may

@@ -1,4 +1,4 @@
-"""Cutting what is to be read into ranges that hold about as much, by what the stream really holds.
+"""Divides a read into ranges of about equal size, by what the stream really holds.
 
 Where nothing, or little, was deleted and nothing is filtered, counting does. Else the server is asked how many messages
 are behind a sequence, with consumers that live for a moment; a few questions per cut, since about as much is enough.

@@ -1,4 +1,4 @@
-"""Reading a range of sequences as fast as it comes: a pull consumer of its own, messages asked for in portions.
+"""Reads a range of sequences at full speed, through its own pull consumer, in portions.
 
 Asking in portions, of messages and of bytes, bounds what is in flight, so that a slow reader costs neither memory nor
 the connection, and little is sent that lies behind the range's end. A consumer without acks knows nothing of what
@@ -196,7 +196,7 @@ class Pull:
 
 
 class _Requests:
-    """What was asked for and has not come; the server serves requests one after the other.
+    """The open requests; the server serves them one after the other.
 
     Attributes:
         open: messages that may still come.

@@ -1,4 +1,4 @@
-"""What a read is asked to do, from the options of the data source."""
+"""The options of a read, from those of the data source."""
 
 from __future__ import annotations
 

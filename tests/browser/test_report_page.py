@@ -151,7 +151,7 @@ def test_bytes_that_are_no_text(browser: Browser) -> None:
     assert browser.all(".panel b:not(.verdict b)") == []
 
 
-def test_a_known_difference_stands_beside_what_others_show(browser: Browser) -> None:
+def test_a_known_difference_is_shown_next_to_the_others(browser: Browser) -> None:
     browser.cell(ORDER.id, "native 2.9.10").click()
     assert "Nats-Time-Stamp came with 2.10" in browser.text(".verdict")
     assert browser.all(".compared .wrong") == []
@@ -210,7 +210,7 @@ def test_a_deep_link_opens_its_cell(browser: Browser) -> None:
     assert browser.cell(ORDER.id, "engine 2.11.17").get_attribute("aria-selected") == "true"
 
 
-def test_a_deep_link_without_a_subject_opens_the_cell_that_tells_most(browser: Browser) -> None:
+def test_a_deep_link_without_a_subject_opens_the_cell_that_shows_most(browser: Browser) -> None:
     browser.show(f"case={CYCLE.id}")
     assert "engine 2.9.10: fail" in browser.text(".verdict")
 

@@ -108,7 +108,7 @@ def test_a_rule_that_is_far_behind_is_marked(page: StatusPage) -> None:
     assert marked == ["1.2M 90 min"]
 
 
-def test_a_lag_that_nobody_knows_is_no_nought(page: StatusPage) -> None:
+def test_an_unknown_lag_is_not_zero(page: StatusPage) -> None:
     assert page.part("settings", ".measure:has(.spark.lag) .value") == "?"
     assert page.text("#total-lag") == "≥ 1.2M"
     held, known = samples.waiting("held"), samples.waiting("known")
@@ -209,7 +209,7 @@ def test_it_says_when_the_sidecar_is_gone_and_when_it_is_back(page: StatusPage, 
     assert page.driver.title == "ready · orders-bridge"
 
 
-def test_it_pauses_and_goes_on(page: StatusPage, server: StatusServer) -> None:
+def test_it_pauses_and_resumes(page: StatusPage, server: StatusServer) -> None:
     page.one("#pause").click()
     assert page.text("#updated").startswith("Paused at ")
     assert page.one("#pause").get_attribute("aria-pressed") == "true"

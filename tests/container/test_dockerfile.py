@@ -83,7 +83,7 @@ def test_reading_fills_in_arguments_and_variables_and_joins_lines() -> None:
     assert read.stages[0].last("COPY").text == "/p:2 /b c"
 
 
-def test_a_machine_that_lacks_something_is_told_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_lacks_something_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         MissingPieceError, match=r"root on Linux|debootstrap, unshare, nsenter, chroot: not on PATH; apt"
@@ -97,7 +97,7 @@ def test_a_machine_that_lacks_something_is_told_what(tmp_path: Path, monkeypatch
     [
         ("FROM a\nADD b c", "ADD: not known"),
         ("FROM a\nRUN <<END", "here-documents"),
-        ("FROM a\nENV P=$NOBODY", "nothing sets NOBODY"),
+        ("FROM a\nENV P=$MISSING", "nothing sets MISSING"),
         ("ARG A\nFROM a", "needs a default"),
         ("FROM a\nRUN b \\", "ends in the middle"),
         ("FROM a\nENV P q", "key=value"),

@@ -44,7 +44,7 @@ def mounted(tmp_path: Path, image: Image) -> Callable[[str, int], dict[str, str]
     return make
 
 
-async def test_it_runs_without_rights_on_a_read_only_root_and_ends_when_told(
+async def test_it_runs_without_rights_on_a_read_only_root_and_ends_on_a_signal(
     image: Image,
     mounted: Callable[[str, int], dict[str, str]],
     native_server: Callable[..., NativeServer],
@@ -85,7 +85,7 @@ async def test_it_runs_without_rights_on_a_read_only_root_and_ends_when_told(
             assert await container.log.said("sidecar.stopped")
 
 
-async def test_what_is_wrong_is_told_in_a_line_and_an_exit_code(image: Image) -> None:
+async def test_what_is_wrong_is_reported_in_a_line_and_an_exit_code(image: Image) -> None:
     code, said = await finished(*image.cell().started_by())
     reported = json.loads(said)  # one line, for those who collect logs
     missing = "/etc/nats-bridge/config.yaml: no such file; name the configuration with -c FILE"
@@ -109,7 +109,7 @@ def test_nothing_is_left_that_installs_or_compiles(image: Image) -> None:
     assert not list(image.root.rglob("ensurepip"))
 
 
-def test_what_is_installed_belongs_to_root_and_nobody_else_can_change_it(image: Image) -> None:
+def test_what_is_installed_belongs_to_root_and_only_root_can_change_it(image: Image) -> None:
     found = [image.root / INSTALLED, *(image.root / INSTALLED).rglob("*")]
     for path in found:
         facts = path.lstat()

@@ -67,11 +67,11 @@ class Bench:
             SubjectError: the server does not answer, or refused a stream that the trial needs.
         """
         self._there = []
-        heard = [await self.client.subscribe(subject) for subject in listen]
+        collected = [await self.client.subscribe(subject) for subject in listen]
         try:
-            return await self._played(trial, heard, expected, with_messages=with_messages)
+            return await self._played(trial, collected, expected, with_messages=with_messages)
         finally:
-            for each in heard:
+            for each in collected:
                 self.client.unsubscribe(each)
             await asyncio.gather(*(self.client.api(f"STREAM.DELETE.{name}") for name in self._there))
 
@@ -80,7 +80,7 @@ class Bench:
         await self.client.flush()
 
     async def _played(
-        self, trial: Trial, heard: list[Collected], expected: Expected, *, with_messages: bool
+        self, trial: Trial, collected: list[Collected], expected: Expected, *, with_messages: bool
     ) -> Observation:
         for config in trial.others:
             decision = await self._decide("CREATE", config)
@@ -103,7 +103,7 @@ class Bench:
                     acks = await self._publish(trial.messages)
                     stored[TARGET] = await self._stored(TARGET, _kept(acks))
                 await self.client.flush()
-        received = tuple(message for each in heard for message in each.messages)
+        received = tuple(message for each in collected for message in each.messages)
         return Observation(tuple(decisions), received, stored, tuple(acks))
 
     async def _decide(self, verb: str, config: Mapping[str, Json]) -> Decision:
@@ -132,18 +132,18 @@ class Bench:
     async def _stored(self, stream: str, number: int) -> tuple[Stored, ...]:
         """Return what a stream holds, once it holds so many messages or a time limit has passed."""
         inbox = f"_INBOX.differential.{stream}"
-        heard = await self.client.subscribe(inbox.encode())
+        collected = await self.client.subscribe(inbox.encode())
         try:
             config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}
             answer = await self.client.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
             if "error" in answer:
                 raise SubjectError(f"stream {stream}: {answer['error'].get('description')}")
-            await self.client.arrived(heard, number, self.patience)
+            await self.client.arrived(collected, number, self.patience)
             await self.client.flush()
         finally:
-            self.client.unsubscribe(heard)
+            self.client.unsubscribe(collected)
         found = []
-        for each in heard.deliveries:
+        for each in collected.deliveries:
             fields = each.reply.split(b".")
             found.append(Stored(each.message, int(fields[5]), int(fields[7])))
         return tuple(found)

@@ -43,7 +43,7 @@ SHRUNK = 5
 """Disagreements that are shrunk; more of them are reported as they are."""
 _AHEAD = 400
 """Trials that are begun before the one that is counted next has ended."""
-_TOLD_EVERY = 50
+_REPORTED_EVERY = 50
 _SHRINKING_PATIENCE = 1.5
 _MOST_COPIES = 120
 """As `MOST_ASKED`, where what does not come has to be waited for each time."""
@@ -195,7 +195,7 @@ class Run:
                 break
             number, trial, playing = ahead.popleft()
             self._count(number, trial, await playing)
-            if not self._trials % _TOLD_EVERY:
+            if not self._trials % _REPORTED_EVERY:
                 self._progress(self._version, self._total, self._wanted)
         self._progress(self._version, self._total, self._wanted)
 

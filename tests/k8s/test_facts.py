@@ -97,7 +97,7 @@ def test_variables_are_settings_and_the_port_is_the_one_listened_on(
     ours = {name for name in given if name.startswith("BRIDGE_")} - {SECRETS_DIR_VARIABLE}
     understood = settings_overlay(given)
     assert understood.problems == []
-    assert set(understood.origins.values()) == ours
+    assert set(understood.variables.values()) == ours
     (port,) = pod.bridge["ports"]
     settings = settings_of(manifests, tmp_path)
     # Every interface: the node's probes come to the pod's address.
@@ -180,9 +180,9 @@ def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ..
 
 def test_each_overlay_has_what_its_way_of_running_needs() -> None:
     kinds = {name: sorted({manifest["kind"] for manifest in render(folder)}) for name, folder in OVERLAYS.items()}
-    beside = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy"]
-    alone = sorted([*beside, "PodDisruptionBudget", "Service"])
-    assert kinds == {"native-sidecar": beside, "classic-sidecar": beside, "standalone": alone}
+    with_pods = ["ConfigMap", "Deployment", "Namespace", "NetworkPolicy"]
+    alone = sorted([*with_pods, "PodDisruptionBudget", "Service"])
+    assert kinds == {"native-sidecar": with_pods, "classic-sidecar": with_pods, "standalone": alone}
 
 
 def test_a_monitor_comes_only_where_it_is_asked_for() -> None:

@@ -148,7 +148,7 @@ async def test_probes_and_metrics_are_answered_at_the_pods_address(
             copies = await peer.collect("monitor.>")
             await make_streams(peer)
 
-            await until(lambda: all_at_work(here))
+            await until(lambda: all_running(here))
             assert [await here.probed(probe) for probe in PROBES] == [200, 200, 200]
             await peer.store(b"orders.eu.1", b"an order")
             await copies.count(1)
@@ -190,7 +190,7 @@ async def test_of_two_replicas_one_works_and_both_are_ready(
         await until(all_ready)
 
 
-async def all_at_work(replica: PodHere) -> bool:
+async def all_running(replica: PodHere) -> bool:
     """Whether every rule works here; a standby is ready, too."""
     return {rule["state"] for rule in await rules_of(replica)} == {"ready"}
 
@@ -217,11 +217,11 @@ async def test_a_changed_configmap_is_taken_by_the_running_process(
         here = pod_here(manifests, server.url)
         async with here.running() as process:
             await process.ready()
-            await until(lambda: all_at_work(here))
+            await until(lambda: all_running(here))
             copies = await peer.collect("seen.>")
             here.put(here.text.replace('"monitor.orders.>"', '"seen.orders.>"'))
             await process.said("reload.applied")
-            await until(lambda: all_at_work(here))
+            await until(lambda: all_running(here))
             await peer.store(b"orders.eu.1", b"an order")
             await copies.count(1)
             assert [message[0] for message in copies.messages] == [b"seen.orders.eu.1"]

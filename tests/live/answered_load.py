@@ -54,7 +54,7 @@ class AnsweredLoad:
         return self.last
 
     @asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
+    async def loading(self) -> AsyncIterator[None]:
         """Publish without a pause while the body runs."""
         enough = asyncio.Event()
 

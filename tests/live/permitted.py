@@ -87,7 +87,7 @@ class Scenario:
     async def disturb(self) -> None:
         """What happens to the streams while everything is running."""
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """What happens to the streams while no sidecar runs."""
         await self.publish(20)
 
@@ -171,12 +171,12 @@ class Leading(Republished):
         bucket = Bucket(f"{self.name}_L")
         await self.peer.create_stream(**bucket.config(1))
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """Another client takes the consumer."""
-        await Scenario.meanwhile(self)
+        await Scenario.act_while_running(self)
         durable = f"{self.stream}.b-{self.name}_rule"
         config = (await self.peer.api(f"CONSUMER.INFO.{durable}"))["config"]
-        config["deliver_subject"] = f"{self.name}.somebody"
+        config["deliver_subject"] = f"{self.name}.other"
         await self.peer.collect(config["deliver_subject"])
         answer = await self.peer.api(
             f"CONSUMER.DURABLE.CREATE.{durable}", {"stream_name": self.stream, "config": config}
@@ -296,9 +296,9 @@ class Copied(Scenario):
         states = [(await self.peer.api(f"STREAM.INFO.{stream}"))["state"] for stream in (self.stream, self.target)]
         return bool(states[0]["last_seq"] == states[1]["last_seq"])
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """The target loses its newest message, which is no copy."""
-        await Scenario.meanwhile(self)
+        await Scenario.act_while_running(self)
         if not self.keep_sequence:
             local = f"$KV.{self.target[3:]}.local" if self.kind == "kv_sources" else f"{self.name}.local"
             answer = await self.peer.store(local.encode())
@@ -333,7 +333,7 @@ class Ingress(Scenario):
             await until(stored)
             self.published += 1
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """No rule receives messages."""
 
 
@@ -368,7 +368,7 @@ class Advised(Scenario):
             self.published += 1
         await self.peer.client.flushed()
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """No rule is subscribed."""
 
 
@@ -386,7 +386,7 @@ class Captured(Advised):
         subjects = [f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.stream}.*"]
         await self.peer.create_stream(name=f"{self.name}_C", subjects=subjects)
 
-    async def meanwhile(self) -> None:
+    async def act_while_running(self) -> None:
         """Nothing is missed while no sidecar runs."""
         await self.publish(5)
 

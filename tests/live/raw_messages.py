@@ -61,7 +61,7 @@ class RawPeer:
         assert "error" not in answer, answer
         return answer
 
-    async def make_stream_anew(self, name: str) -> None:
+    async def recreate_stream(self, name: str) -> None:
         """Delete a stream, and create it as it was configured, with nothing in it."""
         config = (await self.api(f"STREAM.INFO.{name}"))["config"]
         assert (await self.api(f"STREAM.DELETE.{name}"))["success"]

@@ -60,7 +60,7 @@ class Replicas:
             assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
 
     async def start(self, url: str = "", *, version: Path | None = None, **more: Any) -> SidecarProcess:
-        """One more replica, which is ready, or stands by; `version` is the folder of another version's packages."""
+        """One more replica, which is ready or on standby; `version` is the folder of another version's packages."""
         config = self._directory / f"replica-{len(self.processes)}.yaml"
         leadership = {"bucket": self.bucket, "ttl": self._ttl, **more.pop("leadership", {})}
         text = document(url or self._url, *self._rules, leadership=leadership, **more)
@@ -130,7 +130,7 @@ class EveryKind:
         await peer.create_stream(**{"name": f"M{name}", "subjects": [f"M{name}.>"]} | copies)
         await peer.create_stream(**{"name": f"I{name}", "subjects": [f"kept{name}.>"]} | config)
         once, least = await Seen.of(peer, f"once{name}.>"), await Seen.of(peer, f"least{name}.>")
-        return cls(peer, name, once, least, await peer.collect(f"told{name}.>"))
+        return cls(peer, name, once, least, await peer.collect(f"seen{name}.>"))
 
     @property
     def rules(self) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ class EveryKind:
             {
                 "name": "advisories",
                 "kind": "advisories",
-                "republish": {"src": "$JS.EVENT.ADVISORY.STREAM.CREATED.*", "dest": f"told{name}.{{{{wildcard(1)}}}}"},
+                "republish": {"src": "$JS.EVENT.ADVISORY.STREAM.CREATED.*", "dest": f"seen{name}.{{{{wildcard(1)}}}}"},
             },
         ]
 
@@ -190,15 +190,15 @@ class EveryKind:
             assert json.loads(answer.data)["stream"] == f"I{self.name}"
             self.acknowledged.append(payload)
 
-    async def tell(self) -> None:
+    async def report_something(self) -> None:
         """Create a stream, while a replica is running, and wait until it has reported it."""
-        stream = f"{self.name}told{len(self.streams)}"
+        stream = f"{self.name}seen{len(self.streams)}"
         self.streams.append(stream)
         await self.peer.create_stream(name=stream, subjects=[f"made{stream}"])
-        await until(lambda: stream in self._told_of)
+        await until(lambda: stream in self._reported)
 
     @property
-    def _told_of(self) -> list[str]:
+    def _reported(self) -> list[str]:
         """The streams that were reported, in that order; others may be among them."""
         return [message[0].decode().rpartition(".")[2] for message in self.reported.messages]
 
@@ -214,13 +214,13 @@ class EveryKind:
             await self._holds(f"{target}{self.name}", end)
         return end
 
-    async def listening_anew(self, peer: RawPeer) -> Self:
+    async def listening_again(self, peer: RawPeer) -> Self:
         """The same with another connection, after the server has ended the first."""
         name = self.name
         once, least = await Seen.of(peer, f"once{name}.>"), await Seen.of(peer, f"least{name}.>")
-        anew = type(self)(peer, name, once, least, await peer.collect(f"told{name}.>"))
-        anew.load.published = self.load.published
-        return anew
+        again = type(self)(peer, name, once, least, await peer.collect(f"seen{name}.>"))
+        again.load.published = self.load.published
+        return again
 
     async def copied(self, end: int) -> tuple[list[int], list[int]]:
         """The source's sequences of what is in the two targets, in their order."""
@@ -257,7 +257,7 @@ class EveryKind:
         kept = [m.payload for m in await stored_messages(self.peer, f"I{self.name}", int(state["messages"]))]
         assert len(set(kept)) == len(kept)
         assert set(self.acknowledged) <= set(kept)
-        assert [stream for stream in self._told_of if stream in self.streams] == self.streams
+        assert [stream for stream in self._reported if stream in self.streams] == self.streams
 
 
 @contextlib.asynccontextmanager

@@ -40,7 +40,7 @@ async def _answer(client: Client, case: dict[str, Any]) -> dict[str, Any]:
     names = (await _request(client, "STREAM.NAMES", None)).get("streams") or []
     for name in names:
         await _request(client, f"STREAM.DELETE.{name}", None)
-    for source in case.get("origins", ()):
+    for source in case.get("source_streams", ()):
         await _prepared(client, source)
     action = "CREATE"
     config = case["config"]

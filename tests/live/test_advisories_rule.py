@@ -124,7 +124,7 @@ async def test_what_was_delivered_too_often_becomes_a_dead_letter(
     assert stored.payload == letter.payload
 
 
-async def test_what_was_terminated_tells_why(
+async def test_what_was_terminated_says_why(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("term")
@@ -166,7 +166,7 @@ async def test_a_message_that_is_gone(
 
 
 @pytest.mark.parametrize("headers_only", [False, True])
-async def test_advisories_by_themselves(
+async def test_advisories_alone(
     headers_only: bool, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("plain")
@@ -182,13 +182,13 @@ async def test_advisories_by_themselves(
     ours = {"name": name, "kind": "advisories", "republish": republish}
     async with running(settings_for(url, ours)) as bridge:
 
-        async def told_of_a_deletion() -> bool:
+        async def reported_deletion() -> bool:
             # 2.9 and 2.10 now and then lose the advisory: the stream that sends it is gone too soon.
             await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
             await peer.api(f"STREAM.DELETE.{name}")
             return any(b".DELETED." in subject for subject, _, _, _ in native.messages)
 
-        await until(told_of_a_deletion)
+        await until(reported_deletion)
         await until(lambda: len(bridged.messages) == len(native.messages))
         assert bridge.runs[0].counters.as_dict()["stored"] == 0
     assert len(bridged.messages) >= 2
@@ -214,23 +214,23 @@ async def test_two_sidecars_share_the_advisories_and_the_order_is_kept_by_one(
     for number in range(200):
         await peer.store(f"{name}.{number % 3}".encode(), b"%d" % number)
     # No stream takes them here, so nothing hides a duplicate.
-    heard = await peer.collect(f"dlq.{name}.>")
+    collected = await peer.collect(f"dlq.{name}.>")
     settings = settings_for(url, dead_letters(name))
     async with running(settings) as one, running(settings) as two:
         await terminate(peer, name, 200)
-        await heard.count(200)
+        await collected.count(200)
     counts = [each.runs[0].counters.as_dict()["republished"] for each in (one, two)]
-    assert sum(counts) == len(heard.messages) == 200
+    assert sum(counts) == len(collected.messages) == 200
     assert min(counts) > 20
-    assert sorted(int(payload) for _, _, _, payload in heard.messages) == list(range(200))
-    heard.messages.clear()
+    assert sorted(int(payload) for _, _, _, payload in collected.messages) == list(range(200))
+    collected.messages.clear()
     advisories = await peer.collect(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{name}.*")
     async with running(settings):
         await peer.api(f"CONSUMER.DELETE.{name}.worker")
         await terminate(peer, name, 200)
-        await heard.count(200)
+        await collected.count(200)
     order = [json.loads(payload)["stream_seq"] - 1 for _, _, _, payload in await advisories.count(200)]
-    assert [int(payload) for _, _, _, payload in heard.messages] == order
+    assert [int(payload) for _, _, _, payload in collected.messages] == order
 
 
 async def test_an_advisory_that_comes_again_is_stored_once(
@@ -258,15 +258,15 @@ async def test_a_copy_that_names_its_source_can_be_a_dead_letter(
     name = unique_name("sourced")
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)
-    await peer.create_stream(name=f"{name}origin", subjects=[f"{name}.>"])
-    await streams(peer, name, subjects=[], sources=[{"name": f"{name}origin"}])
+    await peer.create_stream(name=f"{name}source", subjects=[f"{name}.>"])
+    await streams(peer, name, subjects=[], sources=[{"name": f"{name}source"}])
     await peer.store(f"{name}.a".encode(), b"one")
     await until(lambda: holds(peer, name, 1))
     async with running(settings_for(url, dead_letters(name))):
         await terminate(peer, name, 1)
         (letter,) = await letters(peer, name, 1)
     assert letter.payload == b"one"
-    assert str(header(letter, "Nats-Bridge-Original-Stream-Source")).startswith(f"{name}origin 1 ")
+    assert str(header(letter, "Nats-Bridge-Original-Stream-Source")).startswith(f"{name}source 1 ")
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -349,7 +349,7 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     listener = await raw_peer(url)
-    heard = await listener.collect(f"dlq.{name}.>")
+    collected = await listener.collect(f"dlq.{name}.>")
     for number in range(3):
         await peer.store(f"{name}.a".encode(), b"%d" % number)
     config = {"name": f"{name}dlq", "subjects": [f"dlq.{name}.>"], "storage": "memory"}
@@ -358,7 +358,7 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
     async with running(settings_for(url, dead_letters(name))) as bridge:
         run = bridge.runs[0]
         peer.publish(first, b"+TERM")
-        await heard.count(1)  # no stream: published plainly
+        await collected.count(1)  # no stream: published plainly
         await listener.close()  # from now on the server can answer 'no responders'
         await peer.create_stream(**config)
         await until(lambda: run._streams.names == [f"{name}dlq"])  # type: ignore[attr-defined]
@@ -420,7 +420,7 @@ async def test_the_source_s_server_restarts(
             assert [letter.payload for letter in await letters(peer, "S", 1)] == [b"one"]
 
 
-async def test_a_drain_publishes_all_that_was_heard(
+async def test_a_drain_publishes_all_that_was_received(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("drain")
@@ -581,8 +581,8 @@ async def test_a_message_that_is_gone_is_found_by_the_record_of_its_copy(
     await streams(peer, name)
     other, copies = f"{name}x", f"{name}copies"
     await peer.create_stream(name=other, subjects=[f"{other}.>"], storage="memory")
-    origin = {"mirror": {"name": name}} if kind == "mirror" else {"sources": [{"name": name}, {"name": other}]}
-    await peer.create_stream(name=copies, storage="memory", **origin)
+    copied_from = {"mirror": {"name": name}} if kind == "mirror" else {"sources": [{"name": name}, {"name": other}]}
+    await peer.create_stream(name=copies, storage="memory", **copied_from)
     for number in range(10):
         await peer.store(f"{name}.{number}".encode(), b"%d" % number)
         await peer.store(f"{other}.{number}".encode(), b"other")

@@ -153,7 +153,7 @@ async def test_a_source_that_does_not_answer_has_an_unknown_lag(
 async def test_no_replica_leads(servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> None:
     url = await servers.url(VERSION)
     peer = await raw_peer(url)
-    here = await Scene.make(peer, unique_name("nobody"))
+    here = await Scene.make(peer, unique_name("unread"))
     bucket = f"L{here.name}"
     await peer.create_stream(**Bucket(bucket).config(1))
     # A process that Prometheus does not know holds the lease.

@@ -88,7 +88,7 @@ async def _losing_leaders_and_servers(
                     await each.until_sequence(end)
 
             await caught_up()
-            async with load.going_on():
+            async with load.loading():
                 for _ in range(3):
                     await load.api("STREAM.LEADER.STEPDOWN.S")
                     for name in ("once", "atleast"):
@@ -101,7 +101,7 @@ async def _losing_leaders_and_servers(
             await caught_up()
 
             home = await _home_of_the_fleeting(load, cluster, bridge)
-            async with load.going_on():
+            async with load.loading():
                 await asyncio.to_thread(home.kill)
                 await load.store(10)
             await caught_up()  # the other two go on, and so does a rule whose consumer was on this one

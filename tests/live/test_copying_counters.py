@@ -46,27 +46,27 @@ class Scene:
         self.name = name
         self.target, self.twin = f"T{name}", f"N{name}"
 
-    async def create(self, origins: str = "o", origin: dict[str, Any] | None = None, **target: Any) -> None:
-        for letter in origins:
+    async def create(self, letters: str = "o", source: dict[str, Any] | None = None, **target: Any) -> None:
+        for letter in letters:
             stream = f"{letter}{self.name}"
-            await self.peer.create_stream(name=stream, subjects=[f"{stream}.>"], **COUNTER, **(origin or {}))
+            await self.peer.create_stream(name=stream, subjects=[f"{stream}.>"], **COUNTER, **(source or {}))
         await self.peer.create_stream(name=self.target, subjects=[f"{self.target}.>"], **target)
         await self.peer.create_stream(
-            name=self.twin, subjects=[f"{self.twin}.>"], sources=self.sources(origins, self.twin), **target
+            name=self.twin, subjects=[f"{self.twin}.>"], sources=self.sources(letters, self.twin), **target
         )
 
-    def sources(self, origins: str, target: str) -> list[dict[str, Any]]:
-        names = [f"{letter}{self.name}" for letter in origins]
+    def sources(self, letters: str, target: str) -> list[dict[str, Any]]:
+        names = [f"{letter}{self.name}" for letter in letters]
         return [{"name": n, "subject_transforms": [{"src": f"{n}.>", "dest": f"{target}.>"}]} for n in names]
 
-    def rule(self, origins: str = "o", **more: Any) -> dict[str, Any]:
-        sources = self.sources(origins, self.target)
+    def rule(self, letters: str = "o", **more: Any) -> dict[str, Any]:
+        sources = self.sources(letters, self.target)
         return {"name": "rule", "kind": "sources", "stream": self.target, "sources": sources, **more}
 
-    async def add(self, key: str, increment: int, *lines: str, origin: str = "o") -> None:
+    async def add(self, key: str, increment: int, *lines: str, into: str = "o") -> None:
         """Add to a counter of a source, or of both targets."""
         block = b"NATS/1.0\r\n" + b"".join(f"{line}\r\n".encode() for line in (f"Nats-Incr: {increment:+}", *lines))
-        for stream in (self.target, self.twin) if origin == "targets" else (f"{origin}{self.name}",):
+        for stream in (self.target, self.twin) if into == "targets" else (f"{into}{self.name}",):
             answer = await self.peer.store(f"{stream}.{key}".encode(), b"", block + b"\r\n")
             assert "error" not in answer, answer
 
@@ -138,7 +138,7 @@ async def test_a_counter_adds_up_as_with_native_sources(scene: Scene) -> None:
     await scene.add("b", -5)
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
         await scene.both_have(3)
-        await scene.add("a", 100, origin="targets")
+        await scene.add("a", 100, into="targets")
         await scene.add("a", 1)
         await scene.both_have(5)
         # A counter that starts again in the source takes back here what it had been.
@@ -162,23 +162,23 @@ async def test_a_counter_adds_up_as_with_native_sources(scene: Scene) -> None:
 async def test_several_sources_add_up_in_one_counter(scene: Scene) -> None:
     await scene.create("op", **COUNTER)
     for number in range(20):
-        await scene.add("same", 1, origin="op"[number % 2])
+        await scene.add("same", 1, into="op"[number % 2])
     async with running(settings_for(scene.url, scene.rule("op"))):
         await scene.both_have(20)
-        await scene.add("same", 10, origin="targets")
+        await scene.add("same", 10, into="targets")
         for number in range(20):
-            await scene.add("same", 3, origin="op"[number % 2])
+            await scene.add("same", 3, into="op"[number % 2])
         await scene.both_have(41)
     async with running(settings_for(scene.url, scene.rule("op"))) as sidecar:
-        await scene.add("same", 1000, origin="p")
+        await scene.add("same", 1000, into="p")
         await scene.both_have(42)
         assert counters_of(sidecar).received == 1
     for stream in (scene.target, scene.twin):
         assert await scene.value(stream, "same") == b'{"val":"1090"}'
 
 
-async def test_what_has_vanished_from_the_origin_is_added_all_the_same(scene: Scene) -> None:
-    await scene.create(origin={"max_msgs_per_subject": 1}, **COUNTER)
+async def test_what_has_vanished_from_the_source_is_added_all_the_same(scene: Scene) -> None:
+    await scene.create(source={"max_msgs_per_subject": 1}, **COUNTER)
     for _ in range(5):
         await scene.add("a", 2)
     async with running(settings_for(scene.url, scene.rule())):
@@ -205,9 +205,9 @@ async def test_a_target_that_keeps_one_message_per_counter_adds_up_over_restarts
     for round_ in range(3):
         async with running(settings_for(scene.url, scene.rule("op"))) as sidecar:
             for number in range(10):
-                await scene.add("same", number, origin="op"[number % 2])
+                await scene.add("same", number, into="op"[number % 2])
                 total += number
-            await scene.add("same", 1, origin="targets")
+            await scene.add("same", 1, into="targets")
             total += 1
             await until(lambda sidecar=sidecar: counters_of(sidecar).copied == 10)  # type: ignore[misc]
         assert await scene.value(scene.target, "same") == b'{"val":"%d"}' % total, round_
@@ -220,7 +220,7 @@ async def test_what_the_target_has_forgotten_is_taken_from_the_message(scene: Sc
         await scene.add("a", 1)
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
         await until(lambda: counters_of(sidecar).copied == 3)
-    await scene.add("a", 100, origin="targets")  # the copy that recorded what was added is removed
+    await scene.add("a", 100, into="targets")  # the copy that recorded what was added is removed
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
         await scene.add("a", 5)
         await until(lambda: counters_of(sidecar).copied == 1)
@@ -231,7 +231,7 @@ async def test_what_the_target_has_forgotten_is_taken_from_the_message(scene: Sc
 async def test_an_id_that_the_target_knows_loses_no_increment(scene: Scene) -> None:
     """The message is left out, and the counter's next one makes up for it, as natively."""
     await scene.create(duplicate_window=120_000_000_000, **COUNTER)
-    await scene.add("a", 100, "Nats-Msg-Id: taken", origin="targets")
+    await scene.add("a", 100, "Nats-Msg-Id: taken", into="targets")
     for number, lines in enumerate([("Nats-Msg-Id: taken",), (), ("Nats-Msg-Id: free",), ()]):
         await scene.add("a", 1 << number, *lines)
     async with running(settings_for(scene.url, scene.rule())) as sidecar:
@@ -242,7 +242,7 @@ async def test_an_id_that_the_target_knows_loses_no_increment(scene: Scene) -> N
     assert await scene.messages(scene.twin, "a") == await scene.messages(scene.target, "a")
 
 
-async def test_a_rule_goes_on_where_native_sources_stopped(scene: Scene) -> None:
+async def test_a_rule_resumes_where_native_sources_stopped(scene: Scene) -> None:
     await scene.create(**COUNTER)
     for _ in range(3):
         await scene.add("a", 1)
@@ -285,7 +285,7 @@ async def test_nothing_is_added_twice_when_answers_are_lost(scene: Scene) -> Non
     published = 0
     async with cut_wire(scene.url) as wire, running(settings_for(wire.url, scene.rule("op"))) as sidecar:
         for _ in range(6):
-            burst = asyncio.gather(*(scene.add(f"k{n % 3}", 1, origin="op"[n % 2]) for n in range(300)))
+            burst = asyncio.gather(*(scene.add(f"k{n % 3}", 1, into="op"[n % 2]) for n in range(300)))
             published += 300
             part = published - chance.randrange(1, 300)
 
@@ -355,7 +355,7 @@ async def test_kills_of_the_sidecar_neither_lose_nor_double_an_increment(scene: 
         for turn in range(4):
             process = await start(scene.url, scene.rule("op"))
             await process.ready()
-            burst = asyncio.gather(*(scene.add(f"k{n % 3}", 1, origin="op"[n % 2]) for n in range(600)))
+            burst = asyncio.gather(*(scene.add(f"k{n % 3}", 1, into="op"[n % 2]) for n in range(600)))
             published += 600
             part = published - chance.randrange(1, 600) if turn < 3 else published
 
@@ -376,10 +376,10 @@ async def test_a_counter_with_replicas_adds_up(version: str, raw_peer: OpenPeer)
         scene = Scene(await raw_peer(cluster.urls[0]), cluster.urls[1], "r3")
         await scene.create("op", num_replicas=3, **COUNTER)
         for number in range(60):
-            await scene.add(f"k{number % 3}", number, origin="op"[number % 2])
+            await scene.add(f"k{number % 3}", number, into="op"[number % 2])
         for round_ in range(2):
             async with running(settings_for(scene.url, scene.rule("op"))) as sidecar:
-                await scene.add("k0", 1000, origin="op"[round_])
+                await scene.add("k0", 1000, into="op"[round_])
                 await scene.both_have(61 + round_)
                 await until(lambda sidecar=sidecar: counters_of(sidecar).copied >= 1)  # type: ignore[misc]
         for key in ("k0", "k1", "k2"):

@@ -140,11 +140,11 @@ FEW = 8
 
 
 @pytest.fixture
-def looks_at_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def checks_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
     monkeypatch.setattr(resuming, "NEWEST", FEW)
     for module in (resuming, left_out):
-        monkeypatch.setattr(module, "LOOKED_AT", 8 * FEW)
+        monkeypatch.setattr(module, "CHECKED_COPIES", 8 * FEW)
 
 
 async def arranged(here: Copies, url: str, copied: int, order: list[int], entry: dict[str, Any] | None = None) -> None:
@@ -160,7 +160,7 @@ async def arranged(here: Copies, url: str, copied: int, order: list[int], entry:
     await here.holds(len(order))
 
 
-@pytest.mark.usefixtures("looks_at_few")
+@pytest.mark.usefixtures("checks_few")
 @pytest.mark.parametrize("is_half", [False, True], ids=["everything", "every other message"])
 @pytest.mark.parametrize("behind", [FEW // 2, 3 * FEW, 6 * FEW])
 async def test_a_copy_that_was_left_out_far_behind_the_newest_is_made(
@@ -232,7 +232,7 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
     assert entry_logged["missing"] == 1
 
 
-@pytest.mark.usefixtures("looks_at_few")
+@pytest.mark.usefixtures("checks_few")
 async def test_what_is_complete_is_not_read_again(
     newest_version: str, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:

@@ -50,9 +50,9 @@ async def test_connections_cut_at_any_moment(
 @pytest.mark.parametrize(
     ("away", "version"),
     [
-        ("origin", TWIN_VERSIONS[0]),
+        ("source", TWIN_VERSIONS[0]),
         ("target", TWIN_VERSIONS[-1]),
-        *(pytest.param("origin", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[1:]),
+        *(pytest.param("source", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[1:]),
         *(pytest.param("target", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[:-1]),
     ],
 )
@@ -70,11 +70,11 @@ async def test_one_of_two_servers_is_killed_and_comes_back(
                 await load.burst(2000)
                 await here.peer.store(f"{here.name}.end".encode(), b"end")
                 await here.holds(1)
-                server = source if away == "origin" else target
+                server = source if away == "source" else target
                 server.kill()
                 server.start()
                 peer = await raw_peer(server.url)
-                if away == "origin":
+                if away == "source":
                     here.peer = peer
                     load = Load(peer, here.name)
                 else:
@@ -245,7 +245,7 @@ async def test_leader_changes_of_both_streams_in_a_cluster(
         assert (sequences if strict else sorted(sequences)) == list(range(1, end + 1))
 
 
-async def test_first_copies_that_are_lost_on_the_way_are_made_up_for(
+async def test_first_copies_that_are_lost_in_flight_are_sent_again(
     newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],

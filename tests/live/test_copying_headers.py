@@ -48,18 +48,18 @@ class Scene:
         self.name = name
         self.target = f"target{name}"
 
-    async def create(self, origins: str = "o", **target: Any) -> None:
+    async def create(self, letters: str = "o", **target: Any) -> None:
         rollups: dict[str, Any] = {"allow_rollup_hdrs": True}
         if dialect(self.version).stream_fields_of_2_11:
             rollups["allow_msg_ttl"] = True
         if dialect(self.version).stream_fields_of_2_12:
             rollups["allow_atomic"] = True
-        for origin in origins:
-            await self.peer.create_stream(name=f"{origin}{self.name}", subjects=[f"{origin}{self.name}.>"], **rollups)
+        for letter in letters:
+            await self.peer.create_stream(name=f"{letter}{self.name}", subjects=[f"{letter}{self.name}.>"], **rollups)
         await self.peer.create_stream(name=self.target, subjects=[f"t{self.name}.>"], **target)
 
-    async def store(self, key: str, header: bytes = b"", payload: bytes = b"", origin: str = "o") -> dict[str, Any]:
-        answer = await self.peer.store(f"{origin}{self.name}.{key}".encode(), payload, header)
+    async def store(self, key: str, header: bytes = b"", payload: bytes = b"", letter: str = "o") -> dict[str, Any]:
+        answer = await self.peer.store(f"{letter}{self.name}.{key}".encode(), payload, header)
         assert "error" not in answer, answer
         return answer
 
@@ -76,13 +76,13 @@ class Scene:
         return [message.subject.decode().partition(".")[2] for message in messages]
 
     @asynccontextmanager
-    async def copying(self, origins: str = "o", **more: Any) -> AsyncIterator[CopyCounters]:
+    async def copying(self, letters: str = "o", **more: Any) -> AsyncIterator[CopyCounters]:
         sources = [
             {
-                "name": f"{origin}{self.name}",
-                "subject_transforms": [{"src": f"{origin}{self.name}.>", "dest": f"t{self.name}.>"}],
+                "name": f"{letter}{self.name}",
+                "subject_transforms": [{"src": f"{letter}{self.name}.>", "dest": f"t{self.name}.>"}],
             }
-            for origin in origins
+            for letter in letters
         ]
         rule = {"name": "copy", "kind": "sources", "stream": self.target, "sources": sources, **more}
         async with running(settings_for(self.url, rule, dialect="2.15")) as sidecar:
@@ -100,7 +100,7 @@ async def scene(
     return Scene(await raw_peer(url), url, twin_version, unique_name("h"))
 
 
-async def test_an_id_that_the_target_knows_is_skipped_and_the_rest_goes_on(scene: Scene) -> None:
+async def test_an_id_that_the_target_knows_is_skipped_and_the_rest_continues(scene: Scene) -> None:
     """kd/copy/stalls: 2.9 and 2.10 wait for two minutes, then store the duplicate."""
     await scene.create()
     own = await scene.peer.store(f"t{scene.name}.own".encode(), b"own", block("Nats-Msg-Id: taken"))
@@ -118,19 +118,19 @@ async def test_an_id_that_the_target_knows_is_skipped_and_the_rest_goes_on(scene
         assert scene.keys(await scene.stored(5)) == ["own", "a", "c", "d", "e"]
 
 
-async def test_of_two_origins_messages_with_one_id_the_first_is_stored(scene: Scene) -> None:
+async def test_of_two_sources_messages_with_one_id_the_first_is_stored(scene: Scene) -> None:
     await scene.create("op")
-    for origin in "op":
-        await scene.store("same", block("Nats-Msg-Id: same"), origin=origin)
-        await scene.store(f"only.{origin}", origin=origin)
+    for letter in "op":
+        await scene.store("same", block("Nats-Msg-Id: same"), letter=letter)
+        await scene.store(f"only.{letter}", letter=letter)
     async with scene.copying("op"):
         assert sorted(scene.keys(await scene.stored(3))) == ["only.o", "only.p", "same"]
-        for origin in "op":
-            await scene.store(f"later.{origin}", origin=origin)
+        for letter in "op":
+            await scene.store(f"later.{letter}", letter=letter)
         assert len(await scene.stored(5)) == 5
 
 
-async def test_an_id_that_was_given_again_after_the_origins_window_is_a_duplicate_in_the_target(scene: Scene) -> None:
+async def test_an_id_repeated_after_the_sources_window_is_a_duplicate_in_the_target(scene: Scene) -> None:
     await scene.create()
     # A short window in the source: both are stored there.
     config = (await scene.peer.api(f"STREAM.INFO.o{scene.name}"))["config"]
@@ -205,14 +205,14 @@ async def test_a_time_to_live_acts_where_the_target_allows_it(
     scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
     await scene.create("", allow_msg_ttl=True)
     # On an old server the source's message stays, however long copying takes.
-    origin, old_peer = f"o{scene.name}", await raw_peer(old)
-    await old_peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+    source, old_peer = f"o{scene.name}", await raw_peer(old)
+    await old_peer.create_stream(name=source, subjects=[f"{source}.>"])
 
     async def store(key: str, header: bytes = b"") -> None:
-        assert "error" not in await old_peer.store(f"{origin}.{key}".encode(), b"", header)
+        assert "error" not in await old_peer.store(f"{source}.{key}".encode(), b"", header)
 
-    transform = {"src": f"{origin}.>", "dest": f"t{scene.name}.>"}
-    entry = {"name": origin, "from": "old", "subject_transforms": [transform]}
+    transform = {"src": f"{source}.>", "dest": f"t{scene.name}.>"}
+    entry = {"name": source, "from": "old", "subject_transforms": [transform]}
     connections = {"default": {"servers": [url]}, "old": {"servers": [old]}}
     rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": [entry]}
     settings = settings_for(url, rule, connections=connections, dialect="2.15")
@@ -250,7 +250,7 @@ async def test_a_message_that_looks_like_a_control_message_is_copied(scene: Scen
     assert first == (b"NATS/1.0" if cut else f"NATS/1.0 {status}".encode())
 
 
-async def test_expectations_of_the_origins_publishers_are_not_checked_in_the_target(scene: Scene) -> None:
+async def test_expectations_of_the_sources_publishers_are_not_checked_in_the_target(scene: Scene) -> None:
     """kd/copy/stalls: 2.9 checks them, and copies nothing more."""
     await scene.create()
     async with scene.copying() as counters:
@@ -290,9 +290,9 @@ async def test_records_of_natively_copied_messages_do_not_travel(scene: Scene) -
     native = {"name": f"p{scene.name}"}
     await scene.peer.create_stream(name=f"o{scene.name}", sources=[native])
     for key in "ab":
-        await scene.store(key, block("A: 1"), origin="p")
-    origin = f"o{scene.name}"
-    sources = [{"name": origin, "subject_transforms": [{"src": f"p{scene.name}.>", "dest": f"t{scene.name}.>"}]}]
+        await scene.store(key, block("A: 1"), letter="p")
+    source = f"o{scene.name}"
+    sources = [{"name": source, "subject_transforms": [{"src": f"p{scene.name}.>", "dest": f"t{scene.name}.>"}]}]
     rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": sources}
     async with running(settings_for(scene.url, rule)):
         stored = await scene.stored(2)
@@ -303,11 +303,11 @@ async def test_records_of_natively_copied_messages_do_not_travel(scene: Scene) -
     for message in stored:
         value = header_block.read(message.header_block, name)
         assert value is not None
-        assert value.startswith(origin.encode() + b" ")
+        assert value.startswith(source.encode() + b" ")
         assert header_block.read(message.header_block, other) is None
 
 
-async def test_a_chain_of_rules_goes_on_after_a_restart(scene: Scene) -> None:
+async def test_a_chain_of_rules_resumes_after_a_restart(scene: Scene) -> None:
     """Each copy has the id and the record of its own rule only."""
     await scene.create()
     last = f"last{scene.name}"
@@ -317,9 +317,9 @@ async def test_a_chain_of_rules_goes_on_after_a_restart(scene: Scene) -> None:
             "name": f"to-{stream}",
             "kind": "sources",
             "stream": stream,
-            "sources": [{"name": origin, "subject_transforms": [{"src": f"{src}.>", "dest": f"{dest}.>"}]}],
+            "sources": [{"name": source, "subject_transforms": [{"src": f"{src}.>", "dest": f"{dest}.>"}]}],
         }
-        for stream, origin, src, dest in (
+        for stream, source, src, dest in (
             (scene.target, f"o{scene.name}", f"o{scene.name}", f"t{scene.name}"),
             (last, scene.target, f"t{scene.name}", f"l{scene.name}"),
         )
@@ -342,11 +342,11 @@ async def test_a_chain_of_rules_goes_on_after_a_restart(scene: Scene) -> None:
         assert message.header_block.count(b"-Source: ") == 1
 
 
-async def test_two_entries_of_one_stream_go_on_after_a_restart(scene: Scene) -> None:
+async def test_two_entries_of_one_stream_resume_after_a_restart(scene: Scene) -> None:
     await scene.create()
-    origin = f"o{scene.name}"
+    source = f"o{scene.name}"
     sources = [
-        {"name": origin, "subject_transforms": [{"src": f"{origin}.{key}.>", "dest": f"t{scene.name}.{key}.>"}]}
+        {"name": source, "subject_transforms": [{"src": f"{source}.{key}.>", "dest": f"t{scene.name}.{key}.>"}]}
         for key in "ab"
     ]
     rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": sources}
@@ -363,9 +363,9 @@ async def test_two_entries_of_one_stream_go_on_after_a_restart(scene: Scene) -> 
 
 def unpublishable(scene: Scene, **more: Any) -> dict[str, Any]:
     """A rule that makes an empty token of `--`; servers store that, clients cannot publish it."""
-    origin = f"o{scene.name}"
-    transform = {"src": f"{origin}.*", "dest": f"t{scene.name}.{{{{split(1,-)}}}}.end"}
-    sources = [{"name": origin, "subject_transforms": [transform]}]
+    source = f"o{scene.name}"
+    transform = {"src": f"{source}.*", "dest": f"t{scene.name}.{{{{split(1,-)}}}}.end"}
+    sources = [{"name": source, "subject_transforms": [transform]}]
     return {"name": "copy", "kind": "sources", "stream": scene.target, "sources": sources, **more}
 
 
@@ -419,7 +419,7 @@ async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
     assert scene.keys(await everything(scene.peer, scene.target)) == []
 
 
-async def test_a_dead_letter_that_nobody_takes_stops_the_rule(scene: Scene) -> None:
+async def test_a_dead_letter_that_no_stream_takes_stops_the_rule(scene: Scene) -> None:
     await scene.create()
     rule = unpublishable(scene, on_rejected={"skip": f"dead{scene.name}"})
     async with running(settings_for(scene.url, rule)) as sidecar:
@@ -437,8 +437,8 @@ async def test_two_entries_count_every_message_that_they_copied(
     await scene.create("op")
     for number in range(4000):
         scene.peer.publish(f"{'op'[number % 2]}{scene.name}.k{number}".encode(), b"x" * 100)
-    await scene.store("end", origin="o")
-    await scene.store("end", origin="p")
+    await scene.store("end", letter="o")
+    await scene.store("end", letter="p")
     async with scene.copying("op") as counters:
         assert len(await scene.stored(4002)) == 4002
         await until(lambda: counters.copied + counters.duplicates >= 4002)
@@ -451,9 +451,9 @@ async def test_two_entries_of_a_stream_are_refused_in_a_dialect_whose_records_na
     url = await servers.url("2.9.10")
     scene = Scene(await raw_peer(url), url, "2.9.10", unique_name("h"))
     await scene.create()
-    origin = f"o{scene.name}"
+    source = f"o{scene.name}"
     sources = [
-        {"name": origin, "subject_transforms": [{"src": f"{origin}.{key}", "dest": f"t{scene.name}.{key}"}]}
+        {"name": source, "subject_transforms": [{"src": f"{source}.{key}", "dest": f"t{scene.name}.{key}"}]}
         for key in "ab"
     ]
     rule = {"name": "copy", "kind": "sources", "stream": scene.target, "sources": sources, "dialect": "native"}
@@ -463,7 +463,7 @@ async def test_two_entries_of_a_stream_are_refused_in_a_dialect_whose_records_na
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-async def test_origins_whose_messages_go_away_are_refused(scene: Scene, retention: str) -> None:
+async def test_sources_whose_messages_are_removed_are_refused(scene: Scene, retention: str) -> None:
     """kd/copy/retention."""
     await scene.create("")
     await scene.peer.create_stream(name=f"o{scene.name}", subjects=[f"o{scene.name}.>"], retention=retention)

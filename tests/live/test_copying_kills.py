@@ -55,7 +55,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         await here.holds(load.published)
         assert await process.stop() == 0, process.log
     await here.are_exact()
-    record_property("kills with messages under way", during_load)
+    record_property("kills with messages in flight", during_load)
     assert during_load
 
 

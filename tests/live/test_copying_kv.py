@@ -74,8 +74,8 @@ def counters_of(sidecar: Sidecar) -> CopyCounters:
 async def reported(bucket: KeyValue) -> dict[str, list[tuple[bytes, str | None]]]:
     """Every key's history.
 
-    Not by the client's `keys` and `history`: they take the end of what is stored for reached when all of it is on its
-    way and nothing has arrived yet.
+    Not by the client's `keys` and `history`: they assume that they reached the end when all of it is in flight
+    and nothing has arrived yet.
     """
     watcher = await Watcher.of(bucket)
     histories: dict[str, list[tuple[bytes, str | None]]] = {}
@@ -221,7 +221,7 @@ async def test_a_bucket_without_history_has_the_newest_value_of_every_key(
         assert copies["k.5"] == [(b"", "PURGE")]
 
 
-async def test_a_sidecar_that_comes_back_goes_on_where_it_was(
+async def test_a_sidecar_that_comes_back_resumes_where_it_was(
     newest_version: str, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
     async with native_server(newest_version) as server:

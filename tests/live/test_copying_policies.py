@@ -76,11 +76,11 @@ async def test_a_message_that_is_refused_goes_to_the_dead_letters(
     assert await here.source_sequences() == [1, 3]
 
 
-async def test_dead_letters_that_nobody_takes_stop_the_rule(
+async def test_dead_letters_that_no_stream_takes_stop_the_rule(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
-    here = await Copies.make(await raw_peer(url), unique_name("nobody"), target={"max_msg_size": 400})
+    here = await Copies.make(await raw_peer(url), unique_name("untaken"), target={"max_msg_size": 400})
     await here.peer.store(f"{here.name}.x".encode(), b"x" * 500)
     error = await failure_of(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"})))
     assert "does not take it: no stream answers (503)" in str(error)
@@ -110,9 +110,9 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
-@pytest.mark.parametrize("running_meanwhile", [True, False])
-async def test_an_origin_that_was_made_anew_is_noticed(
-    running_meanwhile: bool,
+@pytest.mark.parametrize("running_during", [True, False])
+async def test_a_source_that_was_recreated_is_noticed(
+    running_during: bool,
     newest_version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
@@ -123,7 +123,7 @@ async def test_an_origin_that_was_made_anew_is_noticed(
     for number in range(5):
         await here.peer.store(f"{here.name}.x".encode(), b"old%d" % number)
 
-    async def make_anew() -> None:
+    async def recreate() -> None:
         await here.peer.api(f"STREAM.DELETE.{here.name}")
         await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"], storage="memory")
         for number in range(7):
@@ -131,12 +131,12 @@ async def test_an_origin_that_was_made_anew_is_noticed(
 
     async with running(settings_for(url, here.rule())) as bridge:
         await here.holds(5)
-        if running_meanwhile:
-            await make_anew()
+        if running_during:
+            await recreate()
             await until(lambda: bridge.error is not None)
             assert f"stream '{here.name}' is a new one" in str(bridge.error)
-    if not running_meanwhile:
-        await make_anew()
+    if not running_during:
+        await recreate()
     with pytest.raises(RuleRefusedError, match="set on_recreated: restart"):
         async with running(settings_for(url, here.rule())):
             pass
@@ -150,7 +150,7 @@ async def test_an_origin_that_was_made_anew_is_noticed(
         await here.holds(13)
 
 
-async def test_a_new_origin_is_noticed_by_time_where_publishers_gave_the_ids(
+async def test_a_new_source_is_noticed_by_time_where_publishers_gave_the_ids(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
@@ -200,7 +200,7 @@ async def test_impossible_rules_are_refused_before_anything_is_copied(
         assert (await here.state())["messages"] == before
 
 
-async def test_an_origin_with_consumers_retention_is_refused(
+async def test_a_source_with_consumers_retention_is_refused(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")

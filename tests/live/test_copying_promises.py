@@ -40,10 +40,10 @@ async def ids_are_forgotten(peer: RawPeer, subject: str) -> None:
     block = b"NATS/1.0\r\nNats-Msg-Id: probe\r\n\r\n"
     await peer.store(subject.encode(), b"", block)
 
-    async def stored_anew() -> bool:
+    async def stored_again() -> bool:
         return "duplicate" not in await peer.store(subject.encode(), b"", block)
 
-    await until(stored_anew)
+    await until(stored_again)
 
 
 async def test_nothing_is_sent_again_when_the_target_has_forgotten_the_ids(
@@ -100,11 +100,11 @@ async def test_a_message_is_not_taken_for_superseded_while_its_subject_has_room(
     assert sorted(await copied(here)) == [1, 2, 3]
 
 
-async def test_a_new_origin_whose_publishers_give_ids_is_copied_once(
+async def test_a_new_source_whose_publishers_give_ids_is_copied_once(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
-    here = await Copies.make(await raw_peer(url), unique_name("anew"), target={"duplicate_window": SECOND})
+    here = await Copies.make(await raw_peer(url), unique_name("again"), target={"duplicate_window": SECOND})
     rule = here.rule(on_recreated="restart")
     async with running(settings_for(url, rule)):
         await fill(here, *range(1, 6))

@@ -96,7 +96,7 @@ async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
 
 
 @pytest.mark.parametrize("version", [pytest.param("2.14.9", marks=pytest.mark.exhaustive), "2.15.1"], indirect=True)
-async def test_what_a_schedule_of_the_target_makes_of_a_copy_tells_no_position(
+async def test_what_a_schedule_of_the_target_makes_of_a_copy_is_no_position(
     version: str,
     servers: SharedServers,
     unique_name: Callable[[str], str],
@@ -104,8 +104,8 @@ async def test_what_a_schedule_of_the_target_makes_of_a_copy_tells_no_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it fires has the headers of the message that it names (2.14), the source record among them."""
-    for looked_at in ("NEWEST", "LOOKED_AT"):
-        monkeypatch.setattr(resuming, looked_at, 2)  # two records are enough
+    for checked in ("NEWEST", "CHECKED_COPIES"):
+        monkeypatch.setattr(resuming, checked, 2)  # two records are enough
     url = await servers.url(version)
     peer = await raw_peer(url)
     copies = await Copies.make(peer, unique_name("f"), target={"allow_msg_schedules": True, **FORGETFUL})

@@ -78,7 +78,7 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
     is_native = native.stream_fields_of_2_10 or name not in TRANSFORMS
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
-    names = {letter: unique_name(f"origin{letter}") for letter in "ab"}
+    names = {letter: unique_name(f"source{letter}") for letter in "ab"}
     target = unique_name("copy")
     entries = filled(shape.entries, names)
     sources = Sources(peer, names, shape, native, f"{name} {twin_version}")

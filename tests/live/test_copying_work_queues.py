@@ -127,7 +127,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
         await raw_peer(url),
         unique_name("kills"),
         source={"retention": retention},
-        target=FORGETFUL,  # so that ids help with nothing but what is on its way
+        target=FORGETFUL,  # so that ids help only with what is in flight
     )
     load = Load(await raw_peer(url), here.name)
     chance = random.Random(version)
@@ -151,7 +151,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-@pytest.mark.parametrize("side", ["origin", "target"])
+@pytest.mark.parametrize("side", ["source", "target"])
 @few_or_many(few=2, many=8)
 async def test_each_connection_cut_at_any_moment(
     version: str,
@@ -170,7 +170,7 @@ async def test_each_connection_cut_at_any_moment(
         through, straight = {"servers": [wire.url]}, {"servers": [url]}
         connections = {
             "default": through if side == "target" else straight,
-            "there": through if side == "origin" else straight,
+            "there": through if side == "source" else straight,
         }
         settings = settings_for(url, here.rule(entry={"from": "there"}), connections=connections)
         async with running(settings) as bridge:
@@ -185,7 +185,7 @@ async def test_each_connection_cut_at_any_moment(
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-@pytest.mark.parametrize("away", ["origin", "target"])
+@pytest.mark.parametrize("away", ["source", "target"])
 async def test_a_server_is_killed_and_comes_back(
     away: str,
     retention: str,
@@ -208,11 +208,11 @@ async def test_a_server_is_killed_and_comes_back(
                 # All of it is known to be stored before the kill, or the source could lose its end unseen.
                 await load.burst(2000)
                 await here.holds(load.published - 1500)
-                server = source if away == "origin" else target
+                server = source if away == "source" else target
                 server.kill()
                 server.start()
                 peer = await raw_peer(server.url)
-                if away == "origin":
+                if away == "source":
                     here.peer = peer
                     load._peer = peer
                 else:
@@ -239,7 +239,7 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
         await load.burst(1000)
         await here.holds(1000)
         await until(lambda: here.pending(durable, 0))
-    # Another consumer holds all of them, so a new consumer of the rule gets them once more.
+    # Another consumer holds all of them, so a new consumer of the rule gets them again.
     await here.peer.api(f"CONSUMER.DELETE.{here.name}.{durable}")
     await forgotten(here.peer, here.target)
     before = int((await here.state())["messages"])
@@ -256,10 +256,10 @@ async def test_what_is_stored_and_not_acknowledged_is_not_copied_again(
 
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("retention", RETENTIONS)
-async def test_a_consumer_that_is_deleted_is_made_anew(
+async def test_a_consumer_that_is_deleted_is_recreated(
     retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    """A work queue keeps what comes meanwhile; an interest stream does not, and that is counted."""
+    """A work queue keeps what arrives without a consumer; an interest stream does not, and that is counted."""
     url = await servers.url(version)
     here = await Queue.make(await raw_peer(url), unique_name("deleted"), source={"retention": retention})
     async with running(settings_for(url, here.rule())) as bridge:
@@ -282,7 +282,7 @@ async def test_a_consumer_that_is_deleted_is_made_anew(
 
 
 @pytest.mark.usefixtures("quick_heartbeats")
-async def test_a_source_that_was_made_anew_keeps_its_messages_until_somebody_decides(
+async def test_a_recreated_source_keeps_its_messages_until_the_user_decides(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
@@ -317,7 +317,7 @@ async def test_a_message_is_acknowledged_when_its_dead_letter_is_stored(
         await here.peer.store(f"{here.name}.x".encode(), payload)
     dead = f"dead{here.name}"
     assert f"'{dead}', where" in str(await failure_of(settings_for(url, here.rule(on_rejected={"skip": dead}))))
-    assert await here.left() == 2  # nobody has taken the dead letter
+    assert await here.left() == 2  # no stream has taken the dead letter
     await here.peer.create_stream(name=dead, subjects=[dead])
     async with running(settings_for(url, here.rule(on_rejected={"skip": dead}))):
         await here.holds(2)
@@ -423,7 +423,7 @@ async def test_an_entry_keeps_its_consumer_when_the_first_one_is_removed(
 
 @pytest.mark.parametrize("retention", RETENTIONS)
 @pytest.mark.parametrize("how", ["edited", "renamed", "moving", "split"])
-async def test_an_edited_entry_goes_on_where_its_former_consumer_is(
+async def test_an_edited_entry_resumes_where_its_former_consumer_is(
     how: str, retention: str, version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)

@@ -144,7 +144,7 @@ async def test_a_restart_of_the_server_that_is_read_and_published_to(
 
 
 @pytest.mark.parametrize("delivery", MODES)
-async def test_a_deleted_consumer_is_made_again(
+async def test_a_deleted_consumer_is_recreated(
     delivery: str, servers: SharedServers, twin_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
@@ -301,7 +301,7 @@ async def test_connections_cut_at_any_moment(
 
 
 @pytest.mark.parametrize("promise", [{"delivery": "at_most_once"}, {"delivery": "at_least_once"}, {"durable": False}])
-async def test_a_listener_that_the_server_takes_for_gone_is_heard_of_again(
+async def test_a_subscription_that_the_server_considers_inactive_becomes_active_again(
     promise: dict[str, Any],
     twin_version: str,
     servers: SharedServers,
@@ -415,7 +415,7 @@ async def test_a_store_that_lost_its_end(native_server: Servers, enduring_peer: 
             assert here.bridged.sequences == [*range(1, 101), *range(51, 101)]
 
 
-async def test_a_connection_that_the_server_ends_for_good_ends_the_sidecar(
+async def test_a_connection_that_the_server_ends_permanently_ends_the_sidecar(
     native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.1") as server:
@@ -430,7 +430,7 @@ async def test_a_connection_that_the_server_ends_for_good_ends_the_sidecar(
         await bridge.stop()
 
 
-async def test_a_replay_goes_on_after_a_restart(
+async def test_a_replay_resumes_after_a_restart(
     native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A process killed with much unconfirmed; the next one reads that again, while the server restarts."""

@@ -102,7 +102,7 @@ async def test_a_live_handoff_to_2_9(case: str, scene: OpenScene) -> None:
     await natively_exact(here)
 
 
-async def test_the_bridge_went_on_after_the_upgrade(scene: OpenScene) -> None:
+async def test_the_bridge_continued_after_the_upgrade(scene: OpenScene) -> None:
     """Old copies carry the server's header and newer ones ours: the server would begin behind the old ones."""
     here = await scene("two", "2.10.27")
     await bridged(here)
@@ -222,7 +222,7 @@ async def test_a_local_put_over_the_last_key(version: str, scene: OpenScene) -> 
     }
 
 
-async def test_a_local_put_over_another_key_is_in_nobodys_way(scene: OpenScene) -> None:
+async def test_a_local_put_over_another_key_blocks_no_copy(scene: OpenScene) -> None:
     bucket = {**CASES["kv"].target, "max_msgs_per_subject": 1}
     source = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
     case = Case(CASES["kv"].rule, source, ["$KV.B.>"], {"KV_A": ["$KV.A.color", "$KV.A.size"]}, target=bucket)
@@ -283,7 +283,7 @@ async def _holds(here: Scene, messages: int) -> bool:
     return int((await here.home.api("STREAM.INFO.T"))["state"]["messages"]) == messages
 
 
-async def test_the_origin_recreated(scene: OpenScene) -> None:
+async def test_the_source_recreated(scene: OpenScene) -> None:
     here = await scene(RENAMED, "2.10.27")
     await bridged(here, 2)
     await here.home.api("STREAM.DELETE.S")
@@ -342,14 +342,14 @@ async def test_what_servers_do_not_have(scene: OpenScene) -> None:
     assert "add external" in ran.err
 
 
-async def test_what_a_server_refuses_is_told_in_its_words(scene: OpenScene) -> None:
+async def test_what_a_server_refuses_is_reported_in_its_words(scene: OpenScene) -> None:
     here = await scene(at_home({"subject_transforms": [{"src": "a.*", "dest": "b.{{left(1,1)}}"}]}), "2.10.27")
     ran = await here.handoff()
     assert ran.code == 1
     assert "source transform destination is invalid (10146)" in ran.err or "does not take it" in ran.err
 
 
-async def test_a_mirror_rule_goes_on_as_sources(scene: OpenScene) -> None:
+async def test_a_mirror_rule_resumes_as_sources(scene: OpenScene) -> None:
     here = await scene(RENAMED, "2.10.27")
     sources = here.rule["sources"]
     del here.rule["sources"]

@@ -100,7 +100,7 @@ async def test_an_upgrade_in_place(
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
-async def test_applied_while_publishers_go_on(
+async def test_applied_while_publishers_continue(
     version: str,
     delivery: str,
     servers: SharedServers,

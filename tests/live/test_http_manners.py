@@ -198,7 +198,7 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
         assert (await ask(bridge, "GET", "/livez")).status == 200
 
 
-async def test_half_requests_take_nobodys_place(rule: tuple[str, dict[str, Any]]) -> None:
+async def test_half_requests_take_no_other_connections_place(rule: tuple[str, dict[str, Any]]) -> None:
     async with running(settings(rule)) as bridge:
         assert bridge.http is not None
         first, *others = [await asyncio.open_connection(*bridge.http) for _ in range(2 * AT_ONCE)]

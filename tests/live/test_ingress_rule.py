@@ -145,7 +145,7 @@ async def test_nats_py_s_publish(
             await client.jetstream(timeout=LIMIT).publish(f"events.{name}.a/b", b"x")
 
 
-async def test_messages_nobody_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
+async def test_messages_that_nothing_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     name = unique_name("silent")
     url = await servers.url("2.10.27")
     peer = await raw_peer(url)
@@ -221,7 +221,7 @@ async def test_a_drain_stores_what_the_server_had_handed_over(
     unsubscribe = IngressRun._unsubscribe
 
     async def late(run: IngressRun) -> None:
-        _publish_while_nobody_reads(url, f"in{name}.x", 50)
+        _publish_while_no_rule_reads(url, f"in{name}.x", 50)
         await unsubscribe(run)
 
     monkeypatch.setattr(IngressRun, "_unsubscribe", late)
@@ -230,7 +230,7 @@ async def test_a_drain_stores_what_the_server_had_handed_over(
     assert [int(message.payload) for message in await kept(peer, name)] == list(range(50))
 
 
-def _publish_while_nobody_reads(url: str, subject: str, messages: int) -> None:
+def _publish_while_no_rule_reads(url: str, subject: str, messages: int) -> None:
     """Publish numbered messages, and block the event loop until the server has handed them over."""
     host, port = url.removeprefix("nats://").split(":")
     numbers = [str(number) for number in range(messages)]

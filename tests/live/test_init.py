@@ -70,10 +70,10 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> list[tuple[bytes, 
     return [(message.subject, message.payload) for message in found]
 
 
-async def done_as_told(peer: RawPeer, folder: Path, said: str, *, anew: bool = False) -> None:
-    """What the lines say that is for the user to do; with `anew`, also what they say for copying all again."""
+async def done_as_printed(peer: RawPeer, folder: Path, said: str, *, again: bool = False) -> None:
+    """Do what the lines ask the user to do; with `again`, also what they say for copying all again."""
     for line in said.partition("before it can run")[2].splitlines():
-        words = line.replace("#   ", "").split() if anew else line.split()
+        words = line.replace("#   ", "").split() if again else line.split()
         match words:
             case ["nats", "request", subject, "<", file]:
                 api = subject.strip("'").removeprefix("$JS.API.")
@@ -114,7 +114,7 @@ async def test_what_2_9_ignored_of_a_2_10_configuration_is_done_as_2_15_does_it(
         value = compose((old_folder / "bridge.yaml").read_text("utf-8")).value
         assert [error.message for error in Draft202012Validator(configuration_schema()).iter_errors(value)] == []
 
-        await done_as_told(old, old_folder, ran.out, anew=True)
+        await done_as_printed(old, old_folder, ran.out, again=True)
         again = await init(old_folder, "--server", old_server.url, *files, "-o", "again.yaml")
         assert again.code == 0, again
         assert "before it can run" not in again.out
@@ -135,7 +135,7 @@ async def _all_copied(peer: RawPeer) -> bool:
     return [await count(peer, stream) for stream in ("ORDERS_EU", "COPY")] == [30, 30]
 
 
-async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_goes_on_behind_it(
+async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_resumes_after_it(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     async with native_server("2.9.10") as server:
@@ -144,7 +144,7 @@ async def test_a_stream_that_is_only_updated_keeps_what_the_server_copied_and_go
         await until(lambda: _all_copied(peer))
         ran = await init(tmp_path, "--server", server.url, "--from", "ORDERS_EU.json", "--stream-files", ".")
         assert "its 30 messages were copied otherwise than was meant, and the rule resumes after them" in ran.out
-        await done_as_told(peer, tmp_path, ran.out)
+        await done_as_printed(peer, tmp_path, ran.out)
         async with running(load(tmp_path / "bridge.yaml", {"BRIDGE_HTTP__LISTEN": ""})):
             await peer.store(b"orders.eu.99", b"later")
             found = await holds(peer, "ORDERS_EU", 31)
@@ -327,7 +327,7 @@ async def test_a_context_stands_for_all_of_it(
     assert "    context: here\n" in (tmp_path / "bridge.yaml").read_text("utf-8")
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_no_listener(tmp_path: Path) -> None:
     ran = await init(tmp_path, "--server", f"nats://127.0.0.1:{free_port()}", "--dead-letters", "*", "dlq.$1.$2")
     assert (ran.code, ran.out) == (3, "")
     assert "no server answers" in ran.err

@@ -144,7 +144,7 @@ async def test_cuts_keep_the_numbers(
     await are_equal(here)
 
 
-async def test_a_selection_keeps_the_numbers_of_the_origin(
+async def test_a_selection_keeps_the_numbers_of_the_source(
     newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)

@@ -292,11 +292,11 @@ async def test_a_predecessor_that_is_removed_before_its_successor_is_here(
 
 
 @pytest.mark.parametrize("subject_filter", ["a", "*", None])
-async def test_a_purge_that_is_told_too_late_is_counted(
+async def test_a_purge_that_is_reported_too_late_is_counted(
     subject_filter: str | None, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
-    here = await Scene.make(await raw_peer(url), unique_name("told"), storage="memory")
+    here = await Scene.make(await raw_peer(url), unique_name("reported"), storage="memory")
     async with stepping(here, url) as step:
         run = step.run
         assert run is not None

@@ -50,13 +50,13 @@ async def _bind_elsewhere(here: Scene, other: RawPeer) -> Collected:
     """Make the rule's durable consumer deliver to another client, as to a paused process; return what it receives."""
     consumer = await here.durable()
     bound = {k: v for k, v in consumer["config"].items() if k != "metadata"} | {"deliver_subject": f"else{here.name}"}
-    heard = await other.collect(f"else{here.name}")
+    collected = await other.collect(f"else{here.name}")
     request = {"stream_name": here.name, "config": bound}
     assert "error" not in await other.api(f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", request)
-    return heard
+    return collected
 
 
-async def test_the_bucket_is_made_and_a_lease_is_given_back(
+async def test_the_bucket_is_made_and_a_lease_is_released(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
@@ -68,9 +68,9 @@ async def test_the_bucket_is_made_and_a_lease_is_given_back(
         assert (held["term"], held["released"]) == (1, False)
         await here.load.burst(10)
         await here.bridged.count(10)
-    given_back = await lease(here.peer, here.name)
-    assert given_back is not None
-    assert (given_back["holder"], given_back["released"]) == (held["holder"], True)
+    freed = await lease(here.peer, here.name)
+    assert freed is not None
+    assert (freed["holder"], freed["released"]) == (held["holder"], True)
     config = (await here.peer.api(f"STREAM.INFO.KV_{here.name}"))["config"]
     assert (config["max_msgs_per_subject"], config["storage"]) == (1, "file")
 
@@ -137,7 +137,7 @@ async def test_a_standby_is_ready_and_does_not_lead(
             assert leader.supervisors[0].leader is True
 
 
-async def test_of_three_that_find_a_lease_given_back_one_leads(
+async def test_of_three_that_find_a_released_lease_one_leads(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Of several rules, so that they meet more often; test_replicas has the same as processes."""
@@ -164,7 +164,7 @@ async def test_of_three_that_find_a_lease_given_back_one_leads(
 
 
 @pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
-async def test_a_bucket_that_is_deleted_is_made_again_by_the_leader(
+async def test_a_bucket_that_is_deleted_is_recreated_by_the_leader(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(version)
@@ -243,7 +243,7 @@ async def test_a_bucket_that_cannot_hold_leases(
 
 
 @pytest.mark.parametrize("denied", ["$KV.LEASES.>", "$JS.API.STREAM.MSG.GET.KV_LEASES", "$JS.API.STREAM.CREATE.*"])
-async def test_a_user_who_may_not_use_the_bucket_hears_what_to_allow(
+async def test_a_user_who_may_not_use_the_bucket_gets_the_permissions_to_grant(
     denied: str, native_server: Callable[..., NativeServer], tmp_path: Path
 ) -> None:
     user = f'{{user: a, password: b, permissions: {{publish: {{deny: ["{denied}"]}}}}}}'
@@ -341,17 +341,17 @@ async def test_a_durable_consumer_is_taken_from_a_process_that_is_bound_to_it(
         await here.load.burst(100)
         await here.bridged.count(100)
     other = await raw_peer(url)
-    heard = await _bind_elsewhere(here, other)
+    collected = await _bind_elsewhere(here, other)
     if delivery == "at_least_once":
         await here.load.burst(50)  # sent to the other one, which confirms nothing
-        await heard.count(50)
+        await collected.count(50)
     async with running(settings(url, here.name, rule)) as sidecar:
         await until(lambda: sidecar.supervisors[0].state == "ready")
         if delivery == "at_most_once":
             await here.load.burst(50)
         await here.bridged.count(150)
         await other.flushed()
-        assert len([m for m in heard.messages if m[3]]) == (50 if delivery == "at_least_once" else 0)
+        assert len([m for m in collected.messages if m[3]]) == (50 if delivery == "at_least_once" else 0)
     assert here.bridged.sequences == list(range(1, 151))
     assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
 
@@ -374,8 +374,8 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
             assert run is not None
             assert term is not None
 
-            def lose(run: RuleRun = run, tell: Callable[[], None] = term.lost.set) -> None:
-                tell()
+            def lose(run: RuleRun = run, report: Callable[[], None] = term.lost.set) -> None:
+                report()
                 run._fail(RuleRefusedError("another process is bound to the consumer"))  # type: ignore[attr-defined]
 
             monkeypatch.setattr(term.lost, "set", lose)
@@ -383,7 +383,9 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
             subject = f"$KV.{here.name}.lease.nats-bridge.{supervisor.rule.name}"
             assert "error" not in await peer.store(subject.encode(), json.dumps(other).encode())
         await until(
-            lambda: all(supervisor.state == "standby" and not supervisor._at_work for supervisor in sidecar.supervisors)
+            lambda: all(
+                supervisor.state == "standby" and not supervisor._is_running for supervisor in sidecar.supervisors
+            )
         )
         assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]
         assert not sidecar.finished.is_set()
@@ -398,7 +400,7 @@ async def test_a_release_outlives_the_caller_that_asked_for_it(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A stop cancels a handover that is under way, and the rule would have no leader until the lease is over."""
+    """A stop cancels a handover, and without a release the rule would have no leader until the lease expires."""
     url, bucket = await servers.url(newest_version), unique_name("outlives")
     peer = await raw_peer(url)
     await free(peer, bucket)

@@ -93,12 +93,12 @@ async def test_the_two_streams_that_adr_28_warns_of(
         assert not (await peer.api(f"CONSUMER.LIST.{stream}"))["total"], "the rule that is fine was not started either"
 
 
-async def test_a_sources_rule_whose_copies_the_origin_takes(
+async def test_a_sources_rule_whose_copies_the_source_takes(
     servers: SharedServers, newest_version: str, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(newest_version)
     peer = await raw_peer(url)
-    source, target = unique_name("origin"), unique_name("target")
+    source, target = unique_name("source"), unique_name("target")
     await peer.create_stream(name=source, subjects=[f"{source}.>"])
     await peer.create_stream(name=target, subjects=[f"{target}.>"])
 
@@ -155,9 +155,7 @@ async def test_what_comes_to_an_end_runs(
     assert messages == 4
 
 
-async def test_a_way_round_that_appears_with_a_stream(
-    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
+async def test_a_loop_that_appears_with_a_stream(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.15.1")
     peer = await raw_peer(url)
     a, b = unique_name("a"), unique_name("b")
@@ -201,7 +199,7 @@ def ring(one: str, other: str) -> list[dict[str, Any]]:
     return [there, back]
 
 
-async def test_connections_are_told_apart_by_what_they_hear(
+async def test_connections_are_distinguished_by_what_they_receive(
     native_server: Servers, twin_version: str, tmp_path: Path
 ) -> None:
     async with native_server(twin_version, config=ACCOUNTS) as server:
@@ -281,7 +279,7 @@ async def test_two_connections_to_one_account_and_a_loop_through_both(
         assert out == "ok  r: its streams are there, nothing in the way\n"
 
 
-async def test_a_loop_of_the_server_alone_is_told(
+async def test_a_loop_of_the_server_alone_is_reported(
     native_server: Servers, newest_version: str, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     async with native_server(newest_version) as server:
@@ -325,7 +323,7 @@ async def test_a_user_who_may_not_list_streams(
         assert err.count(": loop: stream ") == 2
 
 
-async def test_a_target_user_who_may_not_look_at_the_stream(
+async def test_a_target_user_who_may_not_read_the_stream(
     native_server: Servers, newest_version: str, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Not being allowed to look is no answer: what one connection publishes, the other receives."""

@@ -30,7 +30,7 @@ def of(scrape: Scrape, name: str, rule: str, kind: str = "", **labels: str) -> f
     return scrape.value(name, rule=rule, kind=kind or rule, **labels)
 
 
-async def test_every_kind_of_rule_tells_what_it_did(
+async def test_every_kind_of_rule_reports_what_it_did(
     native_server: Servers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     server = native_server("2.15.1", config=f"leafnodes {{{LEAF_LISTENER}}}").start()
@@ -143,7 +143,7 @@ async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
         assert of(after, "sent_messages_total", "rule", "republish") >= 101
 
 
-async def test_counters_go_on_over_changed_configurations(
+async def test_counters_continue_over_changed_configurations(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.15.1")
@@ -178,10 +178,10 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
     async with running(settings) as first:
         await until(lambda: first.supervisors[0].state == "ready")
         async with running(settings) as second:
-            leading, standing_by = await scrape(first), await scrape(second)
-            assert [of(seen, "leader", "rule", "republish") for seen in (leading, standing_by)] == [1, 0]
-            assert [of(seen, "rule_ready", "rule", "republish") for seen in (leading, standing_by)] == [1, 1]
-            assert of(standing_by, "rule_state", "rule", "republish", state="standby") == 1
+            leading, on_standby = await scrape(first), await scrape(second)
+            assert [of(seen, "leader", "rule", "republish") for seen in (leading, on_standby)] == [1, 0]
+            assert [of(seen, "rule_ready", "rule", "republish") for seen in (leading, on_standby)] == [1, 1]
+            assert of(on_standby, "rule_state", "rule", "republish", state="standby") == 1
             await here.load.burst(10)
             await here.bridged.count(10)
             await until(lambda: first.supervisors[0].metrics.in_flight() == 0)
@@ -194,7 +194,7 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
             assert of(took_over, "received_messages_total", "rule", "republish") == 10
 
 
-async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
+async def test_what_waits_is_lag_and_what_was_sent_is_in_flight(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.1") as source, native_server("2.15.1") as target:
@@ -207,10 +207,10 @@ async def test_what_waits_is_lag_and_what_is_in_hand_is_in_flight(
             metrics = bridge.supervisors[0].metrics
             await until(lambda: metrics.in_flight() > 0)
             seen = await scrape(bridge)
-            in_hand = of(seen, "in_flight_messages", "rule", "republish")
+            in_flight_now = of(seen, "in_flight_messages", "rule", "republish")
             # The server delivers no more than the first read while nothing is answered; the rest is lag.
-            assert in_hand + of(seen, "lag_messages", "rule", "republish") <= 500
-            assert in_hand == of(seen, "received_messages_total", "rule", "republish")
+            assert in_flight_now + of(seen, "lag_messages", "rule", "republish") <= 500
+            assert in_flight_now == of(seen, "received_messages_total", "rule", "republish")
             assert of(seen, "lag_seconds", "rule", "republish") > 0
             await asyncio.to_thread(target.start)
             await until(lambda: bridge.supervisors[0].counters()["received"] == 500 and metrics.in_flight() == 0)

@@ -91,14 +91,14 @@ async def test_few_streams_are_all_named(native_server: Callable[..., NativeServ
         assert (await reported()).startswith("of 6 streams the most alike are FLEET, ")
 
 
-@pytest.mark.parametrize("gone", ["origin", "target"])
+@pytest.mark.parametrize("gone", ["source", "target"])
 async def test_copying_waits_for_either_stream(
     gone: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
     here = Copies(peer, peer, unique_name("late"))
-    streams = {"origin": here.name, "target": here.target}
+    streams = {"source": here.name, "target": here.target}
     for which, name in streams.items():
         if which != gone:
             await peer.create_stream(name=name, subjects=[f"{name}.>"])
@@ -111,12 +111,12 @@ async def test_copying_waits_for_either_stream(
     await here.are_exact()
 
 
-async def test_copying_goes_on_in_a_target_that_was_deleted_and_made_anew(
+async def test_copying_continues_in_a_target_that_was_deleted_and_recreated(
     twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)
     peer = await raw_peer(url)
-    here = await Copies.make(peer, unique_name("anew"))
+    here = await Copies.make(peer, unique_name("again"))
     await peer.store(f"{here.name}.x".encode(), b"1")
     async with running(settings_for(url, here.rule())) as bridge:
         await here.holds(1)

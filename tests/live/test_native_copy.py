@@ -92,8 +92,8 @@ async def test_the_printed_permissions_are_enough(
                 copies = await two.stored("COPY", 400)
                 assert [each.subject for each in copies] == [b"west.%d.new" % n for n in range(400)]
                 assert not [entry for entry in log if entry["event"] == "connection.refused"]
-                # The leaf may not answer whoever else asks, and what the server says of that does not end the rule.
-                two.at_target.publish(b"bridge.orders.API.STREAM.INFO.ORDERS", b"", b"", b"_INBOX.of.somebody")
+                # The leaf may not answer other clients, and the server's violation for that does not end the rule.
+                two.at_target.publish(b"bridge.orders.API.STREAM.INFO.ORDERS", b"", b"", b"_INBOX.of.another")
                 await two.at_source.store(b"orders.more")
                 await two.reaches("COPY", 401)
                 assert sidecar.error is None

@@ -240,7 +240,7 @@ async def test_a_rule_is_added_changed_and_removed_while_messages_come(
             assert runs == [b"west.x.new", b"east.x", b"west.x.new", b"west.last.new"]
 
 
-async def test_a_sidecar_that_is_told_to_end_ends_well_while_messages_come(
+async def test_a_sidecar_that_gets_a_signal_ends_well_while_messages_come(
     native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
 ) -> None:
     async with pair(native_server, raw_peer, twin_version) as two:

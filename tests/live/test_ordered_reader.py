@@ -148,7 +148,7 @@ async def test_a_clean_stop_reads_again_what_was_sent_and_did_not_arrive(
     assert run.counters.as_dict()["lost"] == 0
 
 
-async def test_a_limited_consumer_goes_on_when_all_that_it_may_send_ahead_is_missing(
+async def test_a_limited_consumer_continues_when_all_that_it_may_send_ahead_is_missing(
     quick_heartbeats: None,
     servers: SharedServers,
     unique_name: Name,

@@ -33,7 +33,7 @@ Name = Callable[[str], str]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 MESSAGES = 12
-WHILE_AT_WORK = {LEADER, LAG_MESSAGES, LAG_SECONDS, HEADROOM}
+WHILE_RUNNING = {LEADER, LAG_MESSAGES, LAG_SECONDS, HEADROOM}
 
 
 def traced(number: int, flags: str = "01") -> bytes:
@@ -69,10 +69,10 @@ async def test_metrics_are_exported(
         await until(lambda: set(receiver.metrics) == {metric.otel for metric in METRICS} - {LEADER.otel})
         assert receiver.number("messaging.nats.bridge.connection_up", connection="default") == 1
     # One more export comes at the end, when no rule runs.
-    assert set(receiver.metrics) == {metric.otel for metric in METRICS} - {metric.otel for metric in WHILE_AT_WORK}
+    assert set(receiver.metrics) == {metric.otel for metric in METRICS} - {metric.otel for metric in WHILE_RUNNING}
     assert receiver.number("messaging.client.consumed.messages", rule="kv_sources") == MESSAGES
     for metric in METRICS:
-        if metric in WHILE_AT_WORK:
+        if metric in WHILE_RUNNING:
             continue
         reported = receiver.metrics[metric.otel]
         assert (reported.unit, reported.description) == (metric.unit, metric.help)
@@ -103,7 +103,7 @@ async def test_metrics_are_exported(
     assert not receiver.spans
 
 
-async def test_a_receiver_that_takes_nothing_is_told_of_and_hinders_nobody(
+async def test_a_receiver_that_takes_nothing_is_reported_and_delays_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, receiver: OtlpReceiver
 ) -> None:
     receiver.answer = 400
@@ -175,11 +175,11 @@ async def test_every_kind_of_rule_makes_spans(
             assert message.header_block.startswith(block[:-2])
 
 
-async def test_traces_without_anybody_who_takes_them_are_told_of(
+async def test_traces_without_a_receiver_are_reported(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
-    here = await Scene.make(await raw_peer(url), unique_name("nobody"))
+    here = await Scene.make(await raw_peer(url), unique_name("unread"))
     with capture_logs() as log:
         async with running(settings_for(url, here.rule(), telemetry={"trace": "link"})) as bridge:
             assert bridge.telemetry.tracing_of(bridge.supervisors[0].rule) is None

@@ -66,7 +66,7 @@ def connections(target: str, *urls: str) -> dict[str, Any]:
 
 
 @pytest.mark.unstoppable
-async def test_a_sidecar_that_was_stopped_goes_on(
+async def test_a_sidecar_that_was_stopped_resumes(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """The machine takes the processor away for so long that the server gives it up."""

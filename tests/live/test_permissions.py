@@ -222,7 +222,7 @@ class Stage:
         await everything.unsubscribe()
         for scenario in self.scenarios:
             if scenario.name not in self.failed:
-                await scenario.meanwhile()
+                await scenario.act_while_running()
         await self.start(later=True)
         await self.settled()
         await self.each(10)

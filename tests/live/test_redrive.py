@@ -49,7 +49,7 @@ class Scene:
         return here
 
     def advisory(self, sequence: int, consumer: str = "workers", reason: str = "") -> Advisory:
-        told = {
+        advisory = {
             "type": "io.nats.jetstream.advisory.v1.max_deliver",
             "id": f"{consumer}-{sequence}",
             "timestamp": "2026-11-24T00:00:00Z",
@@ -60,7 +60,7 @@ class Scene:
             "reason": reason,
         }
         return Advisory.read(
-            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(told).encode()
+            f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.name}.{consumer}".encode(), json.dumps(advisory).encode()
         )
 
     async def given_up(self, count: int, *, consumer: str = "workers", reason: str = "", timed: bool = True) -> None:
@@ -461,7 +461,7 @@ async def test_a_full_account_is_waited_for(
 async def test_a_stop_while_the_account_is_full_keeps_the_position(
     newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    """The queue is read meanwhile: nothing is in doubt, for nothing was stored."""
+    """A consumer reads the queue at the same time: nothing is in doubt, for nothing was stored."""
     async with native_server(newest_version, config=FULL.format(limit="max_mem")) as server:
         peer = await raw_peer(server.url)
         here = await Scene.make(server.url, peer, "T", retention="workqueue", duplicate_window=100_000_000)
@@ -549,7 +549,7 @@ async def test_what_a_stream_rejects_after_it_may_have_stored_it_is_in_doubt(
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, subjects: bytes, answers: list[bytes], *, is_stored: bool) -> None:
-    """The first publications of each subject get recorded answers; unless they are to be stored, nobody gets them."""
+    """The first publications of each subject get recorded answers; those that are not to be stored are dropped."""
     sent, real = Counter[tuple[bytes, bytes]](), RawRequests.send
 
     def send(self: RawRequests, subject: bytes, block: bytes, payload: bytes, *more: Any) -> asyncio.Future[Any]:

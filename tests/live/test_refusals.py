@@ -60,7 +60,7 @@ async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> 
     assert f"connection 'default': no server answers at {url} (connection refused)" in said
 
 
-async def test_an_address_with_a_password_is_told_without_it(native_server: Servers) -> None:
+async def test_an_address_with_a_password_is_printed_without_it(native_server: Servers) -> None:
     """Contexts of the command line may hold such addresses."""
     with native_server("2.15.1") as server:
         address = server.url.removeprefix("nats://")
@@ -151,7 +151,7 @@ async def test_mistakes_in_the_file(written: str, expected: str, tmp_path: Path)
     assert expected in said
 
 
-async def test_a_consumer_of_that_name_that_is_somebody_else_s(
+async def test_a_consumer_of_that_name_of_another_owner(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url("2.10.27")

@@ -94,7 +94,7 @@ async def test_reloads_in_a_row_under_load(
         assert differing(each, here.native) == []
 
 
-async def test_every_edit_goes_on_from_the_same_position(
+async def test_every_edit_resumes_from_the_same_position(
     twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(twin_version)
@@ -122,7 +122,7 @@ async def test_every_edit_goes_on_from_the_same_position(
     assert here.bridged.sequences == list(range(1, 5 * len(steps) + 2))
 
 
-async def test_copying_beside_a_changed_rule_and_changed_itself(
+async def test_copying_next_to_a_changed_rule_and_changed_itself(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(newest_version)
@@ -147,12 +147,12 @@ async def test_copying_beside_a_changed_rule_and_changed_itself(
     await steady.are_exact()
 
 
-async def test_a_source_that_stores_elsewhere_begins_anew(
+async def test_a_source_that_stores_elsewhere_restarts(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """As native sources do: the target's records name what was selected and where it went."""
     url = await servers.url(newest_version)
-    copies = await Copies.make(await raw_peer(url), unique_name("anew"))
+    copies = await Copies.make(await raw_peer(url), unique_name("again"))
     for _ in range(3):
         await copies.peer.store(f"{copies.name}.x".encode())
     async with reloading(url, tmp_path, copies.rule()) as bridge:
@@ -402,8 +402,8 @@ async def test_a_refused_configuration_leaves_no_connection_open(
     here = await Scene.make(await raw_peer(url), unique_name("closed"))
     connections = {"default": {"servers": [url]}, "more": {"servers": [url]}}
     async with reloading(url, tmp_path, here.rule()) as bridge:
-        for good in (here.rule(to="more"), to(here, unique_name("dest"), to="more")):
-            facts = await bridge.reload(good, to(here, f"{here.name}.x") | {"name": "cycle"}, connections=connections)
+        for valid in (here.rule(to="more"), to(here, unique_name("dest"), to="more")):
+            facts = await bridge.reload(valid, to(here, f"{here.name}.x") | {"name": "cycle"}, connections=connections)
             assert (facts.result, "forms a cycle" in facts.reason) == ("refused", True)
             assert [connection.name for connection in bridge.sidecar._connections] == ["default"]
 
@@ -497,7 +497,7 @@ async def test_a_rule_whose_server_is_away_is_not_stopped_for_a_change(
 # -- the file is watched -----------------------------------------------------------------------------------------------
 
 
-async def test_the_file_is_not_taken_where_nobody_wants_it(
+async def test_the_file_is_not_taken_without_being_asked_for(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[Path] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 
-async def test_what_advisories_tell(
+async def test_what_advisories_contain(
     twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     name = unique_name("audited")
@@ -64,12 +64,12 @@ async def test_what_advisories_tell(
     assert changed == Changed(name, times[4])
 
 
-async def test_one_subscription_hears_for_all_rules_of_a_connection(
+async def test_one_subscription_serves_all_rules_of_a_connection(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
     peer, connection = await raw_peer(url), await open_connection("default", {"servers": [url]}, client_name="test")
-    names = [unique_name("heard"), unique_name("heard")]
+    names = [unique_name("received"), unique_name("received")]
     reported: list[list[Removal]] = [[], [], []]
     for name in names:
         await peer.create_stream(name=name, subjects=[f"{name}.>"])
@@ -79,14 +79,14 @@ async def test_one_subscription_hears_for_all_rules_of_a_connection(
         await peer.store(f"{name}.a".encode())
         await peer.api(f"STREAM.PURGE.{name}", {"keep": 1})
 
-    for name, tell in zip([*names, names[0]], reported, strict=True):
-        await connection.removals.follow(name, tell.append)
+    for name, into in zip([*names, names[0]], reported, strict=True):
+        await connection.removals.follow(name, into.append)
     assert await connection.flush()
     assert [sub.subject for sub in connection.client._subs.values()].count(AUDIT_SUBJECT) == 1
     for name in names:
         await delete(name)
     await until(lambda: all(reported))
-    assert [[removal.stream for removal in heard] for heard in reported] == [[names[0]], [names[1]], [names[0]]]
+    assert [[removal.stream for removal in received] for received in reported] == [[names[0]], [names[1]], [names[0]]]
     await connection.removals.leave(names[0], reported[0].append)
     await delete(names[0])
     await until(lambda: len(reported[2]) == 2)

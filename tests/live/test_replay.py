@@ -100,7 +100,7 @@ async def test_an_answer_to_flow_control_that_was_lost_is_given_again(
     assert (messages, len(lost)) == (_MESSAGES, 1)
 
 
-async def test_answers_to_flow_control_that_are_never_heard_break_it(
+async def test_answers_to_flow_control_that_never_arrive_break_it(
     connection: Connection, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _losing_answers(connection, monkeypatch, most=_MESSAGES)

@@ -27,10 +27,10 @@ async def test_a_clean_stop_hands_over_under_load(
     async with one_behind_another(tmp_path, url, here, ttl=LONG) as (group, first, second):
         async with under_load(here):
             await here.least.count(500)
-            await here.tell()
+            await here.report_something()
             assert await first.stop() == 0, first.log
             await group.leads(second)
-            await here.tell()
+            await here.report_something()
             await here.least.count(len(here.least.messages) + 500)
         end = await here.end()
         assert await second.stop() == 0, second.log
@@ -51,7 +51,7 @@ async def test_a_killed_leader_is_replaced(
             await here.least.count(500)
             await first.kill()
             await group.leads(second)
-            await here.tell()
+            await here.report_something()
         end = await here.end()
         assert await second.stop() == 0, second.log
     await here.keep_what_they_promise(end, crashed=True)
@@ -68,7 +68,7 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
             await here.least.count(500)
             first.send(signal.SIGSTOP)
             await group.leads(second)
-            await here.tell()
+            await here.report_something()
         end = await here.end()
         seen = len(here.once.messages), len(here.least.messages), len(here.reported.messages)
         first.send(signal.SIGCONT)
@@ -81,7 +81,7 @@ async def test_a_paused_leader_writes_nothing_after_it_was_replaced(
     await here.keep_what_they_promise(end, crashed=True)
 
 
-async def test_a_leader_that_is_cut_off_is_replaced_and_stands_by_when_it_is_back(
+async def test_a_leader_that_is_cut_off_is_replaced_and_is_on_standby_when_it_is_back(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     url = await servers.url(newest_version)
@@ -100,7 +100,7 @@ async def test_a_leader_that_is_cut_off_is_replaced_and_stands_by_when_it_is_bac
             # It may lead again, when this one stops.
             assert await second.stop() == 0, second.log
             await group.leads(first, times=2)
-            await here.tell()
+            await here.report_something()
         end = await here.end()
         assert await first.stop() == 0, first.log
     await here.keep_what_they_promise(end, crashed=True)
@@ -118,7 +118,7 @@ async def test_replicas_outlive_a_restart_of_the_server(
             await until(lambda: all(group.terms().values()))
             await here.load.burst(2000)
             server.restart()
-            here = await here.listening_anew(await raw_peer(server.url))
+            here = await here.listening_again(await raw_peer(server.url))
             await here.load.burst(2000)
             end = await here.end()
             for process in group.processes:

@@ -79,13 +79,13 @@ async def test_an_example(example: Example, native_server: Callable[..., NativeS
             findings = await check_server(settings, None)
             assert [finding.text for finding in findings if not finding.ok] == example.refusal.splitlines()
             return
-        heard = await _heard(await raw_peer((there if "west" in named else here).url))
+        collected = await _listening(await raw_peer((there if "west" in named else here).url))
         expected = [subject for _, subjects in example.before + example.after for subject in subjects]
         await _store(source, example.before)
         async with running(settings):
             await _store(source, example.after)
-            await heard.count(len(expected))
-        arrived = {message[0].decode(): message for message in heard.messages}
+            await collected.count(len(expected))
+        arrived = {message[0].decode(): message for message in collected.messages}
         assert sorted(arrived) == sorted(expected)
         headers_only = any(rule.republish.headers_only for rule in settings.rules if rule.kind == "republish")
         for message in arrived.values():
@@ -96,16 +96,16 @@ async def test_an_example(example: Example, native_server: Callable[..., NativeS
             )
 
 
-async def _heard(peer: RawPeer) -> Collected:
+async def _listening(peer: RawPeer) -> Collected:
     """What arrives on any of the page's destinations."""
     tokens = {
         subjects.partition(".")[0] for one in EXAMPLES for _, found in one.before + one.after for subjects in found
     }
-    heard = Collected()
+    collected = Collected()
     for token in sorted(tokens):
-        await peer.client.subscribe_batches(f"{token}.>", heard.add, lambda *_: None)
+        await peer.client.subscribe_batches(f"{token}.>", collected.add, lambda *_: None)
     await peer.flushed()
-    return heard
+    return collected
 
 
 async def _store(peer: RawPeer, rows: list[tuple[str, list[str]]]) -> None:

@@ -117,7 +117,7 @@ async def test_kills_at_random_moments_under_load(
     first = list(dict.fromkeys(came))
     record_property("messages", end)
     record_property("lost", end - len(first))
-    record_property("doubled", len(came) - len(first))
+    record_property("duplicated", len(came) - len(first))
     assert differing(here.bridged, here.native) == []
     assert first == sorted(first)
     if delivery == "at_most_once":

@@ -49,7 +49,7 @@ WAYS: list[Make] = [
 ]
 """One for each kind of secret, and each place where one can be."""
 
-OTHERS = "jetstream: enabled\nauthorization {user: somebody, password: else}"
+OTHERS = "jetstream: enabled\nauthorization {user: other, password: else}"
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ async def test_configuration_text_is_in_force(native_server: Make, connect: Conn
             await connect(server, user="ann", password="wrong", allow_reconnect=False, error_cb=ignore)
 
 
-def test_a_refused_configuration_is_told_with_the_servers_own_words(native_server: Make, twin_version: str) -> None:
+def test_a_refused_configuration_is_reported_with_the_servers_own_words(native_server: Make, twin_version: str) -> None:
     server = native_server(twin_version, config="accounts {")
     with pytest.raises(ServerStartError) as caught:
         server.start()
@@ -137,7 +137,7 @@ def test_a_refused_configuration_is_told_with_the_servers_own_words(native_serve
     assert not server.running
 
 
-def test_a_chosen_port_that_is_taken_is_told_as_such(native_server: Make, newest_version: str) -> None:
+def test_a_chosen_port_that_is_taken_is_reported(native_server: Make, newest_version: str) -> None:
     with native_server(NEWEST) as first:
         second = native_server(newest_version, port=first.port)
         with pytest.raises(PortTakenError, match="address already in use"):
@@ -210,7 +210,7 @@ async def test_three_nodes_form_a_cluster_and_outlive_their_leader(connect: Conn
 
 
 @pytest.mark.exhaustive
-def test_a_node_that_never_hears_of_the_leader_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_never_learns_of_the_leader_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     with NativeCluster(NEWEST) as cluster:
         node, settled = cluster.nodes[0], cluster.await_leader
         node.kill()
@@ -235,7 +235,7 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing() -> None:
     assert not cluster.directory.exists()
 
 
-def test_a_server_that_ends_by_itself_is_seen(native_server: Make) -> None:
+def test_a_server_that_ends_on_its_own_is_seen(native_server: Make) -> None:
     server = native_server(NEWEST).start()
     assert not server.died
     pid = server.pid
@@ -249,7 +249,7 @@ def test_a_server_that_ends_by_itself_is_seen(native_server: Make) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_cluster_chooses_anew_when_a_route_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_chooses_again_when_a_route_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

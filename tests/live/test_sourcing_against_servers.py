@@ -77,7 +77,7 @@ async def test_a_copy_is_what_the_server_stores(
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
         entry = "plain"  # what such a server makes of an entry whose transforms it does not know
     peer = await raw_peer(await servers.url(twin_version))
-    name = unique_name("origin")
+    name = unique_name("source")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     await _fill(peer, name, twin_version)
     source = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
@@ -105,7 +105,7 @@ async def test_a_mirrored_message_is_what_the_server_stores(
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
         entry = "plain"
     peer = await raw_peer(await servers.url(twin_version))
-    name = unique_name("origin")
+    name = unique_name("source")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     await _fill(peer, name, "2.9.10" if not native.mirroring_strips_expectations else twin_version)
     source = await stored_messages(peer, name, (await peer.api(f"STREAM.INFO.{name}"))["state"]["messages"])
@@ -126,7 +126,7 @@ async def test_an_entry_with_a_consumer_copies_what_that_one_delivers(
     newest_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     peer = await raw_peer(await servers.url(newest_version))
-    name = unique_name("origin")
+    name = unique_name("source")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     for subject in ("x.a", "other", "x.b"):
         await peer.store(f"{name}.{subject}".encode(), b"", BLOCKS[1])

@@ -66,7 +66,7 @@ async def test_history_can_be_left_out(servers: SharedServers, unique_name: Name
     assert "history" not in reported["rules"][0]["measures"]
 
 
-async def test_connections_remember_what_went_wrong_and_tell_no_secret(
+async def test_connections_remember_what_went_wrong_and_print_no_secret(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     word = tmp_path / "password"

@@ -85,7 +85,7 @@ async def test_a_sealed_target_stops_the_rule_and_nothing_is_taken_for_rejected(
 
 @pytest.mark.usefixtures("quick_heartbeats")
 @pytest.mark.parametrize("kind", ["republish", "sources"])
-async def test_an_ephemeral_consumer_that_is_deleted_is_made_again(
+async def test_an_ephemeral_consumer_that_is_deleted_is_recreated(
     kind: str, twin_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(twin_version)

@@ -198,14 +198,14 @@ async def test_an_import_of_no_more_than_servers_need(
         *IMPORTS[1:],
     )
     async with native_server(newest_version, config=accounts(*exports, imports=", ".join(imports))) as server:
-        origin = await raw_peer(server.url.replace("//", "//a:a@"))
-        await origin.create_stream(name="S", subjects=["S.>"])
-        await publish(origin, "S", 10)
+        at_source = await raw_peer(server.url.replace("//", "//a:a@"))
+        await at_source.create_stream(name="S", subjects=["S.>"])
+        await publish(at_source, "S", 10)
         peer = await raw_peer(server.url)
         await peer.create_stream(name="T", **EXTERNAL, max_msg_size=1000)
         await until(lambda: holds(peer, "T", 10))
         await all_is_well(server.url)
-        await publish(origin, "S", 1, b"x" * 2000)
+        await publish(at_source, "S", 1, b"x" * 2000)
         found = (await watched(server.url))["T"]
         assert (found["missing"], found["reason"]["code"]) == (1, "deliveries_lost")
 
@@ -226,7 +226,7 @@ async def test_a_source_that_was_recreated(
 ) -> None:
     async with native_server(newest_version) as server:
         here = await Scene.make(await raw_peer(server.url), kind)
-        await here.peer.make_stream_anew("S")
+        await here.peer.recreate_stream("S")
         await publish(here.peer, "S", 3)
         assert await stalled(server.url, "T") == "source_recreated"
 
@@ -308,9 +308,9 @@ async def test_exports_that_are_missing_or_taken_away(
 ) -> None:
     complete = accounts(API_EXPORT, DELIVER_EXPORT, FC_EXPORT, imports=", ".join(IMPORTS))
     async with native_server(newest_version, config=complete) as server:
-        origin = await raw_peer(server.url.replace("//", "//a:a@"))
-        await origin.create_stream(name="S", subjects=["S.>"])
-        await publish(origin, "S", 10)
+        at_source = await raw_peer(server.url.replace("//", "//a:a@"))
+        await at_source.create_stream(name="S", subjects=["S.>"])
+        await publish(at_source, "S", 10)
         peer = await raw_peer(server.url)
         await peer.create_stream(name="T", **EXTERNAL)
         await until(lambda: holds(peer, "T", 10))
@@ -319,8 +319,8 @@ async def test_exports_that_are_missing_or_taken_away(
         async def with_config(config: str) -> RawPeer:
             server.config = config
             await asyncio.to_thread(server.restart)
-            origin = await raw_peer(server.url.replace("//", "//a:a@"))
-            await publish(origin, "S", 5)
+            at_source = await raw_peer(server.url.replace("//", "//a:a@"))
+            await publish(at_source, "S", 5)
             return await raw_peer(server.url)
 
         await with_config(accounts(API_EXPORT, FC_EXPORT, imports=f"{IMPORTS[0]}, {IMPORTS[2]}"))
@@ -337,9 +337,9 @@ async def leaf_of(
 ) -> tuple[NativeServer, RawPeer]:
     remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
     leaf = native_server(version, config=remote).start()
-    origin = await raw_peer(hub.url)
-    await origin.create_stream(name="S", subjects=["S.>"])
-    await publish(origin, "S", 10)
+    at_source = await raw_peer(hub.url)
+    await at_source.create_stream(name="S", subjects=["S.>"])
+    await publish(at_source, "S", 10)
     peer = await raw_peer(leaf.url)
     await peer.create_stream(name="T", mirror={"name": "S", "external": {"api": "$JS.hub.API"}})
     await until(lambda: holds(peer, "T", 10))

@@ -59,7 +59,7 @@ async def wedged(bridge: Sidecar) -> bool:
     return (await get(bridge, "/livez"))[0] == 503
 
 
-async def test_a_rule_that_never_hears_of_confirmations(
+async def test_a_rule_that_never_gets_confirmations(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
@@ -174,7 +174,7 @@ async def test_a_full_target_is_not_the_rules_fault(
         assert (await status_of(bridge))["why_not_ready"] == [f"rule rule: waiting: {full}"]
 
 
-async def test_an_idle_rule_and_a_busy_one_get_on(
+async def test_an_idle_rule_and_a_busy_one_make_progress(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.15.1")
@@ -188,7 +188,7 @@ async def test_an_idle_rule_and_a_busy_one_get_on(
         await end_tasks(flow)
 
 
-async def test_a_fault_of_the_watch_blames_nobody_and_ends_nothing(
+async def test_a_fault_of_the_watch_blames_no_rule_and_ends_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = await servers.url("2.15.1")

@@ -172,14 +172,14 @@ async def test_flushed_is_behind_subscribing_and_unsubscribing(
         subscription = await one.client.subscribe_batches(subject, arrived.extend)
         async with asyncio.timeout(LIMIT):
             await one.client.flushed()
-            other.publish(subject.encode(), b"heard")
+            other.publish(subject.encode(), b"received")
             await other.client.flushed()
             await subscription.unsubscribe()
             await one.client.flushed()
-            other.publish(subject.encode(), b"not heard")
+            other.publish(subject.encode(), b"not received")
             await other.client.flushed()
             await one.client.flushed()
-        assert [message[3] for message in arrived] == [b"heard"]
+        assert [message[3] for message in arrived] == [b"received"]
         await subscription.release()
 
 
@@ -214,8 +214,8 @@ async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
     subject = unique_name("queue")
     url = await servers.url(newest_version)
     one, other = await raw_peer(url), await raw_peer(url)
-    heard: tuple[list[Delivered], list[Delivered]] = [], []
-    for peer, into in zip((one, other), heard, strict=True):
+    received: tuple[list[Delivered], list[Delivered]] = [], []
+    for peer, into in zip((one, other), received, strict=True):
         await peer.client.subscribe_batches(subject, into.extend, queue="q")
         await peer.client.flushed()
     block = b"NATS/1.0 100 Not For Us\r\n\r\n"
@@ -224,9 +224,9 @@ async def test_a_queue_group_gets_each_message_once_and_no_control_messages(
     async with asyncio.timeout(LIMIT):
         await one.client.flushed()
         await other.client.flushed()
-    assert len(heard[0]) + len(heard[1]) == 200
-    assert min(map(len, heard)) > 0
-    assert {message[2] for into in heard for message in into} == {block}
+    assert len(received[0]) + len(received[1]) == 200
+    assert min(map(len, received)) > 0
+    assert {message[2] for into in received for message in into} == {block}
 
 
 @pytest.mark.parametrize("block", [b"", b"NATS/1.0\r\nA: b\r\n\r\n"])

@@ -70,7 +70,7 @@ def _record_first(copy: Message, _: Stored, mirrors: bool) -> Message:
     return replace(copy, header_block=START + record + rest)
 
 
-def _record_beside_earlier(copy: Message, source: Stored, mirrors: bool) -> Message:
+def _record_next_to_earlier(copy: Message, source: Stored, mirrors: bool) -> Message:
     block = source.message.header_block
     if mirrors or HEADER not in block:
         return copy
@@ -121,10 +121,10 @@ COPIES = (
         _changed(_record_first),
     ),
     Miniature(
-        "record-beside-earlier",
+        "record-next-to-earlier",
         "leaves the record of an earlier copy in a message that is copied on",
         "adr36/record/chain/1",
-        _changed(_record_beside_earlier),
+        _changed(_record_next_to_earlier),
     ),
     Miniature(
         "recorded-mirror",

@@ -104,7 +104,7 @@ def test_the_source_archive_holds_what_is_declared_and_tracked(in_sdist: set[str
 
 
 def test_the_same_bytes_come_from_the_tree(release: Release, tmp_path: Path) -> None:
-    # So anybody can build both from the tag and compare them with what was uploaded.
+    # So a user can build both from the tag and compare them with what was uploaded.
     build(PROJECT, tmp_path, "--sdist", "--wheel")
     for made in (release.sdist, release.wheel):
         assert (tmp_path / made.name).read_bytes() == made.read_bytes(), made.name

@@ -49,7 +49,7 @@ def test_a_folder_of_the_repository_is_no_name_of_an_environment(name: str, inst
     assert f"No module named '{name}'" in done.stderr
 
 
-def test_it_tells_its_version(installed: Installed) -> None:
+def test_it_prints_its_version(installed: Installed) -> None:
     done = installed.run("nats-bridge", "--version")
     assert done.stdout == f"nats-bridge, version {DECLARED['project']['version']}\n"
 

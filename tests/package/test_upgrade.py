@@ -83,10 +83,10 @@ async def test_one_version_takes_over_from_the_other_under_load(
         async with under_load(here):
             second = await group.start(version=after)  # on standby
             await here.least.count(500)
-            await here.tell()
+            await here.report_something()
             assert await first.stop() == 0, first.log
             await group.leads(second)
-            await here.tell()
+            await here.report_something()
             await here.least.count(len(here.least.messages) + 500)
         end = await here.end()
         assert await second.stop() == 0, second.log

@@ -1,4 +1,4 @@
-"""The workflows, as far as that goes without their service: they run what exists, with as few rights as they can."""
+"""The workflows, without their service: they run what exists, with as few rights as they can."""
 
 from __future__ import annotations
 

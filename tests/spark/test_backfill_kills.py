@@ -115,7 +115,7 @@ async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: 
     assert (again.copied, again.read, again.next_sequence) == (0, 0, MESSAGES + 1)
 
 
-async def test_a_connection_that_breaks_within_a_task_is_made_anew(
+async def test_a_connection_that_breaks_within_a_task_reconnects(
     spark: SparkSession, wired: Callable[..., Any]
 ) -> None:
     copies, wire, settings = await wired("2.10.27")
@@ -182,7 +182,7 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     await copies.are_exact()
 
 
-async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_start(
+async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_start(
     spark: SparkSession, wired: Callable[..., Any]
 ) -> None:
     """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
@@ -191,7 +191,7 @@ async def test_a_target_that_is_made_anew_under_a_backfill_is_filled_from_the_st
     job = asyncio.create_task(backfilled(spark, settings))
     wire.fall_silent_after(b"number 10000.")
     await stopped_at(copies, wire, MESSAGES + 10_000)
-    await copies.peer.make_stream_anew(copies.target)
+    await copies.peer.recreate_stream(copies.target)
     wire.cut()
     wire.speak_again()
     (summary,) = await job

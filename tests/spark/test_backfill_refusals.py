@@ -150,7 +150,7 @@ async def test_a_range_that_would_leave_a_hole(spark: SparkSession, copies: Copi
     assert await copies.source_sequences() == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
-async def test_an_origin_that_was_created_anew(spark: SparkSession, copies: Copies, servers: SharedServers) -> None:
+async def test_a_source_that_was_recreated(spark: SparkSession, copies: Copies, servers: SharedServers) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
     await backfilled(spark, settings)
     await copies.peer.api(f"STREAM.DELETE.{copies.name}")

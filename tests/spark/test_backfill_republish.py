@@ -145,7 +145,7 @@ async def test_kills_lose_and_double_nothing(
     assert (again.read, again.copied) == (0, 0)
 
 
-async def test_a_results_stream_that_is_made_anew_is_filled_from_the_start(
+async def test_a_results_stream_that_is_recreated_is_filled_from_the_start(
     spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
@@ -157,7 +157,7 @@ async def test_a_results_stream_that_is_made_anew_is_filled_from_the_start(
         job = asyncio.create_task(backfilled(spark, settings))
         wire.fall_silent_after(b"number 13000.")
         await until(lambda: wire.is_silent)
-        await peer.make_stream_anew(f"RESULTS{name}")
+        await peer.recreate_stream(f"RESULTS{name}")
         wire.cut()
         wire.speak_again()
         await job
@@ -165,7 +165,7 @@ async def test_a_results_stream_that_is_made_anew_is_filled_from_the_start(
     assert [payload for _, _, payload in stored] == [b"number %d." % number for number in range(1, count + 1)]
 
 
-async def test_results_that_nobody_stores_are_refused(
+async def test_results_that_no_stream_stores_are_refused(
     spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url, name = await servers.url("2.10.27"), unique_name("republish")

@@ -134,7 +134,7 @@ async def test_everything_is_as_the_server_has_it(
     assert (held.stream, held.server, held.begin, held.ranges) == (stream, version, 2, ((2, 302),))
 
 
-async def test_it_goes_on_where_it_ended(
+async def test_it_resumes_where_it_ended(
     run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("CAPTURE")
@@ -325,7 +325,7 @@ async def test_an_empty_stream(
     assert (run(stream).held, sequences(kept)) == (2, [4, 5])
 
 
-async def test_a_stream_that_was_created_anew(
+async def test_a_stream_that_was_recreated(
     run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("CAPTURE")

@@ -109,7 +109,7 @@ async def test_a_server_that_goes_and_comes_back(
     assert job.sequences() == list(range(1, 11))
 
 
-async def test_a_stream_that_is_created_anew_ends_it(
+async def test_a_stream_that_is_recreated_ends_it(
     spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)

@@ -96,8 +96,8 @@ def test_are_those_of_the_loop(
     counters = CopyCounters()
     expected, whole = one_by_one(encoder_of(entry, server, config, records=records, counters=counters), piece)
     if copies is None:
-        looked_at = any(b"Nats-" in message[2] for message in piece.messages())
-        assert looked_at or not whole, "ordinary rows are copied in columns"
+        checked = any(b"Nats-" in message[2] for message in piece.messages())
+        assert checked or not whole, "ordinary rows are copied in columns"
         return
     assert whole
     assert copies.operations(0, len(copies)) == expected
@@ -160,7 +160,7 @@ def test_a_subject_that_the_target_does_not_take_leaves_its_piece_to_the_loop() 
     assert copies_of(piece_of(stored(made)), encoder_of({}, "2.10.27", {})) is None
 
 
-def test_what_is_there_already_leaves_its_piece_to_the_loop() -> None:
+def test_existing_copies_leave_their_piece_to_the_loop() -> None:
     loop = encoder_of({}, "2.10.27", {})
     loop.there.add(3)
     assert copies_of(ordinary(b"", b""), loop) is not None, "sequences 1 and 2"

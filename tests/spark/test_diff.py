@@ -246,7 +246,7 @@ def test_by_message_id(compare: Compare, last_result: list[Result]) -> None:
     assert found["payload"] == [("id-7", 7, 93, "", "1 bytes, at byte 0: x", "1 bytes, at byte 0: y")]
 
 
-def test_several_entries_that_copy_one_message_are_told_apart(compare: Compare) -> None:
+def test_several_entries_that_copy_one_message_are_distinguished(compare: Compare) -> None:
     def copies(start: int) -> list[Stored]:
         return [
             Stored(
@@ -319,7 +319,7 @@ def test_ranges_and_subjects(spark: SparkSession, tmp_path: Path) -> None:
         assert result.counts.common == len([number for number in range(11, 61) if number % 3 == 1])
 
 
-def test_wrong_sides_are_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
     some = history(tmp_path / "some", [Stored(number, data=b"%d" % number) for number in range(1, 11)])
     none = history(tmp_path / "none", [])
     ours = history(tmp_path / "ours", [Stored(n, "a", block(b"Nats-Stream-Source: A %d" % n)) for n in range(1, 11)])

@@ -28,7 +28,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.java
-def test_what_is_told_and_written(sides: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_is_printed_and_written(sides: tuple[Path, Path], tmp_path: Path) -> None:
     out, report = tmp_path / "out", tmp_path / "report"
     ran = command("diff", *sides, "--out", out, "--report", report, "--spark", "spark.driver.memory=1g")
     assert ran.returncode == 1, ran.stderr
@@ -105,7 +105,7 @@ def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixtu
         (["A", "B", "--by", "name"], "nats-bridge diff: invalid value for '--by'"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_spark_starts(arguments: list[str], reported: str) -> None:
+def test_what_cannot_be_meant_is_refused_before_spark_starts(arguments: list[str], reported: str) -> None:
     ran = command("diff", *arguments)
     assert ran.returncode == 2
     assert reported in ran.stderr

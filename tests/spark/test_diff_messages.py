@@ -227,7 +227,7 @@ def test_what_two_blocks_differ_in(left: bytes, right: bytes, expected: list[tup
 
 
 @given(_BLOCKS, _BLOCKS)
-def test_blocks_differ_if_and_only_if_something_is_told(left: bytes, right: bytes) -> None:
+def test_blocks_differ_if_and_only_if_something_is_reported(left: bytes, right: bytes) -> None:
     reported = list(differences(left, right))
     assert bool(reported) == (left != right)
     assert all(each.kind in KINDS for each in reported)

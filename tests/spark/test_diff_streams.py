@@ -56,13 +56,13 @@ def found(spark: SparkSession, left: Place, right: Place, wanted: Wanted | None 
 async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
-    origin, native, bridged = unique_name("ORIGIN"), unique_name("NATIVE"), unique_name("BRIDGED")
-    entry = {"name": origin, "subject_transforms": [{"src": f"{origin}.*.>", "dest": f"{bridged}.$1.>"}]}
-    await peer.create_stream(name=origin, subjects=[f"{origin}.>"])
+    source, native, bridged = unique_name("SOURCE"), unique_name("NATIVE"), unique_name("BRIDGED")
+    entry = {"name": source, "subject_transforms": [{"src": f"{source}.*.>", "dest": f"{bridged}.$1.>"}]}
+    await peer.create_stream(name=source, subjects=[f"{source}.>"])
     for number in range(MESSAGES):
-        subject = f"{origin}.{number % 5}.{number}".encode()
+        subject = f"{source}.{number % 5}.{number}".encode()
         await peer.store(subject, PAYLOADS[number % 4], BLOCKS[number % 7])
-    await peer.store(f"{origin}.x.y".encode(), b"with an id", block(b"Nats-Msg-Id: mine", b"C: 1"))
+    await peer.store(f"{source}.x.y".encode(), b"with an id", block(b"Nats-Msg-Id: mine", b"C: 1"))
     messages = MESSAGES + 1
     await peer.create_stream(name=native, sources=[entry])
     await peer.create_stream(name=bridged, subjects=[f"{bridged}.>"])
@@ -72,7 +72,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
     await holds(peer, native, messages)
 
     connection = Connection.model_validate({"servers": [url]})
-    sides = {name: Place(name, connection) for name in (origin, native, bridged)}
+    sides = {name: Place(name, connection) for name in (source, native, bridged)}
     result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
     assert rows == []
     assert result.comparison.by == "provenance"
@@ -84,19 +84,19 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
         "kd/copy/message-id": (0, MESSAGES),
     }
 
-    rule = Wanted(rule=rule_of(settings, "copy", origin))
+    rule = Wanted(rule=rule_of(settings, "copy", source))
     for copy in (native, bridged):
-        result, rows = await asyncio.to_thread(found, spark, sides[origin], sides[copy], rule)
+        result, rows = await asyncio.to_thread(found, spark, sides[source], sides[copy], rule)
         assert (rows, result.counts.equal) == ([], messages)
 
     # Three things happen to the bridged target.
     await peer.api(f"STREAM.MSG.DELETE.{bridged}", {"seq": 7})
-    await peer.store(f"{bridged}.own".encode(), b"", block(b"Nats-Bridge-Source: %b 9999 > >" % origin.encode()))
+    await peer.store(f"{bridged}.own".encode(), b"", block(b"Nats-Bridge-Source: %b 9999 > >" % source.encode()))
     await peer.store(f"{bridged}.alien".encode(), b"")
     result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
     assert rows == [
-        ("extra", f"{origin} 9999", None, messages + 1, "", None, f"{bridged}.own"),
-        ("missing", f"{origin} 7", 7, None, "", f"{bridged}.1.6", None),
+        ("extra", f"{source} 9999", None, messages + 1, "", None, f"{bridged}.own"),
+        ("missing", f"{source} 7", 7, None, "", f"{bridged}.1.6", None),
         ("unidentified", "", None, messages + 2, "right", None, f"{bridged}.alien"),
     ]
 

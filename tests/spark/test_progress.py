@@ -90,7 +90,7 @@ def test_rows_and_tasks_are_counted_from_now_on(spark: SparkSession, rows: Path)
     assert (counts.rows(), counts.tasks()) == (0, (0, 0))
 
 
-def test_the_summary_tells_what_spark_counted(
+def test_the_summary_shows_what_spark_counted(
     spark: SparkSession, rows: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with watched(spark, "a job") as progress:
@@ -101,7 +101,7 @@ def test_the_summary_tells_what_spark_counted(
     assert printed.err.splitlines()[-1].startswith("a job: 1,000 messages in ")
 
 
-def test_the_summary_tells_what_the_job_knows(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_shows_what_the_job_knows(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     with watched(spark, "a job") as progress:
         progress.add(7)
         progress.add(5)
@@ -199,7 +199,7 @@ def test_a_signal_ends_what_is_not_spark(spark: SparkSession) -> None:
         job()
 
 
-def test_a_job_that_drains_ends_by_itself(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_drains_ends_on_its_own(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     with watched(spark, "a job", drains=True) as progress:
         os.kill(os.getpid(), signal.SIGTERM)
         assert progress.stopping.wait(PATIENCE)

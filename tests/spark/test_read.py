@@ -124,7 +124,7 @@ async def test_filters_give_the_same_whether_they_are_pushed_down_or_not(
         ),
     ],
 )
-async def test_the_driver_is_told_what_is_wrong(
+async def test_the_driver_gets_what_is_wrong(
     spark: SparkSession,
     url: str,
     filled: str,

@@ -131,7 +131,7 @@ async def test_a_purge_while_it_is_read_is_a_loss(url: str, peer: RawPeer, strea
     assert len(found) < 1000
 
 
-async def test_a_stream_created_anew_is_another_one(url: str, peer: RawPeer, stream: str) -> None:
+async def test_a_recreated_stream_is_another_one(url: str, peer: RawPeer, stream: str) -> None:
     await _fill(peer, stream, 20)
     read = await Read(url, stream, _COLUMNS, failOnDataLoss="false").plan()
     await peer.api(f"STREAM.DELETE.{stream}")
@@ -162,7 +162,7 @@ async def test_a_server_that_goes_away_is_waited_for_so_long_and_a_later_run_wor
         assert await read.sequences() == list(range(1, 1001))
 
 
-async def test_a_user_who_may_not_read_is_told_what_to_allow(
+async def test_a_user_who_may_not_read_gets_the_permissions_to_grant(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, stream: str, tmp_path: Any
 ) -> None:
     config = """

@@ -115,7 +115,7 @@ def test_the_table_of_options_has_them_all() -> None:
     assert {name for name, ways in reported.items() if "R" in ways or "S" in ways} == {*READ, *FIELDS}
 
 
-def test_cores_are_sparks_where_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_sparks_where_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CORES, "17")
     assert cores() == 17
     monkeypatch.delenv(CORES)

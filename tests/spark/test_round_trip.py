@@ -24,12 +24,12 @@ async def test_what_is_written_is_what_was_read_with_its_subject_transformed(
 ) -> None:
     """From the newest server to the oldest."""
     source, target = await servers.url(TWIN_VERSIONS[-1]), await servers.url(TWIN_VERSIONS[0])
-    origin, copies = await raw_peer(source), await raw_peer(target)
+    at_source, copies = await raw_peer(source), await raw_peer(target)
     orders, sales = unique_name("orders"), unique_name("sales")
-    await origin.create_stream(name=orders, subjects=[f"{orders}.>"])
+    await at_source.create_stream(name=orders, subjects=[f"{orders}.>"])
     await copies.create_stream(name=sales, subjects=[f"{sales}.>"])
     for number, payload in enumerate(PAYLOADS):
-        await origin.store(f"{orders}.{number}.eu".encode(), payload, BLOCK)
+        await at_source.store(f"{orders}.{number}.eu".encode(), payload, BLOCK)
     read = spark.read.format("jetstream").option("servers", source).option("stream", orders)
     rows = read.schema("subject string, sequence bigint, header_block binary, data binary").load()
     renamed = rows.selectExpr(

@@ -79,7 +79,7 @@ async def test_connections_that_break_lose_and_double_nothing(
     assert sorted(stored) == list(range(1, 30_001))
 
 
-async def test_a_stream_that_was_created_anew_lacks_what_the_old_one_had_confirmed(
+async def test_a_stream_that_was_recreated_lacks_what_the_old_one_had_confirmed(
     url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("ROUNDS")
@@ -87,7 +87,7 @@ async def test_a_stream_that_was_created_anew_lacks_what_the_old_one_had_confirm
     async with cut_wire(url) as wire, rounds_on(wire.url, stream) as (rounds, numbers):
         await rounds.send(numbers.operations(1, 100))
         await rounds.settled()
-        await peer.make_stream_anew(stream)
+        await peer.recreate_stream(stream)
         wire.cut()
         with pytest.raises(DataLostError, match=f"stream '{stream}' was recreated since the job began: run the"):
             await ended(rounds, numbers.operations(100, 10_000))

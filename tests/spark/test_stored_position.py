@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def record_of(block: bytes) -> SourceRecord | None:
     at = header_block.read(block, b"At")
-    return SourceRecord(b"ORIGIN", int(at)) if at else None
+    return SourceRecord(b"SOURCE", int(at)) if at else None
 
 
-async def test_the_newest_result_tells_how_much_of_the_history_is_done(
+async def test_the_newest_result_shows_how_much_of_the_history_is_done(
     peer: RawPeer, url: str, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("RESULTS")

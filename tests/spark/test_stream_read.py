@@ -95,7 +95,7 @@ async def store(peer: RawPeer, stream: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
-async def test_batches_are_limited_and_a_query_that_failed_goes_on_where_it_was(
+async def test_batches_are_limited_and_a_query_that_failed_resumes_where_it_was(
     spark: SparkSession, servers: SharedServers, version: str, raw_peer: OpenPeer, stream: str, tmp_path: Path
 ) -> None:
     url = await servers.url(version)

@@ -144,7 +144,7 @@ async def test_a_thread_of_its_own_writes_when_the_format_is_registered_there(
     assert await last_sequence(peer, stream) == 10
 
 
-async def test_an_ordered_write_of_several_partitions_says_how_to_go_on_behind_what_is_stored(
+async def test_an_ordered_write_of_several_partitions_says_how_to_resume_after_what_is_stored(
     spark: SparkSession, url: str, write: Callable[..., None], peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     stream = unique_name("WRITE")

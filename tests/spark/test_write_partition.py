@@ -308,9 +308,7 @@ async def test_connections_that_break_lose_and_double_nothing(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_somebody_else_who_writes_meanwhile_changes_nothing(
-    url: str, peer: RawPeer, unique_name: Callable[[str], str]
-) -> None:
+async def test_another_writer_changes_nothing(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
     stream = unique_name("SHARED")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     writing = PartitionWrite(plan_of(url, stream), TaskPlace(0, 0))
@@ -433,7 +431,7 @@ async def test_a_stream_that_is_deleted_is_an_error(url: str, peer: RawPeer, str
         await writing.close()
 
 
-async def test_a_stream_that_was_created_anew_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
+async def test_a_stream_that_was_recreated_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
     plan = replace(plan_of(url, stream), created=(await info(peer, stream))["created"])
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 10))
     await peer.api(f"STREAM.DELETE.{stream}")

@@ -189,7 +189,7 @@ def test_of_rows_with_ids_of_their_own_those_that_are_stored_are_left_out_whatev
 
 
 @pytest.mark.parametrize(("most", "wanted"), [(8192, 1024), (32_768, 4096)])
-def test_a_piece_is_a_part_of_what_may_be_under_way(most: int, wanted: int) -> None:
+def test_a_piece_is_a_part_of_what_may_be_in_flight(most: int, wanted: int) -> None:
     rows = batch(*[("s.a", b"x", None)] * 5000)
     assert _step(rows, most) == wanted
 

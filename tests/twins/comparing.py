@@ -118,7 +118,7 @@ def compare_copies(
             elif sequence in there:
                 found.findings.append(f"copy of {sequence}: native {other}, bridge {own}")
             else:
-                found.known["removed meanwhile"] += 1
+                found.known["removed during the comparison"] += 1
         elif own == other:
             found.equal += 1
         elif (own[0], own[1].replace(_OURS, _THEIRS), own[2]) == other:

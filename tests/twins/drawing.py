@@ -36,10 +36,10 @@ class Shape:
         config: the stream's configuration, without its republish.
         republish: its native republish; the bridge's differs in the first token of `dest` only.
         entry: the source of the copies.
-        target: what the copies' streams have beside their sources.
+        target: what the copies' streams have in addition to their sources.
         features: what the steps use: `ttl`, `markers`, `limit markers`, `counters`, `batches`, `fast batches`,
-            `schedules`, `rollups`, `removals`; `priority group` for a consumer beside the rules.
-        worker: the consumer beside the rules, which pulls and acknowledges; empty for none.
+            `schedules`, `rollups`, `removals`; `priority group` for a consumer next to the rules.
+        worker: the consumer next to the rules, which pulls and acknowledges; empty for none.
         burst: how many messages are published before an answer is awaited.
     """
 

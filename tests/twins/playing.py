@@ -238,9 +238,9 @@ class Round:
             self._peer.publish(message.subject.encode(), message.payload, message.block, reply)
 
         def confirmed() -> bool:
-            told = [json.loads(payload) for _, _, _, payload in answers.messages]
-            assert not any("error" in each for each in told), (self.shape, told)
-            return any(each.get("count") == len(batch.messages) for each in told)
+            results = [json.loads(payload) for _, _, _, payload in answers.messages]
+            assert not any("error" in each for each in results), (self.shape, results)
+            return any(each.get("count") == len(batch.messages) for each in results)
 
         await until(confirmed)
 

@@ -22,7 +22,7 @@ def stored(block: bytes = b"", subject: bytes = b"orders.eu") -> StoredMessage:
     return StoredMessage(subject, block, b"body", 7, TIME)
 
 
-def test_an_advisory_by_itself() -> None:
+def test_an_advisory_alone() -> None:
     advisory = Advisory.read(SUBJECT, PAYLOAD)
     assert advisory_block(advisory) == b"NATS/1.0\r\nNats-Subject: " + SUBJECT + b"\r\nNats-Msg-Id: iD1\r\n\r\n"
     assert advisory_block(advisory, size=9, note="gone") == (
@@ -72,7 +72,7 @@ def test_what_would_act_in_a_stream_is_renamed() -> None:
         assert name == "Msg-Id" or b"Nats-" + name.encode() + b":" not in block
 
 
-def test_a_dead_letter_that_dies_again_tells_of_its_last_death() -> None:
+def test_a_dead_letter_that_fails_again_names_its_last_failure() -> None:
     first = attached_block(Advisory.read(SUBJECT, PAYLOAD), stored(), timed=True)
     again = PAYLOAD.replace(b"iD1", b"iD2").replace(b'"deliveries":5', b'"deliveries":9')
     second = attached_block(Advisory.read(SUBJECT, again), stored(first), timed=True)
@@ -112,8 +112,8 @@ def test_texts_of_others_begin_no_header() -> None:
         b'{"stream":["S"],"stream_seq":7}',
     ],
 )
-def test_advisories_that_speak_of_no_message(payload: bytes) -> None:
+def test_advisories_about_no_message(payload: bytes) -> None:
     """Any client in the account may publish there."""
     advisory = Advisory.read(SUBJECT, payload)
-    assert not advisory.speaks_of_a_message
+    assert not advisory.names_a_message
     assert advisory_block(advisory).endswith(b"\r\n\r\n")

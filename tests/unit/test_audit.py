@@ -37,8 +37,8 @@ BAD = _report({"name": "a", "version": "1.0", "vulns": [FLAW]})
         ((SKIPPED, GOOD), "", 0, "no known vulnerability"),
         ((None, BAD), "", 1, "VULNERABLE: a 1.0: PYSEC-1, fixed in 2.0"),
         ((GOOD, BAD), "", 1, "VULNERABLE"),
-        ((SKIPPED, None), "", 0, "NOT AUDITED: no advisory service could tell about 1 packages"),
-        ((None, None), "", 0, "NOT AUDITED: no advisory service could tell about everything"),
+        ((SKIPPED, None), "", 0, "NOT AUDITED: no advisory service answered for 1 packages"),
+        ((None, None), "", 0, "NOT AUDITED: no advisory service answered for everything"),
         ((None, None), "1", 1, "NOT AUDITED"),
     ],
 )

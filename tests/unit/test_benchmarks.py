@@ -133,7 +133,7 @@ def test_help_names_the_benchmarks_and_the_exit_codes(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("value", "code"), [(2.0, 0), (0.5, 1)])
-def test_the_exit_code_and_the_file_tell_whether_targets_were_reached(
+def test_the_exit_code_and_the_file_show_whether_targets_were_reached(
     value: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = Report(("what",), [("a",)], [Ratio("r", value, 1.0)])
@@ -186,7 +186,7 @@ def _hang(send: Send) -> None:
     threading.Event().wait()
 
 
-def test_a_worker_tells_what_it_found() -> None:
+def test_a_worker_reports_what_it_found() -> None:
     with worker("echo", _echo, "found") as process:
         assert process.receive() == "found"
 
@@ -283,7 +283,7 @@ def test_many_rules_are_a_configuration_that_the_sidecar_takes(streams: bool, tm
     assert len({rule.stream for rule in found}) == (100 if streams else 1)  # type: ignore[union-attr]
 
 
-def test_points_are_told_as_numbers() -> None:
+def test_points_are_reported_as_numbers() -> None:
     arm = republish_arm.Arm("128 bytes: native", lambda _: nullcontext(None), rates=[1.0, 3.0, 2.0], server_cpu=[4.0])
     point = arm.point("native", 128)
     assert point.values == {"rate": 2.0, "lowest": 1.0, "highest": 3.0, "server_cpu": 4.0}

@@ -128,7 +128,7 @@ def test_a_ping_behind_an_answer_does_not_hide_it() -> None:
         assert connection.request("$JS.API.STREAM.INFO.COPY")["state"]["messages"] == 7
 
 
-def test_an_error_is_told_with_the_subject_of_the_request() -> None:
+def test_an_error_names_the_subject_of_the_request() -> None:
     body = b'{"error":{"code":404,"description":"stream not found"}}'
     refusal = b"MSG _answer 900 %d\r\n%b\r\n" % (len(body), body)
     with (
@@ -139,7 +139,7 @@ def test_an_error_is_told_with_the_subject_of_the_request() -> None:
         connection.request("$JS.API.STREAM.INFO.COPY")
 
 
-def test_what_is_under_way_without_an_acknowledgement_fits_a_stream_s_queue() -> None:
+def test_what_is_in_flight_without_an_acknowledgement_fits_a_stream_s_queue() -> None:
     assert load.FILLING * load._CHUNK < 10_000
 
 
@@ -159,7 +159,7 @@ def test_messages_with_headers_have_an_id_each_and_ask_once_for_an_answer() -> N
 
 
 @pytest.mark.parametrize(
-    ("target", "sources"), [("nats://127.0.0.1:1", {"default"}), ("nats://127.0.0.1:2", {"default", "origin"})]
+    ("target", "sources"), [("nats://127.0.0.1:1", {"default"}), ("nats://127.0.0.1:2", {"default", "source"})]
 )
 def test_the_sidecar_s_configuration_is_one_that_it_takes(target: str, sources: set[str], tmp_path: Path) -> None:
     file = tmp_path / "bench.yaml"
@@ -168,7 +168,7 @@ def test_the_sidecar_s_configuration_is_one_that_it_takes(target: str, sources: 
     assert set(settings.connections) == sources
 
 
-def test_both_sides_are_measured_in_the_same_place_and_told_apart() -> None:
+def test_both_sides_are_measured_in_the_same_place_and_distinguished() -> None:
     native, own = pair("2.15.1, memory")
     assert (native.name, own.name) == ("2.15.1, memory: native", "2.15.1, memory: nats-bridge")
     assert (native.copy, own.copy) == (native_copy, own_copy)

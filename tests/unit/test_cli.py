@@ -182,7 +182,7 @@ rules:
     assert (reported["ok"], [each["code"] for each in reported["findings"]]) == (True, ["literal", "literal"])
 
 
-def test_check_tells_problems_as_json(run: Any, tmp_path: Path) -> None:
+def test_check_prints_problems_as_json(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "b.yaml"
     file.write_text("nme: x\nrules: []\n", encoding="utf-8")
     ran = run("check", "-c", str(file), "--json")

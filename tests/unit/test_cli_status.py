@@ -84,7 +84,7 @@ def test_the_configuration_says_where(
     assert (code, err) == (2, "http.listen is empty, so this sidecar serves no status: give it an address\n")
 
 
-def test_nobody_is_there(refusing: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_answers(refusing: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "--url", refusing)
     assert (code, out) == (3, "")
     assert err.startswith(f"{refusing}/status: no sidecar answers (connection refused): is nats-bridge running")
@@ -101,7 +101,7 @@ def test_only_whether_it_lives(server: StatusServer, capsys: pytest.CaptureFixtu
     assert (code, "--live goes with neither --watch nor --json" in err) == (2, True)
 
 
-def test_somebody_else_is_there(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_program_is_there(server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", f"{server.url}/elsewhere")
     assert (code, "answers 404" in err) == (3, True)
     server.document = {"hello": "world"}

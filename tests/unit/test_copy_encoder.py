@@ -198,7 +198,7 @@ def test_destinations_made_at_random_are_made_for_each_message() -> None:
     assert all(first_record(sent[sent.index(b"\r\n") :]) is not None for _, sent in out)
 
 
-def test_specials_come_where_they_stand_and_the_rest_goes_on_behind_them() -> None:
+def test_specials_come_in_place_and_the_rest_follows_them() -> None:
     rollup = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
     loop = encoder_of(target=target_of("2.10.27", allow_rollup_hdrs=True))
     batch = [one(sequence=1), one(rollup, sequence=2), one(rollup, sequence=3), one(sequence=4)]
@@ -282,7 +282,7 @@ def test_the_limit_of_size_counts_the_added_headers() -> None:
         assert (special is None) is fits
 
 
-def test_what_is_there_is_skipped_once() -> None:
+def test_existing_copies_are_skipped_once() -> None:
     loop = encoder_of()
     loop.there = {2, 3, 9}
     out: list[Operation] = []

@@ -33,7 +33,7 @@ def test_entries_that_select_or_name_something_else_have_keys_of_their_own() -> 
     assert len({key(entry) for entry in ENTRIES}) == len(ENTRIES)
 
 
-def test_a_new_origin_of_the_same_name_has_a_key_of_its_own() -> None:
+def test_a_new_source_of_the_same_name_has_a_key_of_its_own() -> None:
     assert key(ENTRIES[0]) != key(ENTRIES[0], "2026-01-01T00:00:00.123456790Z")
 
 
@@ -88,7 +88,7 @@ def test_what_a_publisher_gave_is_not_taken_for_ours(value: bytes | None) -> Non
     assert CopyId.parse(value) is None
 
 
-def test_the_first_half_of_a_key_stays_when_the_origin_is_a_new_one() -> None:
+def test_the_first_half_of_a_key_stays_when_the_source_is_a_new_one() -> None:
     old, new = key(ENTRIES[0]), key(ENTRIES[0], "2027-01-01T00:00:00Z")
     assert CopyId(old, 1, 1).is_of(new)
     assert not CopyId(key(ENTRIES[1]), 1, 1).is_of(new)

@@ -72,12 +72,12 @@ def test_normally_the_highest_is_the_place() -> None:
     assert compared([copy(7)], source(7)) == Resume(7)
 
 
-def test_holes_of_the_origin_are_no_copies_that_are_missing() -> None:
+def test_holes_of_the_source_are_no_missing_copies() -> None:
     # Deleted there, or not selected by the entry.
     assert compared([copy(2), copy(5), copy(9)], source(2, 5, 9)) == Resume(9)
 
 
-def test_a_message_that_the_origin_lost_since_is_no_problem() -> None:
+def test_a_message_that_the_source_lost_since_is_no_problem() -> None:
     assert compared([copy(1), copy(2), copy(3)], source(1)) == Resume(3)
     assert compared([copy(1), copy(2), copy(3)], {}) == Resume(3)
 
@@ -138,14 +138,14 @@ def test_the_first_of_two_with_one_id_may_be_the_one_that_is_missing() -> None:
     assert compared([copy(1), copy(3, own_id=b"order-1"), copy(4)], held) == Resume(4)
 
 
-def test_copies_of_messages_that_the_origin_lost_do_not_count() -> None:
+def test_copies_of_messages_that_the_source_lost_do_not_count() -> None:
     # Its server lost 4 and 5 and gave these sequences again, to other messages.
     copies = [copy(1), copy(2), copy(3), copy(4, time=17), copy(5, time=18)]
     resume = compared(copies, source(*range(1, 6)))
     assert resume == Resume(3, foreign=2)
 
 
-def test_if_all_copies_are_of_lost_messages_all_that_the_origin_has_is_sent() -> None:
+def test_if_all_copies_are_of_lost_messages_all_that_the_source_has_is_sent() -> None:
     copies = [copy(4, time=17), copy(5, time=18)]
     assert compared(copies, source(4, 5)) == Resume(3, foreign=2)
 
@@ -232,11 +232,11 @@ CREATED = START  # the source's creation
         ([copy(1, own_id=b"", stored=CREATED - 1), copy(2, own_id=b"", stored=CREATED + 1)], False),
     ],
 )
-def test_a_new_origin_of_the_same_name_is_noticed(copies: list[StoredCopy], changed: bool) -> None:
+def test_a_new_source_of_the_same_name_is_noticed(copies: list[StoredCopy], changed: bool) -> None:
     assert identity_changed(copies, KEY, CREATED) is changed
 
 
-def test_copies_of_earlier_origins_are_left_out() -> None:
+def test_copies_of_earlier_sources_are_left_out() -> None:
     old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=CREATED - 1), copy(9, own_id=b"", stored=CREATED - 1)]
     new = [copy(1), copy(2, own_id=b"order-2", stored=CREATED), copy(3, own_id=b"", stored=CREATED + 5)]
     assert of_this_source([*old, *new], KEY, CREATED) == tuple(new)

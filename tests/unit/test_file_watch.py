@@ -26,9 +26,9 @@ async def test_what_two_looks_agree_on_is_whole(monkeypatch: pytest.MonkeyPatch)
     assert await _found(monkeypatch, ["half", "more", "whole", "whole"], 1) == ["whole"]
 
 
-async def test_a_file_that_cannot_be_read_in_between_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_cannot_be_read_in_between_restarts_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await _found(monkeypatch, ["a", None, "a", None, None, "a", "a"], 1) == ["a"]
 
 
-async def test_it_is_told_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_reported_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await _found(monkeypatch, ["a", "a", "a", "b", "b"], 3) == ["a", "a", "b"]

@@ -59,7 +59,7 @@ def _made(advisory: Advisory, block: bytes, subject: bytes) -> None:
         advisory_block(advisory, size=len(advisory.payload), note="unreadable: \r\nInjected: 1"), b"", subject
     )
     stored = StoredMessage(b"orders.eu", block, b"body", 7, 1_795_252_885_439_282_399)
-    if advisory.speaks_of_a_message:
+    if advisory.names_a_message:
         made = attached_block(advisory, stored, timed=True)
         _is_one_block(made, block, subject)
         assert header_block.read(made, b"Nats-Sequence") == b"7"

@@ -15,7 +15,7 @@ from nats_bridge.bridge.observability.http.callers import foreign_host, foreign_
         "box.localhost", "printer.local", "a.internal:80",
     ],
 )  # fmt: skip
-def test_names_that_nobody_outside_can_own(host: str) -> None:
+def test_names_that_cannot_be_owned_outside(host: str) -> None:
     assert foreign_host(host) is None
 
 
@@ -30,7 +30,7 @@ def test_names_that_nobody_outside_can_own(host: str) -> None:
         "a.svc.com",
     ],
 )
-def test_names_that_somebody_could_point_at_us(host: str) -> None:
+def test_names_that_a_stranger_could_point_at_the_listener(host: str) -> None:
     assert "http.hosts" in str(foreign_host(host))
 
 

@@ -11,7 +11,7 @@ from nats_bridge.bridge.cli import main
 from nats_bridge.bridge.cli.init.draft import InitFile, write_whole
 from nats_bridge.bridge.errors import ConfigError
 
-NOBODY = "nats://127.0.0.1:9"
+UNREACHABLE = "nats://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--context", "c", "--server", NOBODY], "--context says where the servers are and who we are"),
+        (["--context", "c", "--server", UNREACHABLE], "--context says where the servers are and who we are"),
         (["--context", "c", "--creds", "c.creds"], "--context says where the servers are and who we are"),
         (["--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
         (["--server", "nats://h,"], "--server: a server's URL is empty"),

@@ -161,7 +161,7 @@ def test_filters_that_overlap_in_part_never_copy_before_2_12() -> None:
     assert answers(compare(wanted, seen("2.12.15", ORDERS, wanted))) == ["native"]
 
 
-def test_a_mirror_has_to_be_made_anew() -> None:
+def test_a_mirror_has_to_be_recreated() -> None:
     wanted = {
         "name": "COPY",
         "mirror": {"name": "ORDERS", "subject_transforms": [{"src": "orders.>", "dest": "copy.>"}]},
@@ -184,7 +184,7 @@ def test_a_plain_source_is_left_to_the_server() -> None:
     assert (answers(result), result.rules) == (["native", "native"], ())
 
 
-def test_a_native_source_with_other_subjects_stays_beside_the_rule() -> None:
+def test_a_native_source_with_other_subjects_stays_next_to_the_rule() -> None:
     there = {"name": "T", "subjects": ["t.*"], "sources": [{"name": "ORDERS", "filter_subject": "orders.us.*"}]}
     wanted = {"name": "T", "subjects": ["t.*"], "sources": [*there["sources"], EU]}
     result = compare(wanted, seen("2.9.10", ORDERS, there))
@@ -235,7 +235,7 @@ def test_members_of_newer_servers_that_have_to_do_with_storing() -> None:
     assert compare(wanted, seen("2.10.27", ORDERS)).verdicts == ()
 
 
-def test_what_a_newer_server_told_of_itself_is_no_wish() -> None:
+def test_what_a_newer_server_reported_of_itself_is_no_wish() -> None:
     wanted = {**validate(ORDERS, dialect("2.15.1")), "metadata": {"_nats.ver": "2.15.1"}}
     assert compare(wanted, seen("2.9.10", ORDERS)).verdicts == ()
 

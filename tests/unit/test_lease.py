@@ -14,7 +14,7 @@ TIMING = Timing(10.0)
 OTHER = Record("other", 7, 3, 10.0)
 
 
-def standing_by(sighting: Sighting, now: float = 100.0) -> Lease:
+def on_standby(sighting: Sighting, now: float = 100.0) -> Lease:
     lease = Lease("me", TIMING)
     assert lease.step(now) == Look()
     lease.looked(sighting, now)
@@ -42,41 +42,41 @@ def claimed(lease: Lease, now: float) -> Write:
 
 def holding(now: float = 100.0, revision: int = 5) -> Lease:
     """A lease that was taken at `now`."""
-    lease = standing_by(Sighting(4, replace(OTHER, released=True)), now)
+    lease = on_standby(Sighting(4, replace(OTHER, released=True)), now)
     claim = claimed(lease, now)
     lease.sent(claim, now)
     lease.stored(claim, revision)
     return lease
 
 
-def test_what_was_given_back_is_taken_at_once() -> None:
-    lease = standing_by(Sighting(4, replace(OTHER, released=True)))
+def test_what_was_released_is_taken_at_once() -> None:
+    lease = on_standby(Sighting(4, replace(OTHER, released=True)))
     assert claimed(lease, 100.0) == Write(Record("me", 8, 1, 10.0), 4)
 
 
 @pytest.mark.parametrize("sighting", [Sighting(4, OTHER), Sighting(0, None), Sighting(9, None)])
 def test_what_does_not_change_is_taken_after_its_time(sighting: Sighting) -> None:
-    lease = standing_by(sighting, 100.0)
+    lease = on_standby(sighting, 100.0)
     watch(lease, sighting, 100.0, 110.0)
     assert claimed(lease, 110.0).expected == sighting.revision
 
 
 def test_the_holder_says_how_long_its_time_is() -> None:
     sighting = Sighting(4, replace(OTHER, ttl=30.0))
-    lease = standing_by(sighting, 100.0)
+    lease = on_standby(sighting, 100.0)
     watch(lease, sighting, 100.0, 130.0)
     assert claimed(lease, 130.0)
 
 
-def test_a_renewal_begins_the_time_anew() -> None:
-    lease = standing_by(Sighting(4, OTHER), 100.0)
+def test_a_renewal_restarts_the_time() -> None:
+    lease = on_standby(Sighting(4, OTHER), 100.0)
     watch(lease, Sighting(4, OTHER), 100.0, 107.0)
     watch(lease, Sighting(5, replace(OTHER, beat=4)), 108.0, 118.0)
 
 
-def test_what_nobody_watched_does_not_count() -> None:
+def test_what_was_not_watched_does_not_count() -> None:
     sighting = Sighting(4, OTHER)
-    lease = standing_by(sighting, 100.0)
+    lease = on_standby(sighting, 100.0)
     watch(lease, sighting, 100.0, 104.0)
     assert lease.step(130.0) == Look()
     lease.looked(sighting, 130.0)
@@ -84,15 +84,15 @@ def test_what_nobody_watched_does_not_count() -> None:
     assert claimed(lease, 140.0)
 
 
-def test_who_stands_by_looks_at_once_when_somebody_writes() -> None:
-    lease = standing_by(Sighting(4, OTHER), 100.0)
+def test_a_standby_reads_at_once_when_another_replica_writes() -> None:
+    lease = on_standby(Sighting(4, OTHER), 100.0)
     assert isinstance(lease.step(100.5), Rest)
     lease.hinted(100.5, released=False)
     assert lease.step(100.5) == Look()
 
 
 def test_a_release_that_is_not_stored_yet_is_looked_for_again_soon() -> None:
-    lease = standing_by(Sighting(4, OTHER), 100.0)
+    lease = on_standby(Sighting(4, OTHER), 100.0)
     lease.hinted(100.5, released=True)
     lease.looked(Sighting(4, OTHER), 100.5)
     step = lease.step(100.5)
@@ -160,7 +160,7 @@ def test_a_renewal_without_an_answer_that_was_stored_is_known_again() -> None:
     assert claimed(lease, 104.0).expected == 6
 
 
-def test_a_renewal_without_an_answer_that_was_not_stored_is_made_again() -> None:
+def test_a_renewal_without_an_answer_that_was_not_stored_is_sent_again() -> None:
     lease = holding(100.0, revision=5)
     renewal = claimed(lease, 102.0)
     lease.sent(renewal, 102.0)
@@ -175,7 +175,7 @@ def test_a_renewal_without_an_answer_that_was_not_stored_is_made_again() -> None
     assert lease.deadline == 108.0
 
 
-def test_a_record_that_was_deleted_is_written_again_while_nobody_else_can_hold_it() -> None:
+def test_a_deleted_record_is_written_again_while_no_other_replica_can_hold_it() -> None:
     lease = holding(100.0, revision=5)
     renewal = claimed(lease, 102.0)
     lease.sent(renewal, 102.0)
@@ -186,7 +186,7 @@ def test_a_record_that_was_deleted_is_written_again_while_nobody_else_can_hold_i
 
 
 def test_a_claim_without_an_answer_is_known_again() -> None:
-    lease = standing_by(Sighting(4, replace(OTHER, released=True)), 100.0)
+    lease = on_standby(Sighting(4, replace(OTHER, released=True)), 100.0)
     claim = claimed(lease, 100.0)
     lease.sent(claim, 100.0)
     lease.unanswered(101.0)
@@ -197,8 +197,8 @@ def test_a_claim_without_an_answer_is_known_again() -> None:
     assert lease.deadline == 106.0
 
 
-def test_a_claim_that_another_replica_won_begins_the_watch_anew() -> None:
-    lease = standing_by(Sighting(4, replace(OTHER, released=True)), 100.0)
+def test_a_claim_that_another_replica_won_restarts_the_watch() -> None:
+    lease = on_standby(Sighting(4, replace(OTHER, released=True)), 100.0)
     claim = claimed(lease, 100.0)
     lease.sent(claim, 100.0)
     lease.conflict(claim)
@@ -216,7 +216,7 @@ def test_giving_back_says_so_over_the_own_revision() -> None:
     assert not lease.is_open(100.1)
 
 
-def test_what_is_in_doubt_is_not_given_back() -> None:
+def test_what_is_in_doubt_is_not_released() -> None:
     lease = holding(100.0)
     renewal = claimed(lease, 102.0)
     lease.sent(renewal, 102.0)

@@ -83,7 +83,7 @@ def test_the_lines_of_rules_and_connections_name_them(calls: list[Call]) -> None
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_table_has_nothing_that_nobody_logs(calls: list[Call]) -> None:
+def test_the_table_has_nothing_that_is_never_logged(calls: list[Call]) -> None:
     assert set(EVENTS) - {call.event for call in calls} == set()
 
 

@@ -54,7 +54,7 @@ def test_one_rule_into_its_own_stream() -> None:
 def test_rules_in_a_ring(length: int) -> None:
     streams = [stream(f"S{n}", f"s{n}.>") for n in range(length)]
     ring = [rule(f"r{n}", f"S{n}", f"s{n}.>", f"s{(n + 1) % length}.>") for n in range(length)]
-    aside = rule("aside", "S0", "s0.>", "nobody.takes.this.>")
+    aside = rule("aside", "S0", "s0.>", "no.stream.takes.this.>")
     found = look(*ring, aside, default=streams)
     assert sorted(map(str, found)) == [f"r{n}" for n in range(length)]
     way = [f"stream S{n} → rule 'r{n}' republishes s{n}.> to s{(n + 1) % length}.>" for n in range(length)]
@@ -73,7 +73,7 @@ def test_the_sentence() -> None:
     )
 
 
-def test_the_shortest_way_is_told() -> None:
+def test_the_shortest_path_is_reported() -> None:
     streams = [stream("A", "a.>"), stream("B", "b.>"), stream("C", "c.>")]
     rules = [rule("ab", "A", "a.>", "b.>"), rule("bc", "B", "b.>", "c.>"), rule("ca", "C", "c.>", "a.>")]
     found = look(*rules, rule("ba", "B", "b.>", "a.>"), default=streams)
@@ -111,7 +111,7 @@ def test_subjects_are_followed_around(src: str, loops: bool) -> None:
         (("a.x", "b.y"), ("b.x", "a.x")),
     ],
 )
-def test_what_cannot_come_round_is_left_alone(there: tuple[str, str], back: tuple[str, str]) -> None:
+def test_what_cannot_loop_is_left_alone(there: tuple[str, str], back: tuple[str, str]) -> None:
     streams = [stream("A", "a.>"), stream("B", "b.>")]
     assert look(rule("there", "A", *there), rule("back", "B", *back), default=streams) == {}
 
@@ -131,12 +131,12 @@ def test_what_cannot_come_round_is_left_alone(there: tuple[str, str], back: tupl
         (("a.>", "b.>"), ("b.x", "a.x")),
     ],
 )
-def test_what_can_come_round_is_refused(there: tuple[str, str], back: tuple[str, str]) -> None:
+def test_what_can_loop_is_refused(there: tuple[str, str], back: tuple[str, str]) -> None:
     streams = [stream("A", "a.>"), stream("B", "b.>")]
     assert set(look(rule("there", "A", *there), rule("back", "B", *back), default=streams)) == {"there", "back"}
 
 
-def test_a_turn_is_told_once_even_if_the_subjects_need_two() -> None:
+def test_a_turn_is_reported_once_even_if_the_subjects_need_two() -> None:
     streams = [stream("A", "a.>")]
     found = look(rule("swap", "A", "a.*.*.x", "a.$2.$1.x"), default=streams)
     assert found == {"swap": "stream A → rule 'swap' republishes a.*.*.x to a.$2.$1.x → stream A"}
@@ -148,7 +148,7 @@ def test_excluded_subjects_break_a_loop() -> None:
     assert set(look(rule("r", "A", ">", "a.again.>", exclude=["a.again.x"]), default=streams)) == {"r"}
 
 
-def test_partitions_beside_their_origin() -> None:
+def test_partitions_next_to_their_source() -> None:
     """One stream holds the subjects before and after, as an ingress transform is used."""
     streams = [stream("EVENTS", "events.>", "*.events.>")]
     into = {"name": "in", "kind": "subject_transform", "stream": "EVENTS"}
@@ -158,7 +158,7 @@ def test_partitions_beside_their_origin() -> None:
     assert found == {"in": "subjects *.> → rule 'in' transforms *.> to x.$1.> → subjects *.>"}
 
 
-def test_a_transform_that_nobody_can_build_moves_nothing() -> None:
+def test_a_transform_that_cannot_be_built_moves_nothing() -> None:
     assert look(rule("r", "A", "a.*", "a.{{left(1,1)}}"), version="2.9", default=[stream("A", "a.>")]) == {}
 
 
@@ -201,7 +201,7 @@ def test_ingress_transforms_change_what_is_stored() -> None:
     assert set(found) == {"r"}, "what the transform does not match is stored as it is"
 
 
-def test_a_native_loop_is_told_and_is_nobody_s_fault() -> None:
+def test_a_native_loop_is_reported_and_blames_no_rule() -> None:
     a = stream("A", "a.>", republish={"src": "a.>", "dest": "b.>"})
     b = stream("B", "b.>", republish={"src": "b.>", "dest": "a.>"})
     found = look(rule("r", "A", "a.>", "c.>"), default=[a, b])
@@ -233,7 +233,7 @@ def copying(name: str, target: str, *sources: dict[str, Any], **more: Any) -> di
     return {"name": name, "kind": "sources", "stream": target, "sources": list(sources), **more}
 
 
-def test_copies_that_their_own_origin_takes() -> None:
+def test_copies_that_their_own_source_takes() -> None:
     entry = {"name": "A", "subject_transforms": [{"src": "a.>", "dest": "a.copy.>"}]}
     found = look(copying("r", "T", entry), default=[stream("A", "a.>"), stream("T", "t.>")])
     assert found == {"r": "stream A → rule 'r' copies a.> to a.copy.> → stream A"}
@@ -246,7 +246,7 @@ def test_copies_without_a_transform() -> None:
     assert look(copying("r", "A", two), default=[stream("A", "a.>")], west=[stream("A", "a.>")]) == {}
 
 
-def test_copies_that_a_third_stream_takes_which_feeds_the_origin() -> None:
+def test_copies_that_a_third_stream_takes_which_feeds_the_source() -> None:
     streams = [stream("A", "a.>"), stream("T", "t.>"), stream("X", "x.>", republish={"src": "x.>", "dest": "a.>"})]
     entry = {"name": "A", "subject_transforms": [{"src": "a.>", "dest": "x.>"}]}
     assert set(look(copying("r", "T", entry), default=streams)) == {"r"}

@@ -57,7 +57,7 @@ def test_what_may_help_to_try_again(code: int, err_code: int, description: str) 
         (400, 10109, "invalid JetStream stream: sealed"),
     ],
 )
-def test_what_is_refused_for_good(code: int, err_code: int, description: str) -> None:
+def test_what_is_refused_permanently(code: int, err_code: int, description: str) -> None:
     error = {"code": code, "err_code": err_code, "description": description}
     pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "F", "seq": 0}).encode())
     assert pub_ack == PubAck("refused", "F", 0, err_code, description)
@@ -71,7 +71,7 @@ def test_what_is_refused_for_good(code: int, err_code: int, description: str) ->
         (b"", "an empty answer"),
     ],
 )
-def test_nobody_there_is_a_matter_of_time(block: bytes, description: str) -> None:
+def test_no_listener_is_a_matter_of_time(block: bytes, description: str) -> None:
     assert PubAck.parse(block, b"") == PubAck("later", description=description)
 
 
@@ -83,7 +83,7 @@ def test_an_id_that_was_only_taken_note_of_is_not_stored_yet() -> None:
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [
-        (b"", True),  # nobody, or nobody in time
+        (b"", True),  # no answer, or none in time
         (b'{"stream":"T","seq":0,"duplicate":true}', True),
         (b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"seq":0}', True),
         (b"+OK", True),  # another responder was faster than the stream
@@ -136,7 +136,7 @@ def test_a_very_long_wrong_answer_is_not_shown_whole() -> None:
         (10054, "message size exceeds maximum allowed: 12", None),
     ],
 )
-def test_a_wrong_expectation_tells_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
+def test_a_wrong_expectation_names_the_last_sequence(err_code: int, description: str, expected: int | None) -> None:
     error = {"code": 400, "err_code": err_code, "description": description}
     pub_ack = PubAck.parse(b"", json.dumps({"error": error, "stream": "T", "seq": 0}).encode())
     assert pub_ack.last_sequence == expected

@@ -136,11 +136,11 @@ def test_filters() -> None:
     letter = Letter(
         3, 50, "ORDERS", b"orders.eu.1", 7, b"", "workers", "No such customer", rejected=False, complete=True
     )
-    for good in (
+    for valid in (
         Selection(),
         Selection(stream="ORDERS", consumer="workers", subject="orders.*.>", reason="customer", from_ns=50, to_ns=51),
     ):
-        assert good.selects(letter)
+        assert valid.selects(letter)
     for bad in (
         Selection(stream="ORDER"),
         Selection(consumer="worker"),

@@ -87,14 +87,14 @@ def test_another_kind_is_another_rule() -> None:
         ({"republish": {"src": "s.x", "dest": "a.x"}}, []),
     ],
 )
-def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list[tuple[str, str]]) -> None:
+def test_a_position_that_no_rule_uses_any_more(change: dict[str, Any], left: list[tuple[str, str]]) -> None:
     found = plan(settings(A), settings(A | change))
     assert [(each.stream, each.connection) for each in found.left_over] == left
     assert plan(settings(A | change), settings(A | change)).left_over == ()
 
 
 @pytest.mark.parametrize(
-    ("change", "anew"),
+    ("change", "again"),
     [
         ({"subject_transforms": [{"src": "s.>", "dest": "t.>"}]}, [("b", "S")]),
         ({"filter_subject": "s.x"}, [("b", "S")]),
@@ -103,11 +103,11 @@ def test_a_position_that_nobody_uses_any_more(change: dict[str, Any], left: list
         ({"from": "default"}, []),
     ],
 )
-def test_a_source_of_which_the_target_knows_nothing(change: dict[str, Any], anew: list[tuple[str, str]]) -> None:
+def test_a_source_of_which_the_target_knows_nothing(change: dict[str, Any], again: list[tuple[str, str]]) -> None:
     entry = B["sources"][0] | change
     found = plan(settings(B), settings(B | {"sources": [entry]}))
     assert found.changed == ("b",)
-    assert list(found.copied_again) == anew
+    assert list(found.copied_again) == again
     more = plan(settings(B), settings(B | {"sources": [*B["sources"], {"name": "S2"}]}))
     assert more.copied_again == (("b", "S2"),)
 

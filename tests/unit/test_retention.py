@@ -225,7 +225,7 @@ def test_what_never_came_may_be_a_predecessor_until_the_stream_is_known_to_hold_
     assert retention.skipped == []
 
 
-def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
+def test_a_gap_is_seen_where_it_is_looked_for_and_counted() -> None:
     counters = RuleCounters()
     retention = Retention(StreamLimits(max_msgs_per_subject=1), followed_from=2)
     loop = RepublishEncoder(
@@ -233,7 +233,7 @@ def test_a_gap_is_seen_by_whoever_looks_for_one_and_counted() -> None:
     )
     assert at_time(loop, b"a", 1, 1) == 0
     retention.skip(2, 2)
-    # What was missing before we came is counted, and named by nobody.
+    # What was missing before the rule started is counted, and not named.
     assert at_time(loop, b"a", 3, 3) == 1
     retention.skip(4, 5)
     assert at_time(loop, b"b", 6, 6) == 5

@@ -23,7 +23,7 @@ def delivered(sequence: int, time_ns: int, pending: int, *, domain: bool = False
 
 
 @pytest.mark.parametrize("domain", [False, True])
-def test_a_batch_tells_its_bytes_and_what_is_behind_it(domain: bool) -> None:
+def test_a_batch_reports_its_bytes_and_the_lag_after_it(domain: bool) -> None:
     metrics = RuleMetrics()
     metrics.follow("republish", RuleCounters())
     backlog = metrics.backlog()
@@ -37,16 +37,16 @@ def test_a_batch_tells_its_bytes_and_what_is_behind_it(domain: bool) -> None:
     assert (metrics.lag_messages(), metrics.lag_seconds()) == (0, 0.0)
 
 
-def test_lag_is_that_of_all_streams_and_of_what_is_in_hand() -> None:
-    metrics, in_hand = RuleMetrics(), InFlight(0)
-    metrics.follow("sources", RuleCounters(), lambda: in_hand)
+def test_lag_is_that_of_all_streams_and_of_what_is_in_flight() -> None:
+    metrics, in_flight_now = RuleMetrics(), InFlight(0)
+    metrics.follow("sources", RuleCounters(), lambda: in_flight_now)
     first, second = metrics.backlog(), metrics.backlog()
     now = time.time_ns()
     first.messages, first.since_ns = 3, now - 20 * SECOND
     second.messages, second.since_ns = 4, now - 10 * SECOND
     assert metrics.lag_messages() == 7
     assert metrics.lag_seconds() == pytest.approx(20, abs=5)
-    in_hand = InFlight(5, now - 100 * SECOND)
+    in_flight_now = InFlight(5, now - 100 * SECOND)
     assert metrics.in_flight() == 5
     assert metrics.lag_seconds() == pytest.approx(100, abs=5)
     metrics.ended()
@@ -60,7 +60,7 @@ def test_a_clock_that_is_behind_makes_no_negative_lag() -> None:
     assert (latencies.counts[0], latencies.total) == (1, 0.0)
 
 
-def test_totals_go_on_when_a_run_is_replaced() -> None:
+def test_totals_continue_when_a_run_is_replaced() -> None:
     metrics = RuleMetrics()
     metrics.follow("republish", before := RuleCounters(received=10, lost=1))
     before.received += 1

@@ -1,4 +1,4 @@
-"""What one consumer's deliveries become on the way, and when they go on; the subscription is driven by hand."""
+"""The deliveries of one served consumer, and when they continue; the test drives the subscription."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_is_delivered_before_the_answer_and_the_subscription(first: str)
     assert places == sorted(places)
 
 
-def test_heartbeats_and_flow_control_are_ours_on_the_way() -> None:
+def test_the_rule_handles_heartbeats_and_flow_control_itself() -> None:
     written: list[bytes] = []
     consumer = _consumer(written)
     consumer.answered = consumer.wanted = True

@@ -75,7 +75,7 @@ def test_a_release_is_named_by_platform(system: str, machine: str, name: str) ->
     assert archive_name("2.10.27", system, machine) == name
 
 
-def test_a_platform_without_releases_is_told() -> None:
+def test_a_platform_without_releases_is_reported() -> None:
     with pytest.raises(WayFailedError, match="no releases for Plan9 on vax"):
         archive_name("2.10.27", "Plan9", "vax")
 
@@ -113,7 +113,7 @@ def test_a_release_without_the_binary_is_refused(site: tuple[Path, str], tmp_pat
         download("2.10.27", tmp_path, ignore, base=site[1])
 
 
-def test_a_release_that_does_not_exist_is_told_with_its_address(site: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_release_that_does_not_exist_is_reported_with_its_address(site: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(WayFailedError, match=r"v2\.10\.27/SHA256SUMS: .*404"):
         download("2.10.27", tmp_path, ignore, base=site[1])
 
@@ -200,13 +200,13 @@ def test_a_commands_lines_are_reported_and_its_output_returned() -> None:
     assert said == ["one", "two"]
 
 
-def test_a_failing_command_is_told_with_its_last_line() -> None:
+def test_a_failing_command_is_reported_with_its_last_line() -> None:
     program = "import sys; print('bad', file=sys.stderr); sys.exit(7)"
     with pytest.raises(WayFailedError, match="ended with 7: bad"):
         run([sys.executable, "-c", program], limit=300, report=ignore)
 
 
-def test_a_missing_command_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_command_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # a folder of PATH that may not be read is another error
     with pytest.raises(WayFailedError, match="no-such-command: No such file"):
         run(["no-such-command"], limit=300, report=ignore)

@@ -162,7 +162,7 @@ def test_streams_of_the_same_name_on_two_connections_are_no_cycle(file: Path, ru
     assert _rule(file, rule, **WEST).name == "a"
 
 
-def test_the_same_name_from_two_connections_is_told_apart_by_an_api_prefix(file: Path) -> None:
+def test_the_same_name_from_two_connections_is_distinguished_by_an_api_prefix(file: Path) -> None:
     entries = [{"name": "O"}, {"name": "O", "from": "west", "external": {"api": "$JS.west.API"}}]
     assert _rule(file, {**SOURCES, "sources": entries}, **WEST).name == "a"
 

@@ -29,7 +29,7 @@ class TestRetentionByConsumers:
         ("consumers", "watched"),
         [([ALL], None), ([ALL], "orders.eu.1"), ([EU], "orders.eu.*"), ([EU, US], "orders.ca.>"), ([EU, ALL], None)],
     )
-    def test_somebody_takes_everything_that_we_watch(
+    def test_a_stream_takes_everything_that_the_rule_watches(
         self, retention: str, consumers: list[dict[str, Any]], watched: str | None
     ) -> None:
         said = reason(retention, *consumers, watched=watched)
@@ -48,7 +48,7 @@ class TestRetentionByConsumers:
             ([EU], "orders.*.1", "orders.*.1"),
         ],
     )
-    def test_nobody_takes_what_we_watch(
+    def test_no_stream_takes_what_the_rule_watches(
         self, retention: str, consumers: list[dict[str, Any]], watched: str | None, missing: str
     ) -> None:
         said = reason(retention, *consumers, watched=watched)

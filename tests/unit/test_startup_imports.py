@@ -63,7 +63,7 @@ def test_checking_asks_the_engine_only_about_kinds_of_rules_that_are_there() -> 
     assert "nats_bridge.transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
 
 
-def nobody_listens(folder: Path, listen: str) -> str:
+def has_no_listener(folder: Path, listen: str) -> str:
     """A configuration with which `run` ends where it would connect."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -75,8 +75,8 @@ def nobody_listens(folder: Path, listen: str) -> str:
     return str(file)
 
 
-def test_a_sidecar_loads_neither_telemetry_nor_http_that_nobody_asks_for(tmp_path: Path) -> None:
-    loaded = loaded_by("run", "-c", nobody_listens(tmp_path, ""))
+def test_a_sidecar_loads_neither_telemetry_nor_http_without_being_asked(tmp_path: Path) -> None:
+    loaded = loaded_by("run", "-c", has_no_listener(tmp_path, ""))
     assert {"nats_bridge.bridge.app.sidecar", "nats.aio.client"} <= loaded
     others = {
         "aiohttp",
@@ -88,7 +88,7 @@ def test_a_sidecar_loads_neither_telemetry_nor_http_that_nobody_asks_for(tmp_pat
 
 
 def test_a_sidecar_with_a_listener_loads_what_serves_http(tmp_path: Path) -> None:
-    loaded = loaded_by("run", "-c", nobody_listens(tmp_path, "127.0.0.1:0"))
+    loaded = loaded_by("run", "-c", has_no_listener(tmp_path, "127.0.0.1:0"))
     assert {"aiohttp.web", "prometheus_client"} <= loaded
     assert "opentelemetry" not in loaded
 

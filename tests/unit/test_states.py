@@ -71,8 +71,8 @@ def test_nothing_sends_again_once_it_does_not() -> None:
 @pytest.mark.parametrize("event", get_args(RoundEvent))
 @pytest.mark.parametrize("state", get_args(RoundState))
 async def test_a_round_in_every_state_and_every_event(state: RoundState, event: RoundEvent) -> None:
-    heard: list[object] = []
-    life = RoundLife(heard.append, heard.append)
+    reported: list[object] = []
+    life = RoundLife(reported.append, reported.append)
     over: list[bool] = []
     life.when_over(lambda: over.append(True))
     for each in ROUND_WAYS[state]:
@@ -86,15 +86,15 @@ async def test_a_round_in_every_state_and_every_event(state: RoundState, event: 
     was_over, error = life.over, RuleRefusedError("x")
     if event == "interrupted":
         life.interrupt("away")
-        assert heard == ([] if was_over else ["away"])
+        assert reported == ([] if was_over else ["away"])
     elif event == "failed":
         life.fail(error)
-        assert heard == [error]
+        assert reported == [error]
     else:
         life.happened(event)
     assert life.state == ROUND.rows[state][event]
     assert life.over == (life.state not in ("opening", "copying", "draining"))
-    assert over == [True] * life.over  # told once
+    assert over == [True] * life.over  # reported once
     assert life.ends == (life.state not in ("opening", "copying"))
     if life.ends:
         async with asyncio.timeout(10):

@@ -53,7 +53,7 @@ def test_why_a_configuration_is_refused_is_not_cut() -> None:
     assert " ".join(line.strip() for line in lines[3:6]) == f"refused: {reason}"
 
 
-def test_the_leader_is_told_only_where_there_are_replicas() -> None:
+def test_the_leader_is_shown_only_where_there_are_replicas() -> None:
     lines = plain(status_lines(samples.document(samples.rule("one")), 120))
     assert not any("LEADER" in line for line in lines)
 
@@ -83,7 +83,7 @@ def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_o
     assert heads(24) == ["STATE"]
 
 
-def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_what_is_unknown_is_said() -> None:
+def test_the_lag_of_a_stalled_rule_includes_what_is_in_flight_and_names_what_is_unknown() -> None:
     def behind(of: dict[str, Any] | None = None, **measured: int | None) -> str:
         rule = of or samples.waiting()
         rule["measures"] |= {"lag_messages": 0, "in_flight": 0, "lag_seconds": 30.0} | measured
@@ -100,7 +100,7 @@ def test_with_a_rule_that_cannot_get_on_what_it_has_in_hand_is_behind_too_and_wh
     assert behind(samples.rule("ingress") | {"reads_stream": False}, lag_messages=None) == "-"
 
 
-def test_an_error_is_not_told_twice() -> None:
+def test_an_error_is_not_reported_twice() -> None:
     waiting = samples.waiting()
     waiting["last_errors"] = [{"at": samples.AT, "event": "rule.waiting", "reason": f"rule: {waiting['waiting_for']}"}]
     assert not any("last error" in line for line in status_lines(samples.document(waiting), 300))
@@ -159,7 +159,7 @@ def test_a_frame_fits_the_screen_and_shows_what_matters_first(height: int) -> No
         assert "settings" in "\n".join(lines)
 
 
-def test_a_frame_says_that_nobody_answers_and_keeps_what_was_known() -> None:
+def test_a_frame_without_an_answer_keeps_what_was_known() -> None:
     lines = plain(status._frame(samples.document(samples.rule("one")), "http://x: no sidecar answers", 100, 20))
     assert lines[0] == "http://x: no sidecar answers"
     assert any(line.startswith("one ") for line in lines)

@@ -20,7 +20,7 @@ CASES: list[dict[str, Any]] = DOCUMENT["cases"]
 
 def decided(case: dict[str, Any], version: str) -> dict[str, Any]:
     server = dialect(version)
-    sources = {source["name"]: source for source in case.get("origins", ())}
+    sources = {source["name"]: source for source in case.get("source_streams", ())}
     previous = case.get("previous")
     try:
         if previous is not None:

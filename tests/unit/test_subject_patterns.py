@@ -79,7 +79,7 @@ def test_what_a_transform_makes_of_a_pattern(pattern: str, source: str, destinat
     assert (None if result is None else str(result)) == expected
 
 
-def test_numbers_are_told_from_words() -> None:
+def test_numbers_are_distinguished_from_words() -> None:
     numbers = Pattern.of("a.*").through(compile_transform(b"a.*", b"{{partition(8,1)}}.$1"))
     assert numbers is not None
     for literal, possible in (("7", True), ("8", False), ("07", False), ("orders", False), ("*", True)):

@@ -29,7 +29,7 @@ def test_a_subject_is_right(subjects: ModuleType, subject: str) -> None:
 
 @pytest.mark.parametrize(
     "subject",
-    ["What becomes of it", "copying:resume", "copying: ", "Copying: resume", "docs: one thing.", "docs: " + "y" * 67],
+    ["The outcome of it", "copying:resume", "copying: ", "Copying: resume", "docs: one thing.", "docs: " + "y" * 67],
 )
 def test_a_subject_is_wrong(subjects: ModuleType, subject: str) -> None:
     assert subjects.problem(subject)

@@ -17,7 +17,7 @@ INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000
 
 
-def under_way(
+def tracker(
     *, alone: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0, **more: Any
 ) -> Unconfirmed:
     config: dict[str, Any] = {"name": "T", "subjects": ["t.>"], "duplicate_window": int(window * SECOND), **more}
@@ -57,7 +57,7 @@ def refused(name: bytes, code: int = 400, err_code: int = 10054) -> Delivered:
     return answer(name, said % (code, err_code))
 
 
-def hear(unconfirmed: Unconfirmed, answers: list[Delivered], now: float = 1.0) -> tuple[bool, bool]:
+def take(unconfirmed: Unconfirmed, answers: list[Delivered], now: float = 1.0) -> tuple[bool, bool]:
     """As a publisher does with a read."""
     done = unconfirmed.take(answers, now)
     return unconfirmed.sort_out(answers[done:], now) if done < len(answers) else (False, False)
@@ -68,7 +68,7 @@ def numbers(unconfirmed: Unconfirmed) -> list[int]:
 
 
 def test_the_messages_of_a_group_ask_with_one_reply_subject() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     names = asked(unconfirmed.add(operations(*range(1, 71)), 1.0))
     assert [number for number, _ in names] == list(range(1, 71))
     assert [name for _, name in names] == [b"g64"] * 64 + [b"g70"] * 6
@@ -77,68 +77,68 @@ def test_the_messages_of_a_group_ask_with_one_reply_subject() -> None:
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: bool) -> None:
-    unconfirmed = under_way(last=10)
+    unconfirmed = tracker(last=10)
     before = 0
     if learned:
         unconfirmed.add(operations(1), 1.0)
-        assert hear(unconfirmed, stored(b"g1", 11)) == (False, False)
+        assert take(unconfirmed, stored(b"g1", 11)) == (False, False)
         before = 1
     unconfirmed.add(operations(2, 3, 4), 1.0)
     unconfirmed.add(operations(5, 6), 1.0)
-    assert hear(unconfirmed, stored(b"g4", 12, 15)) == (False, False)
+    assert take(unconfirmed, stored(b"g4", 12, 15)) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed.last) == ((1, 11) if learned else (0, 10))
-    assert hear(unconfirmed, [*stored(b"g4", 16), *stored(b"g6", 17)]) == (False, False)
+    assert take(unconfirmed, [*stored(b"g4", 16), *stored(b"g6", 17)]) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed.last) == (4, 16)
     assert numbers(unconfirmed) == [5, 6]
-    assert hear(unconfirmed, stored(b"g6", 99)) == (False, False)
+    assert take(unconfirmed, stored(b"g6", 99)) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 99, 0)
     counters = unconfirmed._counters
     assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
 
 
 def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
-    unconfirmed = under_way(last=50)
+    unconfirmed = tracker(last=50)
     unconfirmed.add(operations(1, 2, 3), 1.0)
-    assert hear(unconfirmed, [duplicate(b"g3", 7), *stored(b"g3", 51), duplicate(b"g3", 8)]) == (False, False)
+    assert take(unconfirmed, [duplicate(b"g3", 7), *stored(b"g3", 51), duplicate(b"g3", 8)]) == (False, False)
     counters = unconfirmed._counters
     assert (counters.copied, counters.duplicates) == (1, 2)
     assert (unconfirmed.last_confirmed, unconfirmed.last) == (3, 51)
 
 
 def test_duplicates_only() -> None:
-    unconfirmed = under_way(last=50)
+    unconfirmed = tracker(last=50)
     unconfirmed.add(operations(1, 2), 1.0)
-    hear(unconfirmed, [duplicate(b"g2", 7), duplicate(b"g2", 8)])
+    take(unconfirmed, [duplicate(b"g2", 7), duplicate(b"g2", 8)])
     assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates) == (0, 2)
     assert (unconfirmed.last_confirmed, unconfirmed.last) == (2, 50)
 
 
-def test_a_later_group_may_hear_first() -> None:
+def test_a_later_group_may_be_answered_first() -> None:
     # In a cluster, a duplicate is answered for before what is being replicated.
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2), 1.0)
     unconfirmed.add(operations(3, 4), 1.0)
-    hear(unconfirmed, [duplicate(b"g4", 1), duplicate(b"g4", 2)])
+    take(unconfirmed, [duplicate(b"g4", 1), duplicate(b"g4", 2)])
     assert numbers(unconfirmed) == [1, 2, 3, 4]
-    hear(unconfirmed, stored(b"g2", 3, 4))
+    take(unconfirmed, stored(b"g2", 3, 4))
     assert numbers(unconfirmed) == []
     assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates, unconfirmed.last) == (2, 2, 4)
 
 
-def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
-    unconfirmed = under_way()
+def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2), 1.0)
     unconfirmed.add(operations(3, 4, 5), 1.0)
-    assert hear(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
+    assert take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
     assert unconfirmed._counters.asked_again == 3
     # The rest of the first answers belong to no message: they do not show which one is stored.
-    assert hear(unconfirmed, stored(b"g5", 4)) == (False, False)
+    assert take(unconfirmed, stored(b"g5", 4)) == (False, False)
     assert numbers(unconfirmed) == [3, 4, 5]
     # While something is in flight, what follows asks for itself, too.
     assert asked(unconfirmed.add(operations(6), 2.0)) == [(6, b"6")]
     assert not unconfirmed.all_answered
-    hear(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
+    take(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
     assert unconfirmed.all_answered
     assert numbers(unconfirmed) == [4, 5, 6]
     assert unconfirmed.pub_acks[b"4"].kind == "refused"
@@ -154,43 +154,43 @@ def test_after_a_refusal_each_message_is_asked_for_by_itself() -> None:
 
 
 def test_what_was_stored_behind_later_ones_is_counted() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2, 3), 1.0)
-    assert hear(unconfirmed, [refused(b"g3", 503, 10023), *stored(b"g3", 1, 2)]) == (True, True)
+    assert take(unconfirmed, [refused(b"g3", 503, 10023), *stored(b"g3", 1, 2)]) == (True, True)
     unconfirmed.ask_again(1.0)
-    hear(unconfirmed, [*stored(b"1", 3), duplicate(b"2", 1), duplicate(b"3", 2)])
+    take(unconfirmed, [*stored(b"1", 3), duplicate(b"2", 1), duplicate(b"3", 2)])
     assert numbers(unconfirmed) == []
     assert (unconfirmed._counters.out_of_order, unconfirmed._counters.copied, unconfirmed.last) == (1, 3, 3)
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"window": 10, "alone": True}, {"keeps_sequence": True}])
 def test_where_asking_again_could_come_too_late_each_message_asks_for_itself(options: dict[str, Any]) -> None:
-    unconfirmed = under_way(**options)
+    unconfirmed = tracker(**options)
     assert asked(unconfirmed.add(operations(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
-    assert hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)]) == (False, False)
+    assert take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)]) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed._counters.copied) == (2, 2)
 
 
 def test_what_could_be_stored_twice_is_not_asked_for_again() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2), 1.0)
-    assert hear(unconfirmed, [refused(b"g2")]) == (True, True)
+    assert take(unconfirmed, [refused(b"g2")]) == (True, True)
     with pytest.raises(LostTrackError, match="may have forgotten the ids"):
         unconfirmed.ask_again(32.0)
 
 
 def test_alone_only_the_last_of_a_group_asks() -> None:
-    unconfirmed = under_way(alone=True)
+    unconfirmed = tracker(alone=True)
     names = asked(unconfirmed.add(operations(*range(1, 67)), 1.0))
     assert [(number, name) for number, name in names if name] == [(64, b"64"), (66, b"66")]
-    assert hear(unconfirmed, stored(b"64", 64)) == (False, False)
+    assert take(unconfirmed, stored(b"64", 64)) == (False, False)
     assert numbers(unconfirmed) == [65, 66]
     # Another client has stored one: then it must be asked what is stored, also of what was confirmed.
-    assert hear(unconfirmed, stored(b"66", 67)) == (True, False)
+    assert take(unconfirmed, stored(b"66", 67)) == (True, False)
     again = asked(unconfirmed.ask_again(2.0))
     assert again == [(number, b"%d" % number) for number in range(1, 67)]
-    hear(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 65)])
-    hear(unconfirmed, [duplicate(b"65", 65), duplicate(b"66", 67)])
+    take(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 65)])
+    take(unconfirmed, [duplicate(b"65", 65), duplicate(b"66", 67)])
     counters = unconfirmed._counters
     assert (counters.copied, counters.duplicates, counters.out_of_order) == (66, 0, 0)
     assert (unconfirmed.last_confirmed, unconfirmed.last) == (66, 67)
@@ -198,54 +198,54 @@ def test_alone_only_the_last_of_a_group_asks() -> None:
 
 
 def test_a_sequence_that_advanced_by_less_than_the_group_confirms_nothing() -> None:
-    unconfirmed = under_way(alone=True)
+    unconfirmed = tracker(alone=True)
     unconfirmed.add(operations(*range(1, 67)), 1.0)
-    hear(unconfirmed, stored(b"64", 64))
-    assert hear(unconfirmed, stored(b"66", 65)) == (True, False)
+    take(unconfirmed, stored(b"64", 64))
+    assert take(unconfirmed, stored(b"66", 65)) == (True, False)
     assert numbers(unconfirmed) == [65, 66]
 
 
 def test_an_answer_to_a_later_message_confirms_no_earlier_one() -> None:
-    unconfirmed = under_way(window=10)
+    unconfirmed = tracker(window=10)
     unconfirmed.add(operations(1, 2, 3), 1.0)
-    hear(unconfirmed, stored(b"1", 1))  # from now on it is known how the target says "stored"
-    hear(unconfirmed, stored(b"3", 2))
+    take(unconfirmed, stored(b"1", 1))  # from now on it is known how the target says "stored"
+    take(unconfirmed, stored(b"3", 2))
     assert numbers(unconfirmed) == [2, 3]
 
 
 @pytest.mark.parametrize("known", [0, 1])
-def test_a_stream_that_begins_anew_is_noticed(known: int) -> None:
-    unconfirmed = under_way(last=9)
+def test_a_stream_that_restarts_is_noticed(known: int) -> None:
+    unconfirmed = tracker(last=9)
     if known:
         unconfirmed.add(operations(1), 1.0)
-        hear(unconfirmed, stored(b"g1", 10))
+        take(unconfirmed, stored(b"g1", 10))
     unconfirmed.add(operations(2, 3), 1.0)
     with pytest.raises(LostTrackError, match="new stream"):
-        hear(unconfirmed, stored(b"g3", 1, 2))
+        take(unconfirmed, stored(b"g3", 1, 2))
     assert numbers(unconfirmed) == [2, 3]
 
 
-def test_nobody_there_and_somebody_else() -> None:
-    unconfirmed = under_way()
+def test_no_listener_and_another_program() -> None:
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2), 1.0)
     with pytest.raises(LostTrackError, match="503"):
-        hear(unconfirmed, [(INBOX + b"g2", b"", b"NATS/1.0 503\r\n\r\n", b"")])
+        take(unconfirmed, [(INBOX + b"g2", b"", b"NATS/1.0 503\r\n\r\n", b"")])
     with pytest.raises(RuleRefusedError, match="stream 'OTHER' takes copies meant for 'T'"):
-        hear(unconfirmed, [answer(b"g2", b'{"stream":"OTHER", "seq":1}')])
+        take(unconfirmed, [answer(b"g2", b'{"stream":"OTHER", "seq":1}')])
 
 
 def test_a_kept_sequence_that_is_another_one_ends_the_rule() -> None:
-    unconfirmed = under_way(keeps_sequence=True)
+    unconfirmed = tracker(keeps_sequence=True)
     unconfirmed.add(operations(1, 2), 1.0)
     with pytest.raises(RuleRefusedError, match="has message 2 of the source as 3"):
-        hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 3)])
+        take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 3)])
 
 
 def test_what_is_no_new_copy_is_not_counted() -> None:
-    unconfirmed = under_way(keeps_sequence=True)
+    unconfirmed = tracker(keeps_sequence=True)
     unconfirmed.count_no_copies(operations(1))
     unconfirmed.add(operations(1, 2), 1.0)
-    hear(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)])
+    take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)])
     assert unconfirmed._counters.copied == 1
 
 
@@ -254,7 +254,7 @@ def test_what_is_no_new_copy_is_not_counted() -> None:
 )
 def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, Any]) -> None:
     """A delete marker that no subscriber receives, and a refused copy: the numbers of a group would fit."""
-    data = under_way(alone=True, **fed).add(operations(1, 2, 3), 1.0)
+    data = tracker(alone=True, **fed).add(operations(1, 2, 3), 1.0)
     assert all(reply for _, reply in asked(data))
-    data = under_way(alone=True).add(operations(1, 2, 3), 1.0)
+    data = tracker(alone=True).add(operations(1, 2, 3), 1.0)
     assert [bool(reply) for _, reply in asked(data)] == [False, False, True]

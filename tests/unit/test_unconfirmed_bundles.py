@@ -10,7 +10,7 @@ from nats_bridge.bridge.kinds.copying.bundle import operations_of, size_of
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
-from tests.unit.test_unconfirmed import INBOX, asked, duplicate, hear, numbers, operations, refused, stored, under_way
+from tests.unit.test_unconfirmed import INBOX, asked, duplicate, numbers, operations, refused, stored, take, tracker
 
 
 @dataclass(frozen=True)
@@ -51,48 +51,48 @@ def counted(unconfirmed: Unconfirmed) -> CopyCounters:
 
 
 def test_the_messages_of_a_bundle_ask_with_one_reply_subject_however_many_they_are() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     names = asked(unconfirmed.add(bundle(1, 150), 1.0))
     assert names == [(number, b"g150") for number in range(1, 151)]
     assert (unconfirmed.count, unconfirmed.size) == (150, bundle(1, 150).size)
-    assert hear(unconfirmed, stored(b"g150", *range(1, 150))) == (False, False)
+    assert take(unconfirmed, stored(b"g150", *range(1, 150))) == (False, False)
     assert (unconfirmed.count, unconfirmed.last_confirmed) == (150, 0)
-    assert hear(unconfirmed, stored(b"g150", 150)) == (False, False)
+    assert take(unconfirmed, stored(b"g150", 150)) == (False, False)
     assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed, unconfirmed.last) == (0, 0, 150, 150)
     assert counted(unconfirmed).copied == 150
 
 
 def test_alone_only_the_last_of_each_group_of_a_bundle_asks() -> None:
-    unconfirmed = under_way(alone=True)
+    unconfirmed = tracker(alone=True)
     names = asked(unconfirmed.add(bundle(1, 150), 1.0))
     assert [name for _, name in names if name] == [b"64", b"128", b"150"]
     assert [number for number, name in names if name] == [64, 128, 150]
-    assert hear(unconfirmed, stored(b"64", 64)) == (False, False)
+    assert take(unconfirmed, stored(b"64", 64)) == (False, False)
     assert numbers(unconfirmed) == list(range(65, 151))
-    assert hear(unconfirmed, [*stored(b"128", 128), *stored(b"150", 150)]) == (False, False)
+    assert take(unconfirmed, [*stored(b"128", 128), *stored(b"150", 150)]) == (False, False)
     assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 150)
 
 
 def test_lists_and_bundles_follow_one_another() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     unconfirmed.add(operations(1, 2), 1.0)
     unconfirmed.add(bundle(3, 5), 1.0)
     unconfirmed.add(operations(6), 1.0)
     assert numbers(unconfirmed) == [1, 2, 3, 4, 5, 6]
     assert unconfirmed.first == operations(1)[0]
-    hear(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3, 4, 5)])
+    take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3, 4, 5)])
     assert (numbers(unconfirmed), unconfirmed.first) == ([6], operations(6)[0])
     assert unconfirmed.size == size_of(operations(6))
 
 
-def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_by_itself() -> None:
-    unconfirmed = under_way()
+def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
+    unconfirmed = tracker()
     unconfirmed.add(bundle(1, 3), 1.0)
-    assert hear(unconfirmed, [*stored(b"g3", 1), refused(b"g3"), *stored(b"g3", 2)]) == (True, True)
+    assert take(unconfirmed, [*stored(b"g3", 1), refused(b"g3"), *stored(b"g3", 2)]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
     # What follows asks alone, too, for as long as something is in flight.
     assert asked(unconfirmed.add(bundle(4, 5), 2.0)) == [(4, b"4"), (5, b"5")]
-    hear(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
+    take(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
     assert unconfirmed.first == operations(2)[0]
     unconfirmed.pub_acks.pop(b"2")
     unconfirmed.skip()
@@ -102,34 +102,34 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_by_itself() -> No
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]
 
 
-def test_what_was_confirmed_of_a_bundle_is_asked_for_again_when_somebody_else_has_written() -> None:
-    unconfirmed = under_way(alone=True)
+def test_what_was_confirmed_of_a_bundle_is_asked_for_again_after_another_writer() -> None:
+    unconfirmed = tracker(alone=True)
     unconfirmed.add(bundle(1, 66), 1.0)
-    assert hear(unconfirmed, stored(b"64", 64)) == (False, False)
-    assert hear(unconfirmed, stored(b"66", 67)) == (True, False)
+    assert take(unconfirmed, stored(b"64", 64)) == (False, False)
+    assert take(unconfirmed, stored(b"66", 67)) == (True, False)
     assert asked(unconfirmed.ask_again(2.0)) == [(number, b"%d" % number) for number in range(1, 67)]
     assert unconfirmed.size == bundle(1, 66).size
-    hear(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 67)])
+    take(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 67)])
     assert (counted(unconfirmed).copied, counted(unconfirmed).duplicates) == (66, 0)
     assert (unconfirmed.count, unconfirmed.size) == (0, 0)
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"keeps_sequence": True}])
 def test_where_asking_again_could_come_too_late_each_message_of_a_bundle_asks(options: dict[str, bool]) -> None:
-    unconfirmed = under_way(**options)
+    unconfirmed = tracker(**options)
     assert asked(unconfirmed.add(bundle(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
 
 
 def test_a_bundle_that_could_be_stored_twice_is_not_asked_for_again() -> None:
-    unconfirmed = under_way()
+    unconfirmed = tracker()
     unconfirmed.add(bundle(1, 2), 1.0)
-    assert hear(unconfirmed, [refused(b"g2")]) == (True, True)
+    assert take(unconfirmed, [refused(b"g2")]) == (True, True)
     with pytest.raises(LostTrackError, match="may have forgotten the ids"):
         unconfirmed.ask_again(32.0)
     assert numbers(unconfirmed) == [1, 2]
 
 
-def test_what_is_under_way_can_be_a_list_or_a_bundle() -> None:
+def test_what_is_in_flight_can_be_a_list_or_a_bundle() -> None:
     rows = bundle(1, 3)
     assert operations_of(rows) == operations_of(operations(1, 2, 3)) == operations(1, 2, 3)
     assert size_of(rows) == size_of(operations(1, 2, 3)) == rows.size

@@ -55,13 +55,13 @@ def test_several_sources_of_a_name() -> None:
         {"name": "S", "filter_subject": "x"},
         {"name": "S", "external": {"api": "$JS.hub.API", "deliver": ""}},
     ]
-    told = {
+    answer = {
         "config": {"name": "T", "sources": entries},
         "sources": [{**each, "lag": at} for at, each in enumerate(entries)],
     }
-    links = list(links_of([told]))
+    links = list(links_of([answer]))
     assert len({link.identity for link in links}) == 4
-    assert [link.reported(told)["lag"] for link in links] == [0, 1, 2, 3]
+    assert [link.reported(answer)["lag"] for link in links] == [0, 1, 2, 3]
     assert links[2].reported({"sources": [{"name": "S", "lag": 7}]})["lag"] == 7  # as 2.9 says it
 
 

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from nats_bridge.bridge.kinds.copying.window import GAIN, LEAST, LEAST_SIZE, LOOKED_AT, MOST, MOST_SIZE, Window
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, GAIN, LEAST, LEAST_SIZE, MOST, MOST_SIZE, Window
 
 BATCH = 256
 
@@ -27,30 +27,30 @@ class Model:
         self.size = size
         self.now = 1.0
         self.stored = 0
-        self.widest_under_way = 0
+        self.widest_in_flight = 0
         self._free = 0.0  # when the target has stored all that it has
-        self._under_way: deque[tuple[float, float]] = deque()  # of each batch: when it was sent, when it is confirmed
+        self._in_flight: deque[tuple[float, float]] = deque()  # of each batch: when it was sent, when it is confirmed
 
     def run(self, seconds: float, *, offered: float = float("inf")) -> float:
         """Run on; messages per second that were stored. `offered`: those that there are to be sent."""
         end, began, before = self.now + seconds, self.now, self.stored
         sent = 0
         while self.now < end:
-            room = len(self._under_way) * BATCH + BATCH <= self.window.messages
-            room = room and (len(self._under_way) + 1) * BATCH * self.size <= self.window.size
+            room = len(self._in_flight) * BATCH + BATCH <= self.window.messages
+            room = room and (len(self._in_flight) + 1) * BATCH * self.size <= self.window.size
             due = began + sent / offered
             if room and due <= self.now:
-                self.window.sent(self.now, first=not self._under_way)
+                self.window.sent(self.now, first=not self._in_flight)
                 arrives = max(self.now + self.round_trip / 2, self._free)
                 self._free = arrives + BATCH / self.capacity
-                self._under_way.append((self.now, self._free + self.round_trip / 2))
-                self.widest_under_way = max(self.widest_under_way, len(self._under_way) * BATCH)
+                self._in_flight.append((self.now, self._free + self.round_trip / 2))
+                self.widest_in_flight = max(self.widest_in_flight, len(self._in_flight) * BATCH)
                 sent += BATCH
                 continue
-            following = [self._under_way[0][1]] if self._under_way else []
+            following = [self._in_flight[0][1]] if self._in_flight else []
             self.now = max(self.now, min([*following, *([due] if room else [])]))
-            while self._under_way and self._under_way[0][1] <= self.now:
-                since, _ = self._under_way.popleft()
+            while self._in_flight and self._in_flight[0][1] <= self.now:
+                since, _ = self._in_flight.popleft()
                 self.stored += BATCH
                 self.window.confirmed(BATCH, BATCH * self.size, since, self.now)
         return (self.stored - before) / seconds
@@ -66,9 +66,9 @@ def test_the_target_is_what_limits_however_far_it_is(milliseconds: float) -> Non
     model = Model(milliseconds / 1000, 100_000)
     model.run(10 * milliseconds / 1000 + 1)
     assert model.run(5) > 0.97 * 100_000
-    under_way = 100_000 * milliseconds / 1000
+    in_flight = 100_000 * milliseconds / 1000
     # A message's round trip also has the time in which the target stores its batch.
-    least, most = LEAST + 0.9 * GAIN * under_way, LEAST + GAIN * (1.1 * under_way + 2 * BATCH)
+    least, most = LEAST + 0.9 * GAIN * in_flight, LEAST + GAIN * (1.1 * in_flight + 2 * BATCH)
     assert min(least, MOST) <= model.window.messages <= most
 
 
@@ -83,11 +83,11 @@ def test_it_is_never_wider_than_its_bounds() -> None:
     model = Model(2.0, 1_000_000)
     model.run(60)
     assert model.window.messages == model.window.widest == MOST
-    assert model.widest_under_way <= MOST
+    assert model.widest_in_flight <= MOST
     large = Model(2.0, 1_000_000, size=10_000)
     large.run(60)
     assert large.window.size == MOST_SIZE
-    assert large.widest_under_way * 10_000 <= MOST_SIZE
+    assert large.widest_in_flight * 10_000 <= MOST_SIZE
 
 
 def test_it_grows_in_a_few_round_trips() -> None:
@@ -111,7 +111,7 @@ def test_it_is_as_wide_as_before_when_less_is_sent() -> None:
     assert model.window.widest >= wide
 
 
-def test_a_way_that_has_become_longer_is_followed_when_nothing_is_under_way() -> None:
+def test_a_longer_path_is_followed_when_nothing_is_in_flight() -> None:
     model = Model(0.02, 100_000)
     model.run(5)
     model.round_trip = 0.2
@@ -167,5 +167,5 @@ def test_a_fixed_one_stays_as_it_is() -> None:
     assert model.window.messages == model.window.widest == 1000
 
 
-def test_a_start_looks_at_all_that_two_windows_can_have_left_out() -> None:
-    assert LOOKED_AT >= 2 * MOST
+def test_a_start_reads_all_that_two_windows_can_have_left_out() -> None:
+    assert CHECKED_COPIES >= 2 * MOST

@@ -25,13 +25,15 @@ MESSAGES = st.lists(st.tuples(SUBJECTS, st.just(b"") | SUBJECTS, BLOCKS, PAYLOAD
 class Ears:
     """What a parser handed on, per subscription and in order."""
 
-    heard: dict[bytes, list[Delivered]] = field(default_factory=lambda: {b"1": [], b"2": []})
+    received: dict[bytes, list[Delivered]] = field(default_factory=lambda: {b"1": [], b"2": []})
     controls: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def parser(self) -> _BatchParser:
         parser = WireClient()._batches  # of a client that is not connected
-        parser.routes[b"1"] = _Route(self.heard[b"1"].extend, None)
-        parser.routes[b"2"] = _Route(self.heard[b"2"].extend, lambda reply, block: self.controls.append((reply, block)))
+        parser.routes[b"1"] = _Route(self.received[b"1"].extend, None)
+        parser.routes[b"2"] = _Route(
+            self.received[b"2"].extend, lambda reply, block: self.controls.append((reply, block))
+        )
         return parser
 
 
@@ -58,7 +60,7 @@ def _expected(messages: Sequence[tuple[bytes, bytes, bytes, bytes, bytes]]) -> E
         if sid == b"2" and block.startswith(b"NATS/1.0 100") and not payload and not reply.startswith(b"$JS.ACK."):
             ears.controls.append((reply, block))
         else:
-            ears.heard[sid].append((subject, reply, block, payload))
+            ears.received[sid].append((subject, reply, block, payload))
     return ears
 
 
@@ -129,7 +131,7 @@ async def test_what_is_not_the_protocol_ends_the_connection(line: bytes) -> None
         await Ears().parser().parse(b"MSG a 1 1\r\nx\r\n" + line)
 
 
-async def test_a_line_without_an_end_is_not_waited_for_for_ever() -> None:
+async def test_a_line_without_an_end_is_not_waited_for_endlessly() -> None:
     parser = Ears().parser()
     fed = 0
     with contextlib.suppress(ProtocolError):
@@ -143,7 +145,7 @@ async def test_a_large_message_is_taken_whole() -> None:
     payload = random.Random(1).randbytes(20_000_000)
     stream = b"MSG a 1 %d\r\n%b\r\n" % (len(payload), payload)
     ears = await _feed([stream[n : n + 262_144] for n in range(0, len(stream), 262_144)])
-    assert ears.heard[b"1"] == [(b"a", b"", b"", payload)]
+    assert ears.received[b"1"] == [(b"a", b"", b"", payload)]
 
 
 def _harmless(raw: bytes) -> bytes:
@@ -206,12 +208,12 @@ async def test_no_subscription_is_handed_nothing_wherever_a_read_ends(payload: b
         assert reported.turns == [(b"1", 1)]
 
 
-async def test_answers_with_one_reply_subject_are_told_apart_by_what_they_say() -> None:
+async def test_answers_with_one_reply_subject_are_distinguished_by_their_contents() -> None:
     line = b"MSG inbox.g7 %b 3\r\n%b\r\n"
     said = [(b"1", b"abc"), (b"1", b"def"), (b"2", b"ghi"), (b"1", b"jkl"), (b"1", b"\r\nm"), (b"1", b"nop")]
     ears = await _feed([b"".join(line % one for one in said)])
-    assert [message[3] for message in ears.heard[b"1"]] == [b"abc", b"def", b"jkl", b"\r\nm", b"nop"]
-    assert ears.heard[b"2"] == [(b"inbox.g7", b"", b"", b"ghi")]
+    assert [message[3] for message in ears.received[b"1"]] == [b"abc", b"def", b"jkl", b"\r\nm", b"nop"]
+    assert ears.received[b"2"] == [(b"inbox.g7", b"", b"", b"ghi")]
 
 
 async def test_what_the_server_says_of_one_subscription_comes_behind_its_messages_and_waits_for_no_other() -> None:
@@ -226,5 +228,5 @@ async def test_messages_that_are_cut_by_a_read_come_in_order_whatever_their_size
     stream = b"".join(_delivery(b"1", n, b"%d" % (n % 10) * size) for n in range(40))
     for read in (1_000, 1_023, 7_777):
         ears = await _feed([stream[n : n + read] for n in range(0, len(stream), read)])
-        assert [message[0] for message in ears.heard[b"1"]] == [b"orders.%d" % n for n in range(40)]
-        assert [message[3] for message in ears.heard[b"1"]] == [b"%d" % (n % 10) * size for n in range(40)]
+        assert [message[0] for message in ears.received[b"1"]] == [b"orders.%d" % n for n in range(40)]
+        assert [message[3] for message in ears.received[b"1"]] == [b"%d" % (n % 10) * size for n in range(40)]

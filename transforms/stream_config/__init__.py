@@ -1,4 +1,4 @@
-"""Native stream configurations: accepted or refused as a server of a chosen version does, with its words.
+"""Validates native stream configurations as a server of a chosen version does, with its error texts.
 
 ``validate`` gives the configuration as the server sends it back or raises its refusal, ``examine`` adds
 warnings about what the server accepts although it does harm, ``validate_republish`` decides that fragment

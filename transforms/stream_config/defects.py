@@ -1,4 +1,4 @@
-"""Configurations that the server accepts although they do harm, or not what their author meant: warnings, not errors.
+"""Warns about accepted configurations that do harm, or not what their author meant.
 
 Each warning has an id that never changes and one sentence. They are about the configuration as the server
 stores it, so they hold for its answers as well.
@@ -174,7 +174,7 @@ def _shared_positions(sources: Sequence[Mapping[str, Any]], dialect: Dialect) ->
     for position, source in enumerate(sources):
         if source["name"] in seen:
             yield ConfigWarning(
-                "same-origin-shares-position",
+                "same-source-shares-position",
                 f"sources[{position}]",
                 f"the server keeps one position for all entries of source {source['name']}: only one of them is active",
             )

@@ -1,4 +1,4 @@
-"""Names, limits and durations: defaults the server fills in, and what it refuses there.
+"""Checks names, limits and durations, and fills in the server's defaults.
 
 Only what every kind of stream has. Limits of the account and of the server's configuration, and the number of
 servers that replicas would need, are not known here.

@@ -1,4 +1,4 @@
-"""What counters, delete markers, schedules and asynchronous persistence demand of the rest of a configuration.
+"""Checks counters, delete markers, schedules and asynchronous persistence against the rest of a configuration.
 
 Servers before 2.11 (delete markers) and 2.12 (the others) do not know these members: then they are not in the request.
 """

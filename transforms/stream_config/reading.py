@@ -1,4 +1,4 @@
-"""Reading a request as the server's JSON decoder does: types, unknown members, and its error texts.
+"""Decodes a request as the server's JSON decoder does: types, unknown members, error texts.
 
 Theory of operation: the decoder reads the document in order. A value of the wrong type or an unknown
 member is remembered (the first one is reported) and reading continues; a word outside its set and a malformed

@@ -1,4 +1,4 @@
-"""Mirrors and sources: what the server checks of them, of their sources, and of cycles between streams."""
+"""Checks mirrors and sources as the server does, and cycles between streams."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     mirror: dict[str, Any] | None = config["mirror"]
     if mirror is None:
         return
-    for member, case in _NOT_BESIDE_A_MIRROR:
+    for member, case in _NOT_WITH_A_MIRROR:
         if config.get(member):
             raise refusal(case)
     if mirror.get("consumer") is not None and not _is_durable_consumer(mirror):
@@ -70,7 +70,7 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     config["mirror_direct"] = stream["allow_direct"]
 
 
-_NOT_BESIDE_A_MIRROR = (
+_NOT_WITH_A_MIRROR = (
     ("first_seq", "mirror_with_first_seq"),
     ("subjects", "mirror_with_subjects"),
     ("sources", "mirror_with_sources"),
@@ -185,7 +185,7 @@ def _is_durable_consumer(source: dict[str, Any]) -> bool:
 
 
 def mapping_error(transform: Mapping[str, str], dialect: Dialect) -> str:
-    """Why the server refuses a transform that passes the check of mappings; empty when it does not."""
+    """The server's reason to refuse a transform that passes the check of mappings; empty if it accepts it."""
     try:
         compile_mapping(encoded(transform["src"]), encoded(transform["dest"]), dialect)
     except TransformError as error:
@@ -208,7 +208,7 @@ def _source_name(source: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def identity(source: Mapping[str, Any]) -> tuple[object, ...]:
-    """What makes an entry of ``sources`` the same as another: where it starts does not count."""
+    """The identity of an entry of ``sources``, without its start."""
     consumer = source.get("consumer")
     transforms: Sequence[Mapping[str, str]] = source.get("subject_transforms", ())
     if transforms:
@@ -277,7 +277,7 @@ def _may_come_back(subjects: Sequence[str], source: Mapping[str, Any]) -> bool:
 
 
 def check_filters_of_sources(config: Mapping[str, Any], dialect: Dialect) -> None:
-    """What the server finds only while it builds the stream (2.10 and newer): filters and transforms."""
+    """Check filters and transforms as the server does while it builds the stream (2.10 and newer)."""
     if not dialect.stream_fields_of_2_10:
         return
     mirror = config["mirror"]

@@ -36,6 +36,6 @@ def is_subset(one: str, other: str) -> bool:
 
 
 def is_valid_name(name: str, dialect: Dialect) -> bool:
-    """Whether a stream may be called so."""
+    """Whether a stream may have this name."""
     forbidden = _NOT_IN_NAMES | set("\\/") if dialect.asset_names_refuse_slashes else _NOT_IN_NAMES
     return bool(name) and forbidden.isdisjoint(name)

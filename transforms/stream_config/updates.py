@@ -1,4 +1,4 @@
-"""What an update may not change, and what the server finds only while it carries the update out."""
+"""Checks an update: what it may not change, and the errors that show only while the server applies it."""
 
 from __future__ import annotations
 

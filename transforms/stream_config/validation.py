@@ -50,7 +50,7 @@ Sources = Mapping[str, Sequence[str] | Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The server takes the configuration: as it will send it back, and what to know about it."""
+    """An accepted configuration, as the server returns it, with warnings."""
 
     config: dict[str, Any]
     warnings: tuple[ConfigWarning, ...]

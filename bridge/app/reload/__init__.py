@@ -1,1 +1,1 @@
-"""Another configuration while the rules run: compared, prepared, then applied or rolled back."""
+"""Reloads: compare the configurations, prepare, then apply or roll back while the rules run."""

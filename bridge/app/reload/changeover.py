@@ -1,4 +1,4 @@
-"""From one configuration to another while the rules run: checked first, then applied, or rolled back.
+"""Changes the configuration while the rules run: check first, then apply, or roll back.
 
 Theory of operation. `prepare` opens what the new configuration needs and has every new or changed rule checked, as a
 start would, loops included; whatever is in the way, nothing has changed by then but connections that are closed again.
@@ -94,7 +94,7 @@ class Changeover:
 
     @property
     def concerned(self) -> set[str]:
-        """The names of the rules that are to be started."""
+        """The names of the rules to start."""
         return {*self._plan.changed, *self._plan.added}
 
     async def apply(self) -> None:
@@ -171,7 +171,7 @@ class Changeover:
         await close_connections(self._new_connections.values())
 
     async def _check(self, rule: Rule) -> None:
-        """What a start would refuse; a changed rule must not lose its stream either, a new one may wait for it.
+        """Raise what a start would refuse. A changed rule must keep its stream; a new one may wait for it.
 
         Raises:
             BridgeError: what is against the rule.

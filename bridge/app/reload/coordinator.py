@@ -1,4 +1,4 @@
-"""Reading the configuration again: on a signal, on request, and when the file changes; one at a time."""
+"""Reloads the configuration on a signal, on request, and when the file changes; one reload at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class ReloadFacts:
-    """How a reload went.
+    """The outcome of a reload.
 
     Attributes:
         result: `applied`, `unchanged` (nothing differs), or `refused`: the previous configuration stays in force.
@@ -71,11 +71,11 @@ class _Take(Protocol):
     """Makes the sidecar run a configuration."""
 
     def __call__(self, settings: Settings, /) -> Awaitable[Taken]:
-        """Take it, or raise a `BridgeError` and change nothing."""
+        """Apply it, or raise a `BridgeError` and change nothing."""
 
 
 class Reloader:
-    """Reads a file again and has it taken.
+    """Reads the file again and applies it.
 
     Args:
         path: the configuration file; None if there is none, and every reload is refused.
@@ -106,13 +106,13 @@ class Reloader:
         self._again_at = 0.0
 
     def start(self) -> None:
-        """Be ready for reloads, and watch the file."""
+        """Accept reloads, and watch the file."""
         self._tasks.append(asyncio.create_task(self._work()))
         if self._path is not None:
             self._tasks.append(asyncio.create_task(self._watch(self._path)))
 
     async def close(self) -> None:
-        """Reload no more; one that is running is left as it is."""
+        """Start no more reloads; leave a running one as it is."""
         self._closed = True
         await end_tasks(*self._tasks)
         for waiting in self._waiting:
@@ -120,7 +120,7 @@ class Reloader:
                 waiting.set_result(self._refused("", "the sidecar is draining"))
 
     async def reload(self, asked_by: str) -> ReloadFacts:
-        """Read the file and take it; where one is running already, after that, together with others that wait."""
+        """Read the file and apply it, after a running reload, together with others that wait."""
         if self._closed:
             return self._refused(asked_by, "the sidecar is draining")
         answer: asyncio.Future[ReloadFacts] = asyncio.get_running_loop().create_future()

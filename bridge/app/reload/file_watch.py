@@ -1,4 +1,4 @@
-"""Detects that a file's content changed, also where only a symbolic link on its path was replaced."""
+"""Detects changes of a file's content, also through a replaced symbolic link on its path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK = 1.0  # seconds between two reads
 
 
 def content_hash(path: Path) -> str | None:
-    """The SHA-256 of a file's content, wherever links lead to it; None while it cannot be read."""
+    """The SHA-256 of a file's content, links followed; None while it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -21,7 +21,7 @@ def content_hash(path: Path) -> str | None:
 
 
 async def changes_of(path: Path) -> AsyncIterator[str]:
-    """Yield the hash of the file's content, each time that two reads in a row saw the same; without end.
+    """Yield the hash of the file's content each time that two reads in a row agree; endlessly.
 
     Kubernetes replaces the link `..data` on the file's path, editors write it bit by bit: content that two reads agree
     on is complete.

@@ -1,4 +1,4 @@
-"""What another configuration changes for a running sidecar: which rules, which connections. Pure."""
+"""Computes what a new configuration changes for a running sidecar: rules and connections. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReloadPlan:
         removed: names of rules that were removed, or are of another kind than before.
         opened: names of connections that are new, or have other settings than before.
         left_behind: durable consumers that no rule uses any more.
-        copied_anew: changed rules with a source that selects or stores in another way: the target has no copies of
+        copied_again: changed rules with a source that selects or stores in another way: the target has no copies of
             such a source, so it is copied from its configured start, as native sources are. Name of rule and source.
         restart: sections that differ and are read at the start only.
         logging: whether the log's section differs.
@@ -45,12 +45,12 @@ class ReloadPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether nothing changes."""
         return not (self.touched or self.restart or self.logging)
 
     @property
     def refusal(self) -> str:
-        """Why it cannot be taken, where `restart` names something."""
+        """The reason for a refusal, where `restart` names something."""
         return (
             f"{', '.join(self.restart)}: read at the start only, so this cannot change while the sidecar runs:"
             " restart it, or leave that as it was"
@@ -63,7 +63,7 @@ class ReloadPlan:
 
 
 def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
-    """What has to be done to get from one configuration to another."""
+    """Compute what changes one configuration into another."""
     opened = _opened(old, new)
     before = {rule.name: rule for rule in old.rules}
     after = {rule.name: rule for rule in new.rules}
@@ -104,7 +104,7 @@ def _opened(old: Settings, new: Settings) -> set[str]:
 
 
 def _same_connection(old: Settings, new: Settings, name: str) -> bool:
-    """Whether a connection leads to the same servers in the same way; secret files may hold anything."""
+    """Whether both settings reach the same servers in the same way; the contents of secret files may differ."""
     before, after = old.connections.get(name), new.connections.get(name)
     if before is None or after is None:
         return before is after
@@ -113,7 +113,7 @@ def _same_connection(old: Settings, new: Settings, name: str) -> bool:
 
 
 def _same_leaf(rule: Rule, old: Settings, new: Settings) -> bool:
-    """Whether the leaf connection, which the rule opens itself, leads where it did."""
+    """Whether the leaf connection, which the rule opens itself, reaches the same server."""
     return not isinstance(rule, NativeCopyRule) or _same_connection(old, new, rule.leaf_connection)
 
 
@@ -157,7 +157,7 @@ def _durables(settings: Settings) -> list[Durable]:
 
 
 def _found_by(durable: Durable, settings: Settings) -> tuple[str, str, object]:
-    """What a durable consumer is found by: its rule, which at its start also finds those that its entries had before.
+    """The key of a durable consumer: its rule, which at its start also finds the former consumers of its entries.
 
     A connection may have another name.
     """

@@ -1,4 +1,4 @@
-"""Turn a request of a few words into a rule that fits the existing streams."""
+"""Turns an option of `init` into a rule that fits the existing streams."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _natively(seen: Landscape, stream: str, republish: Json) -> list[str]:
 
 
 def dead_letters(seen: Landscape, stream: str, dest: str) -> ProposedRule:
-    """A rule that publishes the messages which consumers of a stream, or `*` for all, gave up.
+    """A rule that publishes the messages that consumers of a stream, or `*` for all, gave up.
 
     Args:
         seen: the cluster.

@@ -193,7 +193,7 @@ def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
 
 
 def _checked(draft: Draft, err: bool) -> bool:
-    """Say what `check` says, and what to run next; whether it can run."""
+    """Print the findings of `check` and the next command; return whether the rules can run."""
     findings = draft.findings
     for finding in findings:
         click.echo(finding_line(finding), err=err)

@@ -1,4 +1,4 @@
-"""The configuration that `nats-bridge init` is about to write: rules, what they need, and its files."""
+"""The configuration that `nats-bridge init` writes: rules, the changes that they need, and files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Draft:
             self._later = self._later.with_config(change.body)
 
     def add(self, rule: ProposedRule) -> str | None:
-        """Take a rule, unless it cannot run on this cluster, or could not after the changes that it needs.
+        """Add a rule, unless it cannot run on this cluster, even after the changes that it needs.
 
         Returns:
             Why it is not taken, in the words of `nats-bridge check`; None if it is.
@@ -74,7 +74,7 @@ class Draft:
         return None
 
     def write(self, *, stream_files: Path | None, force: bool) -> list[str]:
-        """Write what there is to write.
+        """Write the files.
 
         Args:
             stream_files: folder for the bodies of requests that change streams; None for none.
@@ -96,7 +96,7 @@ class Draft:
         return names if self.file.is_stdout else [self.file.shown, *names]
 
     def steps(self, stream_files: Path | None) -> list[str]:
-        """What is to be done on the cluster before it can run, by a user with the permissions; empty if nothing."""
+        """The changes of the cluster that are needed first, as commands; empty for none."""
         needed = self._needed()
         if not needed:
             return []
@@ -115,7 +115,7 @@ class Draft:
         return any(change.stream == rule.data.get("stream") for change in self._changes)
 
     def _look(self, rules: Sequence[ProposedRule]) -> list[Finding]:
-        """What `check` says of some rules."""
+        """The findings of `check` for some rules."""
         settings = loads(self._text(rules), self.file.path.parent, self.file.shown)
         return ask(check_server(settings, None))
 
@@ -134,7 +134,7 @@ class Draft:
 
 
 def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape) -> str | None:
-    """Why a rule must not be proposed with the others, judged by what was seen; None if nothing forbids it.
+    """The reason against proposing a rule with the others, by what was read; None without one.
 
     Args:
         rule: the rule.
@@ -169,11 +169,11 @@ class InitFile:
 
     @property
     def shown(self) -> str:
-        """What messages and comments call it."""
+        """The name in messages and comments."""
         return str(self.path)
 
     def must_be_free(self) -> None:
-        """See that it may be written, before a server is asked.
+        """Refuse to overwrite a file, before a server is asked.
 
         Raises:
             ConfigError: a file is there, or its folder is not.

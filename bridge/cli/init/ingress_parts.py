@@ -1,4 +1,4 @@
-"""A native ingress transform as rules: natively the stream takes the old subjects, with a rule the new ones."""
+"""Turns a native ingress transform into rules: natively the stream takes the old subjects, with a rule the new ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class IngressPart:
 
 
 def ingress_parts(src: str, dest: str, subjects: list[str]) -> list[IngressPart] | str:
-    """The rules that do what a stream's `subject_transform` does; or why none can.
+    """The rules that replace a stream's `subject_transform`, or the reason why none can.
 
     Args:
         src: the transform's source, not empty.

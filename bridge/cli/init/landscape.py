@@ -1,4 +1,4 @@
-"""What is on a cluster: the server's version, the account's streams, their consumers. Only read, never changed."""
+"""Reads a cluster: the server's version, the account's streams, their consumers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def look(connection: Connection) -> Landscape:
 
 
 def bucket_of(stream: str) -> tuple[str, str]:
-    """What kind of bucket a stream is, in words, and the bucket's name; two empty texts if it is none."""
+    """The kind of a stream's bucket, in words, and the bucket's name; two empty texts for a plain stream."""
     for prefix, kind in _BUCKETS:
         if stream.startswith(prefix):
             return kind, stream.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""Why a server does not do one feature of a native configuration for a stream. Pure."""
+"""Explains why a server does not provide a feature of a native configuration. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A native stream configuration against the server that should have taken it: what it does of it, rules for the rest.
+"""Compares a native stream configuration with the features of a server, and proposes rules for the rest.
 
 Theory of operation: the configuration is taken apart into its features (republish, the ingress transform, each source,
 the mirror). The engine decides of each alone what servers of that version make of it: they do it, refuse it, or leave
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def compare(wanted: Mapping[str, Any], seen: Landscape) -> Comparison:
-    """What the server makes of a configuration, and what rules would.
+    """Compare a configuration with what the server does, and with what rules would do.
 
     Args:
         wanted: the native configuration, as in STREAM.CREATE or STREAM.INFO.
@@ -264,7 +264,7 @@ class _Comparing:
         self._receive([wanted])
 
     def _others(self) -> None:
-        """Members that the server does not know, and that no rule has to do with."""
+        """Members that neither the server nor any rule knows."""
         rest = {key: value for key, value in self._given.items() if key not in _FEATURES}
         usual = examine({"name": self._name, "subjects": ["s"]}, NEWEST).config
         rest = {key: value for key, value in rest.items() if key in ("name", "subjects") or usual.get(key) != value}
@@ -284,7 +284,7 @@ class _Comparing:
     # -- what stands in the way --------------------------------------------------------------------------------------
 
     def _left_to_do(self, feature: str, member: str, value: Any, shown: str = "", *, is_there: bool) -> str:
-        """Why a rule has to do a feature; empty where the server does it, or can: that is said then."""
+        """Why a feature needs a rule; empty where the server provides it, or can, which is reported then."""
         lacks = shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
         if lacks is None:
             self._say(feature, Answer.NATIVE, f"{self._place} does it")
@@ -335,7 +335,7 @@ class _Comparing:
     # -- what the stream has to become -------------------------------------------------------------------------------
 
     def _to_create(self) -> Json:
-        """A configuration for a stream that is not there, without what rules may have to do."""
+        """The configuration of a stream to create, without the features that rules provide."""
         plain = {
             key: value for key, value in self._given.items() if key not in ("subject_transform", "sources", "mirror")
         }
@@ -345,7 +345,7 @@ class _Comparing:
         return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
 
     def _receive(self, entries: list[Json]) -> None:
-        """The stream takes copies from a client: no native source next to it, and subjects for them."""
+        """Make the stream take copies from a client: without native sources, with subjects for the copies."""
         left = []
         for native in self._body.get("sources") or ():
             if any(native["name"] == entry["name"] and _selects_the_same(native, entry) for entry in entries):
@@ -381,7 +381,7 @@ class _Comparing:
         return StreamChange(self._name, how, self._body, tuple(self._notes), wrong)
 
     def _refusal(self, change: StreamChange) -> str:
-        """Why the server would not take the changed stream; empty if it would."""
+        """The server's reason for refusing the changed stream; empty if it accepts it."""
         others = self._seen.others(self._name)
         previous = self._present if change.how == "update" else None
         try:

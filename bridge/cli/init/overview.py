@@ -21,7 +21,7 @@ _MARKS = {
 
 
 def overview(seen: Landscape, where: str) -> list[str]:
-    """What to know first: what the server does natively, and the streams.
+    """Summarise a cluster: the server's native features, and the streams.
 
     Args:
         seen: the cluster.

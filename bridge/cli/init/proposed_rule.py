@@ -1,4 +1,4 @@
-"""Rules that are proposed, and the configuration with them as text for people: every key with what it is there for."""
+"""Proposed rules, and their configuration as commented YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stream must change before a rule can run. The change is printed, never made."""
+"""The change of a stream that a rule needs. The change is printed, never made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StreamChange:
 
     @property
     def file_name(self) -> str:
-        """What a file with the body is called."""
+        """The name of the file with the body."""
         # Old servers take names with slashes.
         plain = re.sub(r"[^\w-]", "_", self.stream)
         return f"{plain}.{'update' if self.how == 'update' else 'create'}.json"
@@ -49,7 +49,7 @@ class StreamChange:
         return f"stream {self.stream} {how}: {'; '.join(self.notes)}"
 
     def steps(self, folder: Path) -> list[str]:
-        """What to do, one line each: commands of the `nats` command line, and remarks that begin with `#`.
+        """The steps, one line each: commands of `nats`, and remarks that begin with `#`.
 
         Args:
             folder: where the file with the body is.

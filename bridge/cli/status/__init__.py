@@ -1,1 +1,1 @@
-"""A running sidecar's state, seen from a terminal."""
+"""The state of a running sidecar in a terminal."""

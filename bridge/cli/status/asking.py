@@ -1,4 +1,4 @@
-"""Asking a sidecar for its state over HTTP."""
+"""Requests a sidecar's state over HTTP."""
 
 from __future__ import annotations
 

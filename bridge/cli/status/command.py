@@ -53,7 +53,7 @@ _LONGEST_INTERVAL = 3600  # seconds
 def status_command(
     url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool, interval: float
 ) -> int:
-    """Show what a running sidecar does: its rules, rates, how far behind they are, the last errors.
+    """Show a running sidecar: its rules, rates, lag and last errors.
 
     Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
 
@@ -110,7 +110,7 @@ def _watch(address: str, interval: float, as_json: bool) -> None:
 
 
 def _print_again_and_again(address: str, interval: float, as_json: bool) -> None:
-    """For a file or a pipe: one state after the other; JSON as one line each."""
+    """Print one state after the other, for a file or a pipe; JSON as one line each."""
     while True:
         try:
             document = ask_for_status(address, history=False)

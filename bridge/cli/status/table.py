@@ -1,4 +1,4 @@
-"""A sidecar's state as lines of text: a heading, a table of the rules, and below each what is wrong with it."""
+"""Renders a sidecar's state as text: a heading, a table of the rules, and below each its problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nats_bridge.bridge.observability.printable import printable
 __all__ = ["clock", "count", "duration", "milliseconds", "per_second", "status_lines"]
 
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
-_AT_WORK = ("ready", "standby")
+_RUNNING = ("ready", "standby")
 _LATE = 60.0  # seconds behind that are marked
 _GAP = "  "
 _LEAST_NAME = 12  # characters
@@ -46,9 +46,9 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
-    """How far behind; of a stalled rule, what it has in flight counts, too."""
+    """The lag; for a stalled rule including what it has in flight."""
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
-    held = 0 if _condition(rule) in _AT_WORK else _measure(rule, "in_flight") or 0
+    held = 0 if _condition(rule) in _RUNNING else _measure(rule, "in_flight") or 0
     has_lag = rule.get("measures") and rule.get("reads_stream", True) and _condition(rule) != "standby"
     if messages is None and not has_lag:
         return "-"
@@ -176,12 +176,12 @@ def _fit(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """A text whose end matters, on as many lines as it needs."""
+    """Wrap a text whose end matters."""
     return textwrap.wrap(printable(text), max(width, 3), initial_indent="  ", subsequent_indent="  ")
 
 
 def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:
-    """Coloured parts as one line that is not longer than the screen is wide."""
+    """Join coloured parts into one line, cut at the screen's width."""
     line, left = "", width
     for text, colour in parts:
         if len(text) > left:

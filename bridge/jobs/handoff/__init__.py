@@ -1,4 +1,4 @@
-"""Handing a rule over to the server, at exactly the next message; and taking it back.
+"""Hands a rule over to the server at exactly the next message, and takes it back.
 
 `handoff` decides per kind of rule and answers with a `Handoff`: the body of the `STREAM.UPDATE`, the steps, or the
 problems. For copies the question is where the server would begin: `entry_position` finds how far the bridge got,

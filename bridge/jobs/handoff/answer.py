@@ -1,4 +1,4 @@
-"""What a handoff comes to: the update's body, the steps, or why not."""
+"""The result of a handoff: the update's body and the steps, or the reason against it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Handoff:
 
     @property
     def ok(self) -> bool:
-        """Whether it can be handed over."""
+        """Whether the handoff is possible."""
         return not self.problems and self.update is not None
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,5 +62,5 @@ class Handoff:
 
 
 def refused(*problems: str) -> Handoff:
-    """The answer where it cannot be handed over."""
+    """A refused handoff."""
     return Handoff(None, (), problems)

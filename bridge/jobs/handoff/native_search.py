@@ -1,4 +1,4 @@
-"""Where a server would begin: its search for the newest copy of an entry, done from outside.
+"""Finds where a server would resume: repeats its search for the newest copy of an entry.
 
 The server reads the target backwards and takes, for each entry, the first record that it meets; a higher number in
 an older copy does not count. Which records are an entry's, and on which subjects it looks, changed with versions.
@@ -68,7 +68,7 @@ class Wanted:
 
 
 def own_wanted(sourcing: Sourcing) -> Wanted:
-    """The copies of an entry that the bridge takes for its own."""
+    """The copies of an entry that the bridge counts as its own."""
     return Wanted(sourcing, ())
 
 

@@ -1,4 +1,4 @@
-"""From a rule to what takes over from it, or what it takes back: one table of the kinds."""
+"""Finds the handoff of a rule's kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a sidecar still copies, by the consumers on its sources' servers: each names its owner."""
+"""Detects a running sidecar by its consumers on the sources' servers: each names its owner."""
 
 from __future__ import annotations
 

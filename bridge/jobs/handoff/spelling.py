@@ -1,4 +1,4 @@
-"""Other words for the same source entry.
+"""Finds other spellings of a source entry.
 
 A server knows its own copies by the texts of the entry that made them (fields 3 and 4 of the source record), not by
 what these texts mean. An entry that is written differently and selects and renames the same messages is to the server

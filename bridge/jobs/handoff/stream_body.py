@@ -1,4 +1,4 @@
-"""A stream's configuration as it may be sent back, and what its server will say to a changed one."""
+"""Prepares a stream's configuration for an update, and predicts the server's answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server_dialect(connection: Connection) -> Dialect:
 
 
 def body_of(config: Json) -> Json:
-    """The configuration that `STREAM.INFO` returned, without what the server put there itself."""
+    """The configuration that `STREAM.INFO` returned, without the server's own additions."""
     body = copy.deepcopy(config)
     metadata = body.get("metadata")
     if isinstance(metadata, dict):
@@ -52,7 +52,7 @@ def body_of(config: Json) -> Json:
 
 
 async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
-    """What the connected server would answer to an update of one of its streams.
+    """Predict the connected server's answer to an update of one of its streams.
 
     Args:
         connection: the stream's connection.

@@ -23,7 +23,7 @@ __all__ = ["Result", "Wanted", "redrive"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for.
+    """The request.
 
     Attributes:
         stream: the dead letters' stream.
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What would be done, and what was.
+    """The plan and the outcome.
 
     Attributes:
         plan: what would be done; after what an interrupted redrive had left was settled, if `outcome` is there.

@@ -1,4 +1,4 @@
-"""What was redriven, written down in a stream before and after each window.
+"""Records in a stream what is redriven, before and after each window.
 
 Every record is appended only if the one before it is still the newest of its subject. So one process at a time
 redrives the letters of a stream: a second one fails at its next record, before it publishes anything.
@@ -110,7 +110,7 @@ class Journal:
                         self._apply(json.loads(payload))
 
     async def open(self, stop: asyncio.Event, waits: Callable[[str], None]) -> None:
-        """Be ready to append: the stream of the records is created if it does not exist.
+        """Prepare to append: create the stream of the records if it does not exist.
 
         Args:
             stop: set when it should wait no longer for a stream that is full or away.
@@ -137,7 +137,7 @@ class Journal:
             await self._api.request(f"STREAM.CREATE.{JOURNAL}", config)
 
     async def close(self) -> None:
-        """Append no more."""
+        """Stop appending."""
         self._connection.forget(self._on_refusal)
         await self._raw.close()
 

@@ -28,7 +28,7 @@ _SEQUENCE: Final = re.compile(rb"[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What a dead letter says of its message.
+    """A dead letter's facts about its message.
 
     Attributes:
         sequence: its own sequence, in the dead letters' stream.
@@ -105,7 +105,7 @@ def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None
 
 
 def _alone(sequence: int, time_ns: int, advisory: Advisory) -> Letter | None:
-    if not advisory.speaks_of_a_message:
+    if not advisory.names_a_message:
         return None
     reason = _reason(advisory.reason, advisory.kind, b"%d" % advisory.deliveries)
     return Letter(

@@ -1,4 +1,4 @@
-"""What a redrive needs."""
+"""The permissions of a redrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a redrive would do: every dead letter of a stream, read once, headers only."""
+"""Plans a redrive: reads every dead letter of a stream once, headers only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Any = TypeVar("_Any")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Letters that a person would call the same.
+    """Similar letters.
 
     Attributes:
         stream, consumer, reason: as in the letters.
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass(slots=True)
 class Plan:
-    """What would be done.
+    """The plan.
 
     Attributes:
         held: dead letters in the stream.

@@ -140,13 +140,13 @@ class Redriving:
         self.outcome = Outcome()
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to the answers."""
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target.on_refusal(self._publishing_refused)
         await self._requests.open()
 
     async def close(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         self._target.forget(self._publishing_refused)
         await self._requests.close()
 
@@ -406,7 +406,7 @@ class Redriving:
             await self._target.connected()
             info = await self._target.api.stream_info(stream.name)
             last = int(info["state"]["last_seq"])
-            recreated = last < floor  # what it stores now tells nothing of what it stored before
+            recreated = last < floor  # what it stores now does not show what it stored before
             floor = 0 if recreated else floor
             ids: set[bytes] = set()
             seen, end = 0, floor

@@ -1,4 +1,4 @@
-"""Which dead letters are meant. Pure."""
+"""Selects dead letters. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far source and target of a link are, by their own messages.
+"""Compares source and target of a link by their own messages.
 
 A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
 copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
@@ -42,7 +42,7 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen of a link.
+    """One comparison of a link.
 
     Attributes:
         link: the link.
@@ -116,7 +116,7 @@ class Looking:
     _is_certain: bool = True
 
     async def look(self, target: Json) -> Sight:
-        """Look.
+        """Compare source and target once.
 
         Args:
             target: `STREAM.INFO` of the target.
@@ -215,7 +215,7 @@ class Looking:
         if not self.link.is_mirror or may_remove or not state.get("num_deleted"):
             return 0
         before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
-        theirs = await self._missing(source, before)  # first, so that what arrives meanwhile is not missed
+        theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:

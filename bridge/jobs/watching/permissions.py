@@ -1,4 +1,4 @@
-"""What watching an account needs."""
+"""The permissions to watch an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Since when a link makes no progress. Pure."""
+"""Tracks since when a link makes no progress. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Progress"]
 
 @dataclass(slots=True)
 class Progress:
-    """What was seen of one link.
+    """The progress of one link.
 
     Attributes:
         since: when it was first seen without progress, in seconds of a clock of the caller; None while it makes some.
@@ -19,7 +19,7 @@ class Progress:
     _mark: tuple[int, ...] = ()
 
     def see(self, now: float, mark: tuple[int, ...], behind: bool) -> None:
-        """Take a look.
+        """Add a comparison.
 
         Args:
             now: seconds of the caller's clock.

@@ -161,7 +161,7 @@ def _silent(sight: Sight) -> Reason:
         return Reason(
             "deliveries_lost",
             f"stream {sight.link.source} answers, but its deliveries do not arrive",
-            f"export and import {prefix} as a stream, and $JS.FC.> as a service; check permissions on the way",
+            f"export and import {prefix} as a stream, and $JS.FC.> as a service; check permissions on the path",
         )
     return Reason(
         "wedged",

@@ -1,4 +1,4 @@
-"""All links of an account, compared until each is known to make progress or to be stalled."""
+"""Compares all links of an account until each makes progress or is stalled for certain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LinkState", "Watch"]
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """What is known of one link.
+    """The state of one link.
 
     Attributes:
         link: the link.

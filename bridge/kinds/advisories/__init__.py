@@ -1,1 +1,1 @@
-"""JetStream's advisories republished, if wanted with the message that they are about: rules of kind advisories."""
+"""Rules of kind advisories: publish JetStream's advisories, with their message if wanted."""

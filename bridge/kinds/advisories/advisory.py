@@ -1,4 +1,4 @@
-"""Advisories, and the messages that report them. Pure: bytes in, bytes out.
+"""Parses advisories, and makes the messages that report them. Pure: bytes in, bytes out.
 
 An advisory alone keeps its payload; headers identify it. With the message that it is about, the message keeps
 its payload and header block, and headers after it describe the advisory.
@@ -81,7 +81,7 @@ class Advisory:
         )
 
     @property
-    def speaks_of_a_message(self) -> bool:
+    def names_a_message(self) -> bool:
         """Whether it names a stored message."""
         return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None
 
@@ -136,7 +136,7 @@ def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
 
 
 def _line(text: str) -> bytes:
-    """A text that came from others as the value of a header: it cannot begin another line."""
+    """A foreign text as a header's value, which cannot begin another line."""
     return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
 
 

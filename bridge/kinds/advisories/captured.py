@@ -96,7 +96,7 @@ class CapturedAdvisories:
         self._task = asyncio.create_task(self._follow())
 
     async def _ensure(self) -> None:
-        """Create the consumer again, behind what was done, if another client has deleted it."""
+        """Recreate the consumer, after what was acknowledged, if another client has deleted it."""
         with contextlib.suppress(ApiError):  # asked again after the next request without an answer
             await self._create()
             self._lost = False
@@ -111,7 +111,7 @@ class CapturedAdvisories:
             await self._connection.api.create_durable(self._stream, self._config | begin, fence=self._fence)
 
     async def stop(self) -> None:
-        """Request no more."""
+        """Stop requesting."""
         await end_tasks(self._task)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether an advisories rule can be one."""
+"""Checks an advisories rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing in order: with the stream's acknowledgement where a stream takes the message, plainly where none does.
+"""Publishes in order: confirmed by the stream's PubAck where one takes the message, plainly where none does.
 
 A window of messages is written at once and then confirmed. What a stream did not confirm, because it or its server is
 away, is written again until it does; the ids of advisories keep that from storing anything twice. What a stream rejects
@@ -80,20 +80,20 @@ class ConfirmedPublisher:
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
         self.waits_for = ""  # the stream that does not answer at this moment
-        self.under_way: list[bytes] = []  # subjects of what is being published
+        self.in_flight: list[bytes] = []  # subjects of what is being published
 
     async def open(self) -> None:
-        """Be ready for answers."""
+        """Subscribe to the answers."""
         await self._requests.open()
 
     async def close(self) -> None:
-        """Wait for no more answers."""
+        """Stop waiting for answers."""
         await self._requests.close()
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish in order; returns when each is confirmed, or given up and counted."""
         left = list(messages)
-        self.under_way = [message.subject for message in messages]
+        self.in_flight = [message.subject for message in messages]
         attempt = 0
         while left:
             left = await self._attempt(left)
@@ -107,10 +107,10 @@ class ConfirmedPublisher:
             await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
             self._counters.repeated_out += len(left)
-        self.waits_for, self.under_way = "", []
+        self.waits_for, self.in_flight = "", []
 
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
-        """Write all; what is to be written again."""
+        """Write all; return what must be written again."""
         await self._target.connected()
         while not self._fence.is_open:
             await self._fence.opened()

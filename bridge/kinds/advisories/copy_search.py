@@ -1,4 +1,4 @@
-"""A message that its stream has lost, from a stream that copied it: found by its source record.
+"""Finds a message that its stream has removed in a stream that copied it, by its source record.
 
 A mirror keeps sequence numbers. Elsewhere copies of one source stand in the order of the source, so that a binary
 search over their records finds one with about as many requests as the number of messages has bits.

@@ -1,4 +1,4 @@
-"""What an advisories rule counts."""
+"""The counters of an advisories rule."""
 
 from __future__ import annotations
 

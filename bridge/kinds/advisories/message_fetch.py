@@ -1,4 +1,4 @@
-"""The message that an advisory is about, from its stream.
+"""Fetches the message of an advisory from its stream.
 
 The leader is asked (`STREAM.MSG.GET`), because a replica that lags (`DIRECT.GET`) would report an existing message
 as missing. Only a message whose subject is not UTF-8, which the leader's JSON cannot hold, is read from replicas.
@@ -43,11 +43,11 @@ class MessageFetch:
         self.waits_for = ""  # the stream whose messages cannot be read at this moment
 
     async def open(self) -> None:
-        """Be ready."""
+        """Prepare."""
         await self._raw.open()
 
     async def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         await self._raw.close()
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:

@@ -1,4 +1,4 @@
-"""What an advisories rule needs."""
+"""The permissions of an advisories rule."""
 
 from __future__ import annotations
 

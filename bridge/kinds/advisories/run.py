@@ -186,7 +186,7 @@ class AdvisoriesRun(RuleRun):
         return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:
-        """How many wait, and for which stream if one does not answer; see `RuleRun`."""
+        """The number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
         waits_for = self._publisher.waits_for if self._publisher is not None else ""
         return {
             "stream": None,
@@ -259,7 +259,7 @@ class AdvisoriesRun(RuleRun):
         return tracing.begin([(message.subject, b"", message.block, message.payload) for message in messages])
 
     async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
-        """What is to be published for an advisory; None where nothing is, which is counted."""
+        """The message for an advisory; None where it is dropped, which is counted."""
         destination = self._republish.destination(subject)
         if destination is None:
             if self._republish.refusal(subject) is None:
@@ -275,7 +275,7 @@ class AdvisoriesRun(RuleRun):
             self.counters.looped += 1
             self._warn("rule.own_advisory", stream=advisory.stream, so_far=self.counters.looped)
             return None
-        if not self.rule.attach_message or not advisory.speaks_of_a_message:
+        if not self.rule.attach_message or not advisory.names_a_message:
             return self._plain(destination, advisory)
         return await self._attached(destination, advisory)
 
@@ -318,8 +318,8 @@ class AdvisoriesRun(RuleRun):
 
     def _publishing_refused(self, text: str) -> None:
         # The server's text comes in lower case, and others on the connection publish, too.
-        under_way = self._publisher.under_way if self._publisher is not None else ()
-        if refused_publication(text) in [subject.lower() for subject in under_way]:
+        in_flight = self._publisher.in_flight if self._publisher is not None else ()
+        if refused_publication(text) in [subject.lower() for subject in in_flight]:
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))
 
     def _warn(self, event: str, **what: Any) -> None:

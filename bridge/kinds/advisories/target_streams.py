@@ -1,4 +1,4 @@
-"""The streams that store what a rule publishes, and confirm it. Read at the start, and again when streams change."""
+"""Tracks the streams that store what a rule publishes; reads them at the start, and when streams change."""
 
 from __future__ import annotations
 

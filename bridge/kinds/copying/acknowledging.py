@@ -59,13 +59,13 @@ def durables(rule: SourcesRule | MirrorRule | KvSourcesRule, sidecar: str) -> tu
 
 
 def _selection(source: Source) -> str:
-    """What stands for an entry in its consumer's name: what it selects, and what it makes of that."""
+    """The part of a consumer's name that identifies an entry: its filters and transforms."""
     transforms = [(each.src, each.dest) for each in source.subject_transforms]
     return hashlib.sha256(json.dumps([source.filter_subject, transforms]).encode()).hexdigest()[:6]
 
 
 class Acknowledging:
-    """What an entry does in addition to copying.
+    """The acknowledgements of one entry.
 
     Args:
         plan: what the entry does.

@@ -1,4 +1,4 @@
-"""Headers by which a stream acts, and which it refuses from clients or must not act on in a copy.
+"""Handles headers by which a stream acts, which it refuses from clients or must not apply to a copy.
 
 A server that copies stores them as they are, without effect: a stream with sources counts only if it is a counter
 stream itself, and can have no schedules (10187). From a client a stream refuses them, or acts on them. So they travel
@@ -29,7 +29,7 @@ def counting(block: bytes) -> bytes:
 
 
 def renamed(block: bytes, beginnings: Iterable[bytes]) -> bytes:
-    """A header block whose lines that begin so have names of ours."""
+    """Rename the lines that begin with a prefix to names of ours."""
     for beginning in beginnings:
         line = b"\n" + beginning
         if line in block:

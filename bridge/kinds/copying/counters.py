@@ -1,4 +1,4 @@
-"""What a copying rule counts."""
+"""The counters of a copying rule."""
 
 from __future__ import annotations
 

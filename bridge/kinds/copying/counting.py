@@ -43,7 +43,7 @@ Totals = dict[str, int]
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter of the target, with what one source added to it.
+    """A counter of the target, with one source's share.
 
     Attributes:
         totals: by subject of the source.
@@ -120,7 +120,7 @@ class Counting:
         ]
 
     def keep(self) -> None:
-        """What was made last is stored."""
+        """Commit the last additions: they are stored."""
         self._known |= {subject: counter.totals for subject, counter in self._made.items()}
         self._shown |= self._made.keys()
 
@@ -155,7 +155,7 @@ class Counting:
         return _operation(subject, block, b"")
 
     async def _counter(self, subject: bytes) -> _Counter:
-        """What the target's counter of this subject holds of the source."""
+        """Read the source's share of the target's counter of this subject."""
         stream = self._plan.stream
         try:
             text = subject.decode()

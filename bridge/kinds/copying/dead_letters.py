@@ -81,10 +81,10 @@ class DeadLetters:
         self._counters = counters
 
     async def handle(self, rejected: Rejected) -> None:
-        """Skip the message, or stop.
+        """Skip the message or stop the rule, by the policy.
 
         Raises:
-            RuleRefusedError: the policy is to stop, or nobody takes the dead letter.
+            RuleRefusedError: the policy is to stop, or no stream takes the dead letter.
         """
         where = f"message {rejected.sequence} of stream '{rejected.source}'"
         if self._skip is None:
@@ -126,7 +126,7 @@ class DeadLetters:
         if not connection.client.is_connected:
             return False
         answer = requests.send(self._skip.encode(), *self._letter(rejected), self._fence)
-        # If nobody listens, the server says so before it answers the flush; plain subscribers do not answer.
+        # Without a subscriber the server answers 503 before it answers the flush; plain subscribers do not answer.
         flushed = await connection.flush()
         if not captured and flushed and not answer.done():
             return True

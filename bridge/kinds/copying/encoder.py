@@ -41,7 +41,7 @@ CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A message to be sent alone, or not at all.
+    """A message to send alone, or to skip.
 
     Attributes:
         message: as it was delivered.
@@ -62,7 +62,7 @@ def message_sequence(reply: bytes) -> bytes:
 
 
 def fields_behind(reply: bytes) -> int:
-    """How many tokens stand behind the delivery count in a delivered message's reply subject.
+    """The number of tokens after the delivery count in a delivered message's reply subject.
 
     With a domain before the stream, more than without; the same in all messages of a consumer.
     """

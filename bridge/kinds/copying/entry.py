@@ -160,7 +160,7 @@ class CopyEntry:
 
     @property
     def waiting_for(self) -> str | None:
-        """What keeps it from copying; None for nothing."""
+        """The obstacle to copying; None without one."""
         source = self.plan.source.name
         if self._context.blocked:
             return self._context.blocked
@@ -173,7 +173,7 @@ class CopyEntry:
 
     @property
     def obstacle(self) -> str | None:
-        """What keeps it from copying that nothing of ours can end; None for nothing."""
+        """The obstacle that only others can remove; None without one."""
         if self._context.blocked:
             return self._context.blocked
         if self._round is not None and self._round.publisher.waiting:
@@ -186,7 +186,7 @@ class CopyEntry:
         return self._round is not None and (self._round.reader.has_work or self._round.publisher.has_work)
 
     def status(self) -> dict[str, Any]:
-        """Where it stands, as plain data."""
+        """The entry's state, as plain data."""
         return {
             "name": self.plan.source.name,
             "position": self._round.reader.handled if self._round is not None else None,

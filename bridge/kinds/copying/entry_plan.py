@@ -1,4 +1,4 @@
-"""What one entry of a copying rule does, what is known of it before it begins."""
+"""The plan of one entry of a copying rule, before it begins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EntryPlan"]
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:
-    """What an entry does.
+    """The plan of an entry.
 
     Attributes:
         rule: the rule's name.

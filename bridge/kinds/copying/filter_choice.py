@@ -1,4 +1,4 @@
-"""Decide between filters on the source's server and filters here.
+"""Decides between filters on the source's server and filters in the rule.
 
 A consumer's filter keeps messages off the wire, but file stores look them up one by one (2.10 delivers some 9,000 a
 second, 2.15 some 90,000, where unfiltered it is 200,000; 2.9 sometimes a thousand). Where a good part of the stream is
@@ -16,7 +16,7 @@ _WORTH_READING_ALL = 5  # one message in so many
 
 
 async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ...]) -> tuple[str, ...]:
-    """What to ask a consumer for: the filters, or nothing, which is everything.
+    """The filters of a consumer; none for everything.
 
     Args:
         api: the API of the connection that holds the source.

@@ -1,4 +1,4 @@
-"""Copies with the source's sequence numbers: what is missing there is stored here as a filler and purged.
+"""Keeps the source's sequence numbers: stores a filler where the source has none, and purges it.
 
 A stream gives numbers one after the other, so a copy has its source's number if everything before it has been stored,
 too. Where the source has a gap (a deleted message, or one that is not selected), an empty message takes the number, on

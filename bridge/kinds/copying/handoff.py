@@ -1,4 +1,4 @@
-"""Handing over what copies into a stream: rules of kind sources and kv_sources.
+"""Hands over rules of kind sources and kv_sources.
 
 Theory of operation: an entry resumes natively at the right message in one of three ways.
 
@@ -41,7 +41,7 @@ _BARRIER_WAIT = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """How the server takes over one entry.
+    """The server's takeover of one entry.
 
     Attributes:
         native: the entry for the stream's configuration; None if it cannot be handed over, or is native already.
@@ -226,7 +226,7 @@ class CopyingHandoff:
         )
 
     async def _placed(self, entry: EntryAtTarget, name: str) -> _Decision:
-        """From how far the bridge got to the entry with which the server resumes there."""
+        """Turn the bridge's position into the entry with which the server resumes there."""
         reached = await copied_up_to(entry)
         if isinstance(reached, Waiting):
             return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
@@ -347,7 +347,7 @@ class CopyingHandoff:
         return any(as_transforms(words) == as_transforms(native) for words in spellings(entry))
 
     async def _is_native_already(self, body: Json, last: int) -> Handoff:
-        """Nothing to hand over; but a starting sequence that has done its work may go."""
+        """Answer for a native entry: nothing to hand over; a used starting sequence may be removed."""
         dropped = []
         for native in body["sources"]:
             start = native.get("opt_start_seq")
@@ -397,7 +397,7 @@ class CopyingHandoff:
         return steps
 
     def _differences(self, config: Json, server: Dialect) -> list[str]:
-        """What the server does otherwise than the bridge did."""
+        """List what the server does differently from the bridge."""
         found = []
         if not server.sourcing_strips_expectations:
             found.append(

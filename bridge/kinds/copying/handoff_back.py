@@ -82,7 +82,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
 
 
 def _texts(entry: Json) -> tuple[list[Json], object]:
-    """What a source record names of an entry besides its source."""
+    """The texts of an entry in a source record, besides its source."""
     transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
     return transforms, (entry.get("external") or {}).get("api")
 
@@ -99,7 +99,7 @@ def _missing(name: str, config: Json, alike: list[Json]) -> str:
 
 
 def _destinations(sourcing: Sourcing) -> list[str]:
-    """Patterns of what the bridge stores for an entry."""
+    """Patterns of the subjects that the bridge stores for an entry."""
     if not sourcing.transforms:
         return [(sourcing.filters[0] if sourcing.filters else b">").decode()]
     return [covering_filter(transform) for transform in sourcing.transforms]

@@ -1,4 +1,4 @@
-"""How far the bridge got with one entry, and whether the target's records still show it for certain.
+"""Finds how far the bridge got with one entry, and whether the target's records still prove it.
 
 Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
 limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more.
@@ -66,7 +66,7 @@ class EntryAtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What stands against a handoff at this moment.
+    """The obstacle to a handoff at this moment.
 
     Attributes:
         why: the reason, without the entry's name.
@@ -131,8 +131,8 @@ async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
     behind = Behind(
         source_connection, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns
     )
-    looked_at = replace(tail, copies=copies)
-    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, looked_at, read, behind)
+    checked = replace(tail, copies=copies)
+    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, checked, read, behind)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
@@ -197,7 +197,7 @@ def _doubt(gone: int, sequences: Sequence[int], destinations: Sequence[bytes], *
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """What is missing in a part of the target.
+    """Finds gaps in a part of the target.
 
     Attributes:
         lost: how many sequences hold nothing.

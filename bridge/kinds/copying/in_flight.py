@@ -1,4 +1,4 @@
-"""What is sent to a stream and not known to be stored, and what the stream's answers say about it.
+"""Tracks operations in flight to a stream, and matches the stream's answers.
 
 No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
 Messages are asked for in groups; see `bridge.kinds.copying.publisher` for the three ways. A group's name ends the reply
@@ -33,10 +33,10 @@ _SHARED = b"g"
 _Group: TypeAlias = tuple[bytes, int, int, float, Messages]
 """Its name, how many messages it is, their bytes, when they were sent, and they themselves."""
 
-_Heard: TypeAlias = tuple[int, int, int]
+_Answered: TypeAlias = tuple[int, int, int]
 """Of a group: its answers so far, how many of them say "duplicate", and the last sequence in them."""
 
-_NOTHING: _Heard = (0, 0, 0)
+_NOTHING: _Answered = (0, 0, 0)
 
 
 class LostTrackError(Exception):
@@ -88,8 +88,8 @@ class Unconfirmed:
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
         self._doubted: set[bytes] = set()  # names sent again: for these, duplicate means stored
         self._last_doubted = 0  # where the last confirmed one of them was stored
-        self._heard = _NOTHING  # of the first group
-        self._ahead: dict[bytes, _Heard] = {}  # of other groups whose messages all ask, by name
+        self._answered = _NOTHING  # of the first group
+        self._ahead: dict[bytes, _Answered] = {}  # of other groups whose messages all ask, by name
         self._good = b"\0"  # how an answer begins that says "stored"; learned from the first
         self._all_stored = re.compile(b"\0")  # any number of such answers
 
@@ -109,9 +109,9 @@ class Unconfirmed:
         return self._groups[0][3] if self._groups else 0.0
 
     @property
-    def heard(self) -> int:
+    def answered(self) -> int:
         """How many messages of the first group have answers, where all of it ask with one reply subject."""
-        return self._heard[0]
+        return self._answered[0]
 
     @property
     def all_answered(self) -> bool:
@@ -119,7 +119,7 @@ class Unconfirmed:
         return all(name in self.pub_acks for name, *_ in self._groups)
 
     def count_no_copies(self, operations: list[Operation]) -> None:
-        """What is about to be added is not counted as copied."""
+        """Do not count the next operations as copied."""
         self._counted |= {name for name, _ in operations}
 
     def was_counted(self, name: bytes) -> bool:
@@ -226,7 +226,7 @@ class Unconfirmed:
         self._groups.clear()
         self.count = self.size = 0
         self.pub_acks.clear()
-        self._heard = _NOTHING
+        self._answered = _NOTHING
         self._ahead.clear()
         self._apart = True
         self._counters.asked_again += len(doubted)
@@ -274,16 +274,16 @@ class Unconfirmed:
         while groups and done < len(answers):
             group = groups[0]
             name, count = group[0], group[1]
-            heard, repeats, before = self._heard
-            take = min(count - heard, len(answers) - done)
+            answered, repeats, before = self._answered
+            take = min(count - answered, len(answers) - done)
             if subjects[done : done + take] != [self._inbox + name] * take:
                 break
             last = int(answers[done + take - 1][3][digits:-1])
             if last - max(before, self.last) < take:
                 break
             done += take
-            if heard + take < count:
-                self._heard = (heard + take, repeats, last)
+            if answered + take < count:
+                self._answered = (answered + take, repeats, last)
                 break
             self.last = last
             self._count_repeats(repeats)
@@ -293,7 +293,7 @@ class Unconfirmed:
         return done
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
-        """Answers that `take` has not taken.
+        """Handle the answers that `take` has left.
 
         Returns:
             Whether it must be asked again what is stored, and whether something was not taken by the target.
@@ -318,7 +318,7 @@ class Unconfirmed:
             if not name.startswith(_SHARED):
                 self.pub_acks[name] = pub_ack
             elif taken:
-                self._hear(name, pub_ack)
+                self._take_one(name, pub_ack)
             else:
                 unclear = True
         self.take_off(now)
@@ -351,8 +351,8 @@ class Unconfirmed:
             group = self._groups[0]
             name, count = group[0], group[1]
             if name.startswith(_SHARED):
-                heard, repeats, last = self._heard
-                if heard < count:
+                answered, repeats, last = self._answered
+                if answered < count:
                     return
                 self.last = max(self.last, last)
                 self._count_repeats(repeats)
@@ -382,7 +382,7 @@ class Unconfirmed:
         return True
 
     def skip(self) -> None:
-        """Leave out the first message, which the target has refused."""
+        """Skip the first message, which the target has rejected."""
         name, _, size, *_ = self._groups.popleft()
         self.last_confirmed = int(name)
         self.count -= 1
@@ -390,22 +390,22 @@ class Unconfirmed:
 
     def _next_group(self) -> None:
         self._groups.popleft()
-        self._heard = self._ahead.pop(self._groups[0][0], _NOTHING) if self._groups else _NOTHING
+        self._answered = self._ahead.pop(self._groups[0][0], _NOTHING) if self._groups else _NOTHING
 
     def _learn(self, answer: bytes) -> None:
-        """See how the target says "stored"."""
+        """Learn the target's form of "stored"."""
         good = answer[: answer.rindex(b":") + 1]
         if good != self._good:
             self._good, self._all_stored = good, re.compile(b"(?:%b[0-9]+})*" % re.escape(good))
 
-    def _hear(self, name: bytes, pub_ack: PubAck) -> None:
+    def _take_one(self, name: bytes, pub_ack: PubAck) -> None:
         """Count an answer to one of a group that all ask."""
         first = name == self._groups[0][0]
-        heard, repeats, last = self._heard if first else self._ahead.get(name, _NOTHING)
+        answered, repeats, last = self._answered if first else self._ahead.get(name, _NOTHING)
         repeated = pub_ack.kind == "duplicate"
-        counted = (heard + 1, repeats + repeated, last if repeated else pub_ack.sequence)
+        counted = (answered + 1, repeats + repeated, last if repeated else pub_ack.sequence)
         if first:
-            self._heard = counted
+            self._answered = counted
         else:
             self._ahead[name] = counted
 
@@ -414,7 +414,7 @@ class Unconfirmed:
         self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
 
     def _confirm(self, stored: list[_Group], now: float) -> None:
-        """Forget groups that were the first ones: they are stored."""
+        """Remove the first groups: they are stored."""
         if not stored:
             return
         self.has_stored = True

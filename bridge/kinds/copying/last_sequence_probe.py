@@ -1,4 +1,4 @@
-"""A publication that a stream is bound to refuse, to learn what was stored before it.
+"""Publishes what a stream must refuse, to learn what was stored before it.
 
 `Nats-Expected-Last-Sequence` with a number that no stream reaches makes the stream answer `wrong last sequence: N`
 (10071) behind everything that this connection sent before, and store nothing. N counts what a cluster has agreed on,

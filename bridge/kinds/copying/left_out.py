@@ -23,7 +23,7 @@ from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.encoder import fields_behind
 from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, next_size, own_record, read_piece
-from nats_bridge.bridge.kinds.copying.window import LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
@@ -31,7 +31,7 @@ __all__ = ["Behind", "gaps"]
 
 
 class Behind:
-    """What stands behind the newest copies of an entry.
+    """What is further back than the newest copies of an entry.
 
     Args:
         source_api: the API of the connection that holds the source.
@@ -65,7 +65,7 @@ class Behind:
         self._numbers = partial(_Numbers, sourcing, key, created_ns)
 
     async def leaves_out(self, before: int) -> bool:
-        """Whether the source holds a selected message of which no copy is among the newest `LOOKED_AT`.
+        """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
 
         Args:
             before: only of messages before this one in the source is it asked.
@@ -104,10 +104,10 @@ class Behind:
                 number for number, time_ns in zip(piece.numbers, piece.times_ns, strict=True) if time_ns >= since_ns
             ]
             found[:0] = young
-            if len(found) >= LOOKED_AT or (newest_ns and (not young or len(young) < len(piece.numbers))):
+            if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.numbers))):
                 break
-            high, size = low - 1, next_size(size, len(found), LOOKED_AT, self._last - low + 1)
-        return found[-LOOKED_AT:]
+            high, size = low - 1, next_size(size, len(found), CHECKED_COPIES, self._last - low + 1)
+        return found[-CHECKED_COPIES:]
 
 
 class _Numbers:

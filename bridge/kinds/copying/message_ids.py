@@ -1,4 +1,4 @@
-"""The `Nats-Msg-Id` of a copy: which message of which stream it is, so that the target stores it once.
+"""The `Nats-Msg-Id` of a copy: names message and source, so that the target stores it once.
 
 A publisher's own id is left alone; it does the same service. Ours is only given to messages that have none, or that
 of an earlier copy: `bridge-<entry>-<sequence>-<time>`, where `<entry>` stands for what is selected from which stream
@@ -27,7 +27,7 @@ _BEGINNING = b"\nNats-Msg-Id: bridge-"
 
 
 def entry_key(sourcing: Sourcing, created: str) -> bytes:
-    """What stands for an entry and its source in ids.
+    """The part of the ids that identifies an entry and its source.
 
     Args:
         sourcing: the compiled entry.
@@ -50,7 +50,7 @@ def _half(reported: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CopyId:
-    """What one of our ids says.
+    """The contents of one of our ids.
 
     Attributes:
         entry: the entry's key.

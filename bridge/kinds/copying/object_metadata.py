@@ -1,4 +1,4 @@
-"""The metadata of copied objects, where it is to name the bucket that receives.
+"""Renames the bucket in the metadata of copied objects to the one that receives.
 
 Servers copy an object's metadata as it is: its `bucket` is the one that it was written to (ADR-20). A client that
 writes to the bucket which the metadata names changes the source then.

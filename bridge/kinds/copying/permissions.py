@@ -1,4 +1,4 @@
-"""What the rules need that store copies in a stream: sources, mirror, kv_sources."""
+"""The permissions of copying rules: sources, mirror, kv_sources."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Publisher:
         connection: the connection of the target.
         target: the stream that receives.
         counters: where to count.
-        metrics: told when something is known to be stored.
+        metrics: updated when something is known to be stored.
         refused: the policy.
         life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
         rule: the rule's name, for the log.
@@ -151,7 +151,7 @@ class Publisher:
         return self._unconfirmed.count > 0
 
     async def open(self) -> None:
-        """Begin to listen for answers, and for others who write to the target."""
+        """Subscribe to answers, and to other clients' messages to the target."""
         self._connection.on_disconnect(self._disconnected)
         self._connection.on_refusal(self._listening_refused)
         await self._listen(self._inbox.decode() + "*", self._on_answers)
@@ -163,7 +163,7 @@ class Publisher:
         self._watcher = asyncio.create_task(self._watch())
 
     def begin(self, last: int) -> None:
-        """Tell the target's last sequence, which was read after `open`: copying may begin."""
+        """Set the target's last sequence, which was read after `open`: copying may begin."""
         self._unconfirmed.last = last
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
@@ -181,7 +181,7 @@ class Publisher:
         self._expected.append((int(last), oldest_ns))
 
     def count_no_copies(self, operations: list[Operation]) -> None:
-        """What is about to be sent is not counted as copied."""
+        """Do not count the next operations as copied."""
         self._unconfirmed.count_no_copies(operations)
 
     @property
@@ -228,7 +228,7 @@ class Publisher:
     @property
     def progress(self) -> tuple[int, int]:
         """Changes whenever an answer says that something is stored."""
-        return self._unconfirmed.last_confirmed, self._unconfirmed.heard
+        return self._unconfirmed.last_confirmed, self._unconfirmed.answered
 
     @property
     def _now(self) -> float:
@@ -261,7 +261,7 @@ class Publisher:
         self._connection.client.write_raw(data, self._fence)
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
-        """Send when nothing is in the way; one by one after the target was full, and where the first goes alone."""
+        """Send when nothing blocks it; one by one after the target was full, and where the first goes alone."""
         left = self._left = deque(operations)
         while left and not self._life.over:
             while self._recovery is not None and not self._life.over:
@@ -301,10 +301,8 @@ class Publisher:
                 await self._connection.client.drained()
             except ConnectionError:
                 return  # which interrupts
-        under_way, window = self._unconfirmed, self.window
-        while (
-            under_way.count > window.messages * 7 // 8 or under_way.size > window.size * 7 // 8
-        ) and not self._life.over:
+        pending, window = self._unconfirmed, self.window
+        while (pending.count > window.messages * 7 // 8 or pending.size > window.size * 7 // 8) and not self._life.over:
             await self._next_answer()
 
     async def _next_answer(self) -> None:
@@ -326,10 +324,10 @@ class Publisher:
         if done < len(answers):
             self._sort_out(answers[done:])
         if unconfirmed.last_confirmed != confirmed:
-            self._tell_stored(sent)
+            self._report_stored(sent)
         self._answered.set()
 
-    def _tell_stored(self, sent: float) -> None:
+    def _report_stored(self, sent: float) -> None:
         """Measure what was sent at that time, of the loop, and is known to be stored now."""
         metrics, expected = self._metrics, self._expected
         metrics.publish.record(self._now - sent)
@@ -341,7 +339,7 @@ class Publisher:
         self._stored()
 
     def _on_others(self, _: list[Delivered]) -> None:
-        """Somebody else has written to the target."""
+        """Note that another client has written to the target."""
         if not self._life.over:
             self.ask_for_all()
 
@@ -350,7 +348,7 @@ class Publisher:
             self.ask_for_all()
 
     def _sort_out(self, answers: list[Delivered]) -> None:
-        """Answers that are not simply "stored" for the next message or group."""
+        """Handle answers that are not simply "stored" for the next message or group."""
         try:
             unclear, untaken = self._unconfirmed.sort_out(answers, self._now)
         except LostTrackError as error:
@@ -364,7 +362,7 @@ class Publisher:
                 self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
-        """Somebody else writes, or something was not stored: every message asks, from the newest groups on."""
+        """Make every message ask, from the newest groups on: another client writes, or something was not stored."""
         if self._unconfirmed.grouping:
             self._ask_again()
 
@@ -447,7 +445,7 @@ class Publisher:
         return True
 
     async def _watch(self) -> None:
-        """See that answers come."""
+        """Check that answers arrive."""
         before = -1
         while not self._life.over:
             await asyncio.sleep(ANSWER_WAIT)

@@ -1,4 +1,4 @@
-"""Where copying resumes: what the target holds, compared with what the source holds.
+"""Computes where copying resumes, by comparing what target and source hold.
 
 The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
 resume from. Four things can make it another one, and all show in the comparison:

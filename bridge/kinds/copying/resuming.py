@@ -1,4 +1,4 @@
-"""Where an entry resumes, from what its target holds; the comparison itself is in `resume_point`."""
+"""Finds where an entry resumes, from what its target holds; `resume_point` compares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import LEAST, LOOKED_AT
+from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
@@ -73,7 +73,7 @@ class Resuming:
         source_info: Json,
         filters: tuple[str, ...],
     ) -> Resume:
-        """Where to go on.
+        """Return where to resume.
 
         Args:
             key: the entry's key with the present source.
@@ -193,7 +193,7 @@ class Resuming:
         return message.time_ns == newest.copy_id.time_ns
 
     def remember(self, confirmed: int, target_last: int, widest: int) -> None:
-        """Take note of the round that ends.
+        """Remember the state of the round that ends.
 
         Args:
             confirmed: the source's sequence up to which it has confirmed everything; 0 for nothing.
@@ -268,7 +268,7 @@ class Resuming:
         return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
 
     def decide_about_recreated(self, created: str) -> None:
-        """Say that the source is a new one, or stop.
+        """Report that the source was recreated, or stop.
 
         Raises:
             RuleRefusedError: the rule is to stop.
@@ -326,12 +326,12 @@ async def compared(
     if wide and behind is not None:
         lowest = min(copy.record.sequence for copy in tail.copies)
         if found.missing or await behind.leaves_out(lowest):
-            tail = await read(LOOKED_AT, False)
+            tail = await read(CHECKED_COPIES, False)
             messages = await named_by(tail.copies)
             found = _compared_with(messages, target, tail)
     if not found.missing:
         return found
-    further = await read(2 * (LOOKED_AT if wide else NEWEST), True)
+    further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
 

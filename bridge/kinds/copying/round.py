@@ -1,4 +1,4 @@
-"""A round of an entry: it finds out what the target holds, and copies from there until that is not known any more.
+"""One round of an entry: finds the position in the target, and copies from there until the next interruption.
 
 A round is born open and dies closed, and owns what it works with: the publisher, the encoder, and the reader of the
 source. `round_life` has its states. What an entry remembers from one round to the next is in `EntryContext`.
@@ -58,7 +58,7 @@ _LOOK = 0.1  # seconds between two checks whether the target still takes what a 
 
 @dataclass(slots=True)
 class EntryContext:
-    """What the rounds of an entry have in common, and remember.
+    """The state that the rounds of an entry share.
 
     Attributes:
         plan: what to do.
@@ -66,7 +66,7 @@ class EntryContext:
         target: the connection that holds the target.
         dead_letters: the policy for messages that the target refuses.
         counters: where to count.
-        metrics: told of every batch.
+        metrics: updated with every batch.
         tracing: makes spans around batches; None for none.
         fence: asked before anything is written, and before a round begins.
         reader: what reads the source for a round; None for a consumer of the rule.
@@ -180,7 +180,7 @@ class Round:
     @classmethod
     @contextlib.asynccontextmanager
     async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
-        """An open round, which is closed as its state says.
+        """Open a round; close it as its state says.
 
         Raises:
             BridgeError: what is in the way.

@@ -60,7 +60,7 @@ class RoundLife:
         self._when_over: list[Callable[[], None]] = []
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Have something called as soon as nothing more is sent."""
+        """Call something as soon as nothing more is sent."""
         self._when_over.append(call)
 
     def happened(self, event: RoundEvent) -> None:
@@ -78,13 +78,13 @@ class RoundLife:
                 call()
 
     def interrupt(self, reason: str) -> None:
-        """It is unknown what is stored of what is in flight; no news once nothing more is sent."""
+        """Interrupt the round: it is unknown what is stored. Without effect once nothing more is sent."""
         if not self.over:
             self.happened("interrupted")
             self._interrupted(reason)
 
     def fail(self, error: BaseException) -> None:
-        """An error ends the rule."""
+        """End the rule with an error."""
         self.happened("failed")
         self._failed(error)
 

@@ -150,7 +150,7 @@ class CopyRun(RuleRun):
         try:
             await asyncio.gather(*starting)
         finally:
-            await end_tasks(*starting)  # one that fails leaves the others to nobody
+            await end_tasks(*starting)  # one that fails leaves the others without an owner
         await former.delete()
         await self._events.open()
         self._follower = asyncio.create_task(self._follow_target())

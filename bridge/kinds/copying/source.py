@@ -1,4 +1,4 @@
-"""Who reads a source for an entry: the sidecar's reader, or a job that has the source's messages from elsewhere."""
+"""The interface of a reader of a source: the sidecar's, or a job's with the source's messages from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Reading"]
 
 
 class Reading(Protocol):
-    """What an entry asks of its reader. It hands batches to `CopyEntry.accept`, and awaits what that returns."""
+    """The reader of an entry. It passes batches to `CopyEntry.accept`, and awaits what that returns."""
 
     @property
     def handled(self) -> int:
@@ -22,7 +22,7 @@ class Reading(Protocol):
 
     @property
     def waits_for(self) -> str:
-        """What keeps messages from coming, in words; empty for nothing."""
+        """The obstacle, in words; empty without one."""
 
     @property
     def has_work(self) -> bool:

@@ -62,7 +62,7 @@ class StoredCopy:
 
 @dataclass(frozen=True, slots=True)
 class TargetTail:
-    """What was found.
+    """The newest copies found.
 
     Attributes:
         copies: the entry's newest copies, in the order in which they are stored.

@@ -1,4 +1,4 @@
-"""The target stream: what copying needs to know of it before a message is sent."""
+"""The facts about a target stream that copying needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT_WINDOW = 120 * _NANOSECONDS
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a target stream takes.
+    """The properties of a target stream.
 
     Attributes:
         name: its name.
@@ -121,7 +121,7 @@ class Target:
         return any(matches(subject, pattern) for pattern in self.subjects)
 
     def without_withheld(self, block: bytes) -> bytes:
-        """A header block without what would make it refuse the message."""
+        """Remove from a header block what makes the target refuse the message."""
         for beginning in self.withheld:
             block = remove_prefix(block, beginning)
         return block

@@ -1,4 +1,4 @@
-"""How much may be in flight to a target: enough for the distance, and no more.
+"""Sizes what may be in flight to a target by its distance.
 
 Theory of operation. A fixed window of messages carries, each round trip, no more than itself: 8,192 are plenty next
 door, and no more than 41,000 messages/s at 200 ms. So the window is a fixed part, as before, and in addition what the
@@ -14,7 +14,7 @@ makes it longer.
 
 Bounds, for each rule: `LEAST` and `LEAST_SIZE` per source, and what `MOST` and `MOST_SIZE` are more than these, which
 its sources share. What a start reads to find copies that were lost while later ones were stored follows from the
-same bounds (`LOOKED_AT`), as a start cannot know how wide the window was.
+same bounds (`CHECKED_COPIES`), as a start cannot know how wide the window was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Self
 
-__all__ = ["GAIN", "LEAST", "LEAST_SIZE", "LOOKED_AT", "MOST", "MOST_SIZE", "Window"]
+__all__ = ["CHECKED_COPIES", "GAIN", "LEAST", "LEAST_SIZE", "MOST", "MOST_SIZE", "Window"]
 
 LEAST, LEAST_SIZE = 8192, 16 << 20
 """Messages, and bytes, that may be in flight whatever the distance.
@@ -37,7 +37,7 @@ Servers of 2.12 and newer refuse what comes while more than 100,000 messages or 
 in flight takes about 150 bytes of memory more than its own.
 """
 
-LOOKED_AT = 2 * MOST
+CHECKED_COPIES = 2 * MOST
 """The newest copies among which every message that is left out shows.
 
 A copy can be lost while those behind it in the window are stored: these are at most `MOST`. A round that makes up for
@@ -92,7 +92,7 @@ class Window:
         return cls(LEAST + (MOST - LEAST) // sources, LEAST_SIZE + (MOST_SIZE - LEAST_SIZE) // sources)
 
     def sent(self, now: float, *, first: bool) -> None:
-        """Something is sent.
+        """Note that something was sent.
 
         Args:
             now: in seconds.
@@ -104,7 +104,7 @@ class Window:
             self._began = now, self._done, self._done_size
 
     def confirmed(self, messages: int, size: int, sent: float, now: float) -> None:
-        """The oldest of what was in flight is known to be stored.
+        """Note that the oldest operation in flight is stored.
 
         Args:
             messages: how many.

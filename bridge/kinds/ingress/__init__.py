@@ -1,1 +1,1 @@
-"""A stream's transform at its entrance, done from outside: rules of kind subject_transform."""
+"""Rules of kind subject_transform: a stream's ingress transform from outside."""

@@ -1,4 +1,4 @@
-"""Whether an ingress rule may run: checked before it starts, and again whenever a stream of the account changes."""
+"""Checks whether an ingress rule may run, before it starts and whenever a stream of the account changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide, is_valid_filter
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["IngressTarget", "compile_ingress", "look_at_stream"]
+__all__ = ["IngressTarget", "compile_ingress", "read_stream"]
 
 _NOT_FOR_RULES = ("$JS.>", "$SYS.>", "_INBOX.>", "_R_.>")
 
@@ -69,8 +69,8 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
     return transform
 
 
-async def look_at_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
-    """See that the stream exists and takes the rule's destination, and that no stream takes its source.
+async def read_stream(rule: SubjectTransformRule, transform: Transform, connection: Connection) -> IngressTarget:
+    """Check that the stream exists and takes the rule's destination, and that no stream takes its source.
 
     Raises:
         StreamMissingError: there is no such stream.

@@ -1,4 +1,4 @@
-"""Handing over a stream's transform at its entrance: rules of kind subject_transform.
+"""Hands over rules of kind subject_transform.
 
 The bridge answers publishers on `src` and stores on `dest`; the server needs `src` among the stream's subjects for
 that. While both are there, a message is stored twice: the sidecar must be stopped first.

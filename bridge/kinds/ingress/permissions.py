@@ -1,4 +1,4 @@
-"""What a rule of kind subject_transform needs."""
+"""The permissions of a rule of kind subject_transform."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from nats_bridge.bridge.client.permission_violations import not_allowed, refused
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError
-from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, look_at_stream
+from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
@@ -100,7 +100,7 @@ class IngressRun(RuleRun):
         """
         inboxes = self._connection.client.new_inbox().rpartition(".")[0]
         self._transform = compile_ingress(self.rule, self._context.dialect_at(self._connection), inboxes)
-        self._target = await look_at_stream(self.rule, self._transform, self._connection)
+        self._target = await read_stream(self.rule, self._transform, self._connection)
 
     async def _open(self) -> dict[str, Any]:
         assert self._target is not None
@@ -259,7 +259,7 @@ class IngressRun(RuleRun):
             await self._connection.connected()
             patience = _LOOK
             try:
-                target = await look_at_stream(self.rule, self._transform, self._connection)
+                target = await read_stream(self.rule, self._transform, self._connection)
             except NotPermittedError as error:
                 self._fail(error)
                 return
@@ -270,7 +270,7 @@ class IngressRun(RuleRun):
             except BridgeError as error:
                 await self._pause(str(error))
             else:
-                await self._go_on(target)
+                await self._resume_with(target)
 
     async def _pause(self, reason: str) -> None:
         if reason != self._paused_because:
@@ -281,7 +281,7 @@ class IngressRun(RuleRun):
             self.counters.pauses += 1
             await self._unsubscribe()
 
-    async def _go_on(self, target: IngressTarget) -> None:
+    async def _resume_with(self, target: IngressTarget) -> None:
         if target != self._target:
             self._target = target
             self._encoder.take(target.subjects)

@@ -1,4 +1,4 @@
-"""What a native_copy rule needs before it can serve, and the stream that makes use of it."""
+"""Checks a native_copy rule before it serves, and describes the stream that uses it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compile_rule(rule: NativeCopyRule, dialect: Dialect) -> Sourcing:
 
 
 def check_server_that_copies(rule: NativeCopyRule, sourcing: Sourcing, version: str) -> None:
-    """See that the server can store what it would be given.
+    """Check that the server can store what the rule delivers.
 
     Args:
         rule: the rule.

@@ -1,4 +1,4 @@
-"""What a native_copy rule counts."""
+"""The counters of a native_copy rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule of kind native_copy needs."""
+"""The permissions of a rule of kind native_copy."""
 
 from __future__ import annotations
 

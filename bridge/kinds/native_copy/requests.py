@@ -90,7 +90,7 @@ def _unserved(create: CreateRequest | None, deliver: bytes) -> str:
     if not (create.deliver.startswith(deliver) and is_valid_publish(create.deliver)):
         return f"external.deliver is to be {deliver.decode().removesuffix('.')}, as the sidecar's rule has it"
     config = create.body["config"]
-    if not config.get("flow_control") or config.get("durable_name"):  # nothing else bounds what is on its way
+    if not config.get("flow_control") or config.get("durable_name"):  # nothing else bounds what is in flight
         return "the sidecar serves consumers with flow control, and no durable ones"
     return ""
 

@@ -345,7 +345,7 @@ class NativeCopyRun(RuleRun):
         try:
             filters = await self._filters(create)
         except ApiError:
-            filters = ()  # what is not selected is left out here; the answer to the request tells what is wrong
+            filters = ()  # what is not selected is left out here; the answer to the request says what is wrong
         consumer = ServedConsumer(
             create.deliver,
             self._flow_control,
@@ -394,7 +394,7 @@ class NativeCopyRun(RuleRun):
             self._end(deliver)
 
     def _end(self, deliver: bytes) -> None:
-        """Serve a consumer no longer."""
+        """Stop serving a consumer."""
         if (consumer := self._consumers.pop(deliver, None)) is not None:
             task = asyncio.create_task(consumer.close())
             self._closing.add(task)

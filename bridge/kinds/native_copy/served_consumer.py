@@ -1,8 +1,8 @@
-"""One consumer of the stream, whose deliveries go on to the server that copies.
+"""Serves one consumer: forwards its deliveries to the server that copies.
 
 Nothing is delivered before the answer to the server's request, nor before the server has subscribed to the deliver
 subject, which 2.9 does before it asks and newer servers when they have the answer: what comes earlier would be lost.
-What waits meanwhile, and what is written and not yet handled by the server, is bounded by the consumer's flow control:
+What waits, and what is written and not yet handled by the server, is bounded by the consumer's flow control:
 its requests go on in order with the messages, and only the server's own answer lets the consumer send more.
 """
 
@@ -67,14 +67,14 @@ class ServedConsumer:
         return inbox
 
     async def close(self) -> None:
-        """Take nothing more; the consumer's server removes it, because nobody listens."""
+        """Take nothing more; the consumer's server removes it, because it has no subscriber."""
         subscription, self._subscription = self._subscription, None
         self._waiting.clear()
         if subscription is not None:
             await subscription.release()
 
     def send_waiting(self) -> None:
-        """Send what waits, once the server takes it."""
+        """Send what waits, as soon as the server accepts it."""
         if self.answered and self.wanted and self._waiting:
             waiting, self._waiting = self._waiting, []
             self._write(b"".join(waiting))

@@ -1,4 +1,4 @@
-"""Makes a server ask again at once, where alone it would notice only after many seconds that a source was away.
+"""Makes a server ask again at once; alone it notices only after many seconds that a source was away.
 
 When the leaf connection comes up, the server announces what it waits for (2.9.10 to 2.15.1):
 
@@ -31,7 +31,7 @@ _UNAVAILABLE: Final = 10008
 
 
 def outdated(deliver: bytes) -> bytes:
-    """The operation that tells a server that it has missed messages, on the deliver subject of one of its consumers."""
+    """The operation that makes a server notice missed messages, on the deliver subject of one of its consumers."""
     block = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n"
     return message(deliver, b"", block % (_NO_SUCH_SEQUENCE, _NO_SUCH_SEQUENCE), b"")
 

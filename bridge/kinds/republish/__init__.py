@@ -1,1 +1,1 @@
-"""Republish rules: every stored message is published again, as ADR-28 has servers do it."""
+"""Republish rules: publish every stored message again, as servers do by ADR-28."""

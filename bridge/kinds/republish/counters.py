@@ -1,4 +1,4 @@
-"""What a republish rule counts: plain integers, which `/status`, metrics and the log show."""
+"""The counters of a republish rule: plain integers, which `/status`, metrics and the log show."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ class RepublishEncoder:
         self._random = republish.transform.is_random
         self._where = where
         self._plain = self._timed and not self._headers_only and not self._random and where is None
-        # By subject: the destination (None: not published), the last sequence, and the size of the header lines as far
-        # as it is always the same (the reason).
+        # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
+        # header lines (the reason, where not published).
         self._entries: dict[bytes, list[Any]] = {}
         self._room = _HOT_BYTES
         self._missed = 0

@@ -1,4 +1,4 @@
-"""Handing over what republishes: rules of kind republish.
+"""Hands over rules of kind republish.
 
 Native republish has no position: it begins with the first message that is stored after the update. What was stored
 before that and not yet republished is the bridge's to finish; `takeover` does so.

@@ -1,4 +1,4 @@
-"""What a republish rule needs."""
+"""The permissions of a republish rule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
     else:
         facts = known.get((source, stream))
         direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
-        yield from passing_consumers(source, stream, rule=name, looked_after=not direct)
+        yield from passing_consumers(source, stream, rule=name, supervised=not direct)
     yield listen(
         source,
         AUDIT_SUBJECT,
@@ -57,7 +57,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
 
 
 def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
-    """What work-queue and interest streams need: seeing that others take the messages, too."""
+    """The permissions for work-queue and interest streams: to see other consumers."""
     source, stream = rule.source_connection, rule.stream
     facts = known.get((source, stream))
     if facts is None:

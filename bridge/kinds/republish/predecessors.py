@@ -1,4 +1,4 @@
-"""The newest message that a removal leaves of a subject: requested as soon as the advisory arrives.
+"""Requests the newest message that a removal leaves on a subject, as soon as the advisory arrives.
 
 The server looks a predecessor up just before it stores a message. A request before that finds the same one; afterwards
 the message itself, a rollup or another removal may have removed it. So the request does not wait for the next message.
@@ -71,7 +71,7 @@ class Predecessors:
         self._purges: dict[Purge, asyncio.Task[None]] = {}
 
     async def end(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         await end_tasks(*self._asked.values(), *self._purges.values())
 
     def forget(self) -> None:

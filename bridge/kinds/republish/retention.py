@@ -1,4 +1,4 @@
-"""The model of what a stream has removed, by which `Nats-Last-Sequence` is computed.
+"""Models what a stream has removed, to compute `Nats-Last-Sequence`.
 
 The server looks the last sequence of a subject up just before it stores a message. A message that is removed by
 then does not count. This model follows the server's removals, from outside and in stream order:

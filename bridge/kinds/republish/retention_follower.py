@@ -132,10 +132,10 @@ class RetentionFollower:
 
     async def _poll_reported(self) -> None:
         while True:
-            await self._look_at_stream(await self._looks.get())
+            await self._read_stream(await self._looks.get())
             self._counters.removals += 1
 
-    async def _look_at_stream(self, time_ns: int = 0) -> None:
+    async def _read_stream(self, time_ns: int = 0) -> None:
         """Update the model with removals, which hold for messages stored after `time_ns`; detect stream updates."""
         try:
             # Only max_msgs needs the number of removed messages between the first and the last.
@@ -182,4 +182,4 @@ class RetentionFollower:
         while True:
             await asyncio.sleep(_REFRESH)
             await self._source.connected()
-            await self._look_at_stream()
+            await self._read_stream()

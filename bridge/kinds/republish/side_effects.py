@@ -1,4 +1,4 @@
-"""Whether watching a stream would change what it holds.
+"""Detects whether reading a stream would change what it holds.
 
 A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer counts.
 Only a `direct` consumer (as servers use among themselves) removes nothing, and only where other consumers already

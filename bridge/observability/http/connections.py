@@ -33,7 +33,7 @@ class Connections:
         """The protocol of the next connection."""
         return _Connection(self._handler(), self)
 
-    def heard(self, connection: _Connection) -> None:
+    def received(self, connection: _Connection) -> None:
         """Note that a connection is new, or has sent something."""
         self._open.pop(connection, None)
         self._open[connection] = None
@@ -60,7 +60,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._late = asyncio.get_running_loop().call_later(_HEAD, self.abort)
         self._handler.connection_made(transport)
-        self._connections.heard(self)
+        self._connections.received(self)
 
     def data_received(self, data: bytes) -> None:
         if self._late is not None:
@@ -68,7 +68,7 @@ class _Connection(asyncio.Protocol):
             self._end = seen[-len(_HEAD_END) :]
             if _HEAD_END in seen:
                 self._be_patient()
-        self._connections.heard(self)
+        self._connections.received(self)
         self._handler.data_received(data)
 
     def eof_received(self) -> bool | None:

@@ -1,4 +1,4 @@
-"""The HTTP listener: what is where."""
+"""The HTTP listener and its paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The present state of a sidecar: the checks of probes, and `GET /status` as plain data.
+"""Computes a sidecar's state: the checks of probes, and `GET /status` as plain data.
 
 Facts about time are RFC 3339 in UTC, or seconds where the name says `_s` or `seconds`.
 """
@@ -153,8 +153,8 @@ def _waiting_for(supervisor: RuleSupervisor) -> str | None:
     """What a rule waits for, in words: its supervisor (a stream, the lead) or its run (anything else)."""
     if supervisor.waiting_for is not None:
         return _without_name(supervisor, supervisor.waiting_for)
-    at_work = supervisor.run is not None and supervisor.state in ("ready", "waiting")
-    return supervisor.run.waiting_for if supervisor.run is not None and at_work else None
+    is_running = supervisor.run is not None and supervisor.state in ("ready", "waiting")
+    return supervisor.run.waiting_for if supervisor.run is not None and is_running else None
 
 
 def _without_name(supervisor: RuleSupervisor, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a rule is wedged: it has messages in flight, names nothing that it waits for, and makes no progress.
+"""Detects wedged rules: messages in flight, no named obstacle, no progress.
 
 A failed liveness probe gets the whole process killed, so it must fail for our own faults only. A server that is
 down, full, without a leader or frozen is no such fault: restarting the sidecar would not help, and an outage would
@@ -52,7 +52,7 @@ class WatchedSeat(Protocol):
 
 @dataclass(slots=True)
 class _Look:
-    """What was seen of a rule, and for how long nothing has changed since."""
+    """The last state of a rule, and for how long it is unchanged."""
 
     run: RuleRun
     counted: Mapping[str, int]
@@ -81,7 +81,7 @@ class ProgressWatch:
 
     def start(self) -> None:
         """Start checking."""
-        self._looking = asyncio.create_task(self._look_for_ever())
+        self._looking = asyncio.create_task(self._keep_checking())
 
     async def stop(self) -> None:
         """Stop checking."""
@@ -98,7 +98,7 @@ class ProgressWatch:
         """Seconds for which something held up the event loop, the longest of the last minute."""
         return max(self._delays, default=0.0)
 
-    async def _look_for_ever(self) -> None:
+    async def _keep_checking(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LOOK
@@ -120,9 +120,9 @@ class ProgressWatch:
             if run is None or run.state != "ready" or run.waiting_for is not None or not run.has_work:
                 self._forget(name)
             else:
-                self._look_at(name, run)
+                self._check(name, run)
 
-    def _look_at(self, name: str, run: RuleRun) -> None:
+    def _check(self, name: str, run: RuleRun) -> None:
         counted = run.counters.as_dict()
         look = self._looks.get(name)
         if look is None or look.run is not run or look.counted != counted:

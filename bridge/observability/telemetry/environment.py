@@ -32,7 +32,7 @@ class Wanted:
 
 
 def wanted(environment: Mapping[str, str]) -> Wanted:
-    """What an environment asks for.
+    """Read what the environment asks to export.
 
     Signals are exported where an endpoint is set, for all of them or for the signal, or where their exporter is
     `otlp`; not where it is `none`, and not at all where OTEL_SDK_DISABLED is true.

@@ -1,4 +1,4 @@
-"""Every name that telemetry uses: metrics, their labels, attributes of spans. Nothing else makes up a name.
+"""The names of metrics, labels and span attributes, the only place that defines them.
 
 A metric has two names: one for Prometheus, by its customs (`nats_bridge_`, base units, `_total`), and one for
 OpenTelemetry, that of the semantic conventions for messaging where they have one, and under `messaging.nats.` where

@@ -1,4 +1,4 @@
-"""What exporters of metrics and traces by OTLP share: the resource, the HTTP session, the warning."""
+"""The shared parts of the OTLP exporters: the resource, the HTTP session, the warning."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may work on a rule: this sidecar, or another of its replicas."""
+"""Leadership: decides which replica runs a rule."""

@@ -121,7 +121,7 @@ class Lease:
         # as a standby
         self._seen: Sighting | None = None
         self._seen_since = _NEVER
-        self._looked_at = _NEVER
+        self._checked_at = _NEVER
 
     def is_open(self, now: float) -> bool:
         """Whether the holder may write messages at this moment."""
@@ -139,7 +139,7 @@ class Lease:
         if self._seen is None:
             return Look() if now >= self._next_look else Rest(self._next_look)
         free, record = self._free_at(self._seen), self._seen.record
-        if now >= free and self._checked and now - self._looked_at <= self._timing.unseen_for:
+        if now >= free and self._checked and now - self._checked_at <= self._timing.unseen_for:
             return Write(self._record(record.term + 1 if record is not None else 1), self._seen.revision)
         if now >= self._next_look:
             return Look()
@@ -163,7 +163,7 @@ class Lease:
         elif self.held:
             self._looked_as_holder(sighting, now, ours=ours)
         else:
-            self._looked_standing_by(sighting, now)
+            self._looked_on_standby(sighting, now)
 
     def sent(self, write: Write, now: float) -> None:
         """Note that a write is about to be sent; `now` is a moment before it."""
@@ -224,13 +224,13 @@ class Lease:
         self._certain = self._checked = True
         return None
 
-    def _looked_standing_by(self, sighting: Sighting, now: float) -> None:
+    def _looked_on_standby(self, sighting: Sighting, now: float) -> None:
         if sighting != self._seen:
             self._in_doubt.clear()  # a write over the revision before can no longer be stored
             self._eager_until = _NEVER
-        if sighting != self._seen or now - self._looked_at > self._timing.unseen_for:
+        if sighting != self._seen or now - self._checked_at > self._timing.unseen_for:
             self._seen_since = now  # time without observation does not count
-        self._seen, self._looked_at, self._checked = sighting, now, True
+        self._seen, self._checked_at, self._checked = sighting, now, True
         self._next_look = now + (_EAGER_EVERY if now < self._eager_until else self._timing.renew_every)
         record = sighting.record
         self.holder = "" if record is None or record.released else record.holder

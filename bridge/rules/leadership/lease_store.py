@@ -87,7 +87,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a write.
+    """The outcome of a write.
 
     Attributes:
         kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`:
@@ -114,7 +114,7 @@ class LeaseStore:
         bucket: where the leases are.
         timing: the time limits for answers.
         hint: called for writes of other replicas.
-        heard: called with each announcement of a replica.
+        announced: called with each announcement of a replica.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class LeaseStore:
         bucket: Bucket,
         timing: Timing,
         hint: Hint,
-        heard: Callable[[Announcement], None],
+        announced: Callable[[Announcement], None],
     ) -> None:
         self._connection = connection
         self._sidecar = sidecar
         self._bucket = bucket
         self._timing = timing
         self._hint = hint
-        self._heard = heard
+        self._announced = announced
         self._requests = RawRequests(connection)
         self._subscription: BatchSubscription | None = None
         self._refusal = ""
@@ -325,7 +325,7 @@ class LeaseStore:
                 said = json.loads(payload)
                 if "replica" in said:
                     leads = said["leads"]
-                    self._heard(Announcement(str(said["replica"]), None if leads is None else int(leads)))
+                    self._announced(Announcement(str(said["replica"]), None if leads is None else int(leads)))
                 else:
                     self._hint(subject.decode().rpartition(".")[2], bool(said["released"]))
             except (ValueError, KeyError, TypeError):

@@ -88,7 +88,7 @@ class Leases:
         self._connection = connection
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None
-        self._store = LeaseStore(connection, sidecar, bucket, self._timing, self._hinted, self._heard)
+        self._store = LeaseStore(connection, sidecar, bucket, self._timing, self._hinted, self._announced)
         self._holdings: dict[str, _Holding] = {}
         self._sharing: asyncio.Task[None] | None = None
         self._replicas_changed = asyncio.Event()
@@ -142,8 +142,8 @@ class Leases:
 
     # -- sharing -----------------------------------------------------------------------------------------------------
 
-    def _heard(self, announcement: Announcement) -> None:
-        if self._share is not None and self._share.heard(announcement, clock.now()):
+    def _announced(self, announcement: Announcement) -> None:
+        if self._share is not None and self._share.receive(announcement, clock.now()):
             self._replicas_changed.set()
 
     async def _share_rules(self, share: Share) -> None:
@@ -300,13 +300,13 @@ class _Holding:
         try:
             while not self._ending:
                 await self._do(self.lease.step(clock.now()))
-                self._tell()
+                self._report_leading()
                 if self._term is not None and self._term.lost.is_set():
                     return
             await self._give_back()
         except Exception as error:
             self.lease.lose()
-            self._tell()
+            self._report_leading()
             if self._won is None or self._won.done():
                 self._log.error("leadership.failed", reason=str(error) or type(error).__name__, exc_info=error)
                 return
@@ -359,7 +359,7 @@ class _Holding:
         outcome = await self._store.write(self._rule, write)
         self._log.info("leadership.released", term=write.record.term, stored=outcome.kind == "stored")
 
-    def _tell(self) -> None:
+    def _report_leading(self) -> None:
         """Report the state of the lease to the supervisor."""
         lease, term = self.lease, self._term
         if term is None:

@@ -1,4 +1,4 @@
-"""How replicas share the rules evenly: what one replica knows of the others, and what follows. No input, no output.
+"""Shares the rules evenly among replicas, from their announcements. No I/O.
 
 Theory of operation. Every replica announces, several times in a lease's time, how many rules it leads. No one decides
 for the others: a replica that leads more than its share hands over, and one that leads its share leaves a free lease to
@@ -42,14 +42,14 @@ class Share:
         self._silent_for = silent_for
         self._others: dict[str, tuple[int, float]] = {}  # what each leads, and when it said so
 
-    def heard(self, announcement: Announcement, now: float) -> bool:
+    def receive(self, announcement: Announcement, now: float) -> bool:
         """Apply what a replica announces, this one's own included; return whether it has just come or stopped."""
         name = announcement.replica
         if name == self._me:
             return False
         if announcement.leads is None:
             return self._others.pop(name, None) is not None
-        new = name not in self._heard_lately(now)
+        new = name not in self._received_lately(now)
         self._others[name] = (announcement.leads, now)
         return new
 
@@ -60,7 +60,7 @@ class Share:
             leads: how many it leads.
             rules: how many there are to be led by all replicas together.
         """
-        others = self._heard_lately(now)
+        others = self._received_lately(now)
         if not others:
             return 0
         if (above := leads - _share(rules, len(others) + 1)) > 0:
@@ -71,10 +71,10 @@ class Share:
 
     def leaves_to_others(self, leads: int, rules: int, now: float) -> bool:
         """Return whether this replica leads its share, so that another one should take a free lease first."""
-        others = self._heard_lately(now)
+        others = self._received_lately(now)
         return bool(others) and leads >= _share(rules, len(others) + 1)
 
-    def _heard_lately(self, now: float) -> dict[str, int]:
+    def _received_lately(self, now: float) -> dict[str, int]:
         return {name: led for name, (led, at) in self._others.items() if now - at < self._silent_for}
 
 

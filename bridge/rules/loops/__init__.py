@@ -1,1 +1,1 @@
-"""Messages that would loop: through streams, their native features, and the rules."""
+"""Finds loops through streams, their native features, and the rules."""

@@ -51,19 +51,19 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
         reaches: what its connections reach, by name. A rule with a connection that is not there is left out.
     """
     moves = moves_of(settings, reaches)
-    tell = _Teller({reach.space for reach in reaches.values()})
+    steps_of = _Steps({reach.space for reach in reaches.values()})
     found = []
     steps = _steps(moves)
     for rule in settings.rules:
         turn = _shortest_turn([step for step in steps if step.move.rule == rule.name], steps)
         if turn:
-            found.append(Loop(rule.name, tell.path(turn)))
+            found.append(Loop(rule.name, steps_of.path(turn)))
     native = _steps([move for move in moves if move.rule is None])
     reported: set[Move] = set()
     for step in native:
         if step.move not in reported and (turn := _shortest_turn([step], native)):
             reported |= {each.move for each in turn}
-            found.append(Loop(None, tell.path(turn)))
+            found.append(Loop(None, steps_of.path(turn)))
     return found
 
 
@@ -183,7 +183,7 @@ def _once(way: list[_Step]) -> list[_Step]:
     return way
 
 
-class _Teller:
+class _Steps:
     """Return a path as text for people.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a configuration must satisfy beyond the shape of its parts: references, combinations, transforms.
+"""Checks of a configuration beyond the shape of its parts: references, combinations, transforms.
 
 One module per part of the configuration, and one per kind of rule; each gives `Problem`s. Where a server decides about
 the same thing in a stream's configuration, the engine is asked, and the message has the server's words and number.

@@ -1,4 +1,4 @@
-"""Connections: what cannot stand together, the files that they name, and the names by which rules refer to them."""
+"""Checks connections: combinations, the files that they name, and references from rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FROM_CONTEXT: Final = ("servers", "creds", "nkey_seed_file", "token_file", "use
 
 
 def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
-    """What is wrong with single connections, the files they name included."""
+    """The problems of single connections, with the files that they name."""
     for name, connection in connections:
         found = list(_combination_problems(connection))
         if not found:

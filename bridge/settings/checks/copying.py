@@ -22,7 +22,7 @@ __all__ = ["copying_problems"]
 
 
 def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Problem]:
-    """What is wrong with a rule.
+    """The problems of a rule.
 
     Args:
         rule: well formed.

@@ -1,4 +1,4 @@
-"""What a server says to the sources of a rule, as `sources` or `mirror` of a stream of its own.
+"""Asks the engine for a server's decision about a rule's sources, as native `sources` or `mirror`.
 
 Theory of operation: the server's answer names no place. So the sources are asked about one by one, and then the first
 of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within a source its

@@ -33,7 +33,7 @@ __all__ = ["ingress_problems"]
 
 
 def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_prefix: str) -> Iterator[Problem]:
-    """What is wrong with a rule.
+    """The problems of a rule.
 
     Args:
         rule: well formed.

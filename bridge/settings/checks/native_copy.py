@@ -40,7 +40,7 @@ def prefix_problems(rules: Iterable[tuple[int, Rule]]) -> Iterator[Problem]:
 
 
 def native_copy_problems(rule: NativeCopyRule, at: Path, version: str) -> Iterator[Problem]:
-    """What is wrong with a rule.
+    """The problems of a rule.
 
     Args:
         rule: well formed.

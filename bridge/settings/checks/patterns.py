@@ -118,7 +118,7 @@ def _is_function(token: str) -> bool:
 def exclusion_problems(
     exclude: Sequence[str], selected: Sequence[str], at: Path, done: str, noun: str = "subject"
 ) -> Iterator[Problem]:
-    """What is wrong with `exclude`.
+    """The problems of `exclude`.
 
     Args:
         exclude: the patterns to leave out.

@@ -1,4 +1,4 @@
-"""Rules that are well formed each: what is wrong with them, by kind."""
+"""Checks valid rules by kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["rule_problems"]
 def rule_problems(
     rules: Iterable[tuple[int, Rule]], default_dialect: str, connections: Mapping[str, Connection]
 ) -> Iterator[Problem]:
-    """What is wrong with rules that are well formed each.
+    """The problems of valid rules.
 
     Args:
         rules: with their positions in the configuration.

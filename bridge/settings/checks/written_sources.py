@@ -94,7 +94,7 @@ def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
 
 
 def identity_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
-    """What is wrong with the names, connections and prefixes of a rule's sources.
+    """The problems of the names, connections and prefixes of a rule's sources.
 
     Args:
         rule: well formed.

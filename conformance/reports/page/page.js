@@ -637,10 +637,10 @@ function showPanel(row, column) {
     const compared = comparison(expectation, observation);
     const isExplained = keyOf(row, column) === "divergence";
     inside.append(make("section", { class: `compared${isExplained ? " known" : ""}` }, make("h3", {}, "Expected and received"), ...compared));
-    const told = report.texts[cell[MISMATCHES] ?? 0];
-    if (told?.length) {
-      inside.append(make("details", { class: "mismatches" }, make("summary", {}, `In the judge's words (${told.length})`),
-        make("ul", { class: "told" }, ...told.map(([where, expected, observed]) => make("li", {}, make("code", {}, where), ": expected ",
+    const shown = report.texts[cell[MISMATCHES] ?? 0];
+    if (shown?.length) {
+      inside.append(make("details", { class: "mismatches" }, make("summary", {}, `In the judge's words (${shown.length})`),
+        make("ul", { class: "shown" }, ...shown.map(([where, expected, observed]) => make("li", {}, make("code", {}, where), ": expected ",
           make("code", {}, expected), ", observed ", make("code", {}, observed))))));
     }
   }
@@ -657,10 +657,10 @@ function showPanel(row, column) {
 
 function buildTop() {
   const { run } = report, plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-  const told = [plural(cases.length, "case"), report.choice, `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
+  const shown = [plural(cases.length, "case"), report.choice, `${plural(subjects.length, "subject")} of test`, run.suite && `suite ${run.suite}`,
     run.time && String(run.time).replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:\d\d)?(\+00:00|Z)$/, "$1 $2 UTC"),
     run.catalogue && `catalogue ${run.catalogue.slice(0, 12)}`];
-  byId("about").textContent = told.filter(Boolean).join(" · ");
+  byId("about").textContent = shown.filter(Boolean).join(" · ");
   const [key, sign, text] = report.failures ? ["fail", "✗", plural(report.failures, "failure")] : report.passed ? ["pass", "✓", "Passed"] : ["errored", "!", "Not complete"];
   byId("result").append(make("span", { class: `sign ${key}`, "aria-hidden": "true" }, sign), text);
   for (const objection of report.objections) {

@@ -124,11 +124,11 @@ def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server:
     assert asked(server, lambda client: client.api("INFO"))["streams"] == 1
 
 
-def test_a_server_on_which_somebody_listens_to_everything(
+def test_a_server_with_a_subscriber_of_everything(
     conform: Callable[..., Ran], server: NativeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then no server answers "no responders", where no stream stores a message."""
-    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//somebody@"))
+    monkeypatch.setenv("NATS_URL", server.url.replace("//", "//user@"))
 
     async def listening(client: RawClient) -> Ran:
         await client.subscribe(b">")
@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_written(conform: Callable[..., Ran], tmp_path: 
     assert ran.err.startswith("--report ")
 
 
-def test_nobody_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
+def test_no_server_at_the_address(conform: Callable[..., Ran], server: NativeServer) -> None:
     server.stop()
     ran = conform("--server", server.url.replace("//", "//me:secret@"), *FEW)
     assert ran.code == 3

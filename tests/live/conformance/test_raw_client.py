@@ -20,7 +20,7 @@ async def test_every_byte_arrives(twin_version: str, servers: SharedServers, uni
     client = await RawClient.connect(await servers.url(twin_version))
     try:
         subject = unique_name("raw").encode()
-        heard = await client.subscribe(subject)
+        collected = await client.subscribe(subject)
         sent = (
             Message(subject, b"NATS/1.0\r\nA: 1\r\nA: 2\r\n a :  x\r\n\xff: \x0c\r\n\r\n", b"\r\nMSG x 1 3\r\n"),
             Message(subject, b"", bytes(range(256)) * 4000),
@@ -30,12 +30,12 @@ async def test_every_byte_arrives(twin_version: str, servers: SharedServers, uni
             client.publish(message)
         client.publish(Message(subject), b"reply.to")
         await client.flush()
-        assert heard.messages == (*sent, Message(subject))
-        assert [each.reply for each in heard.deliveries] == [b"", b"", b"", b"reply.to"]
-        client.unsubscribe(heard)
+        assert collected.messages == (*sent, Message(subject))
+        assert [each.reply for each in collected.deliveries] == [b"", b"", b"", b"reply.to"]
+        client.unsubscribe(collected)
         client.publish(sent[0])
         await client.flush()
-        assert len(heard.messages) == 4
+        assert len(collected.messages) == 4
     finally:
         await client.close()
 
@@ -44,7 +44,7 @@ async def test_requests(twin_version: str, servers: SharedServers, unique_name: 
     client = await RawClient.connect(await servers.url(twin_version))
     try:
         assert client.server_version == twin_version
-        assert await client.ask(Message(unique_name("nobody").encode())) is None
+        assert await client.ask(Message(unique_name("unanswered").encode())) is None
         answers = await asyncio.gather(*(client.api("INFO") for _ in range(20)))
         assert all("memory" in answer for answer in answers)
         assert (await client.api("STREAM.INFO.NONE"))["error"]["err_code"] == 10059
@@ -56,12 +56,12 @@ async def test_subjects_with_spaces_are_read_whole(native_server: Servers) -> No
     # Servers before 2.12.9 republish under such a subject.
     async with native_server("2.10.27") as server:
         client = await RawClient.connect(server.url)
-        heard = await client.subscribe(b"out.>")
+        collected = await client.subscribe(b"out.>")
         config = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.a b.$1"}}
         assert "error" not in await client.api("STREAM.CREATE.S", config)
         await client.ask(Message(b"in.x", payload=b"1"))
         await client.flush()
-        (seen,) = heard.messages
+        (seen,) = collected.messages
         assert (seen.subject, seen.payload) == (b"out.a b.x", b"1")
         await client.close()
 
@@ -75,14 +75,16 @@ async def test_subjects_with_spaces_are_read_whole(native_server: Servers) -> No
         ("authorization {token: t0k}", "", Credentials(token="t0k")),
     ],
 )
-async def test_ways_to_be_let_in(native_server: Servers, config: str, at: str, credentials: Credentials | None) -> None:
+async def test_ways_to_authenticate(
+    native_server: Servers, config: str, at: str, credentials: Credentials | None
+) -> None:
     async with native_server("2.15.1", config=config) as server:
         client = await RawClient.connect(server.url.replace("//", f"//{at}"), credentials)
         await client.flush()
         await client.close()
 
 
-async def test_who_is_not_let_in_hears_why_and_no_secret_is_told(native_server: Servers) -> None:
+async def test_a_refused_client_gets_the_reason_and_no_secret(native_server: Servers) -> None:
     async with native_server("2.15.1", config="authorization {user: me, password: right}") as server:
         with pytest.raises(SubjectError) as reported:
             await RawClient.connect(server.url.replace("//", "//me:secret-wrong@"))
@@ -90,7 +92,7 @@ async def test_who_is_not_let_in_hears_why_and_no_secret_is_told(native_server: 
         assert "secret-wrong" not in str(reported.value)
 
 
-async def test_nobody_there(native_server: Servers) -> None:
+async def test_no_listener(native_server: Servers) -> None:
     server = native_server("2.15.1").start()
     server.stop()
     with pytest.raises(SubjectError, match=r"no server answers at nats://127\.0\.0\.1:\d+ \(connection refused\)"):

@@ -138,7 +138,7 @@ async def test_every_kind_of_step_is_carried_out(stage: Stage) -> None:
     assert 0 < first.time_ns <= second.time_ns
 
 
-async def test_nothing_is_left_and_the_next_case_hears_nothing_of_the_last(stage: Stage) -> None:
+async def test_nothing_is_left_and_the_next_case_receives_nothing_of_the_last(stage: Stage) -> None:
     case = case_of(RELOCATED)
     first = await played(stage, case)
     assert await names(stage.client) == []
@@ -155,7 +155,7 @@ async def test_names_that_are_no_token_are_asked_about_and_cleaned_up(stage: Sta
     assert await names(stage.client) == []
 
 
-async def test_a_stream_of_somebody_else_outlives_cases_whose_name_is_no_token(newest_stage: Stage) -> None:
+async def test_a_stream_of_another_client_outlives_cases_whose_name_is_no_token(newest_stage: Stage) -> None:
     """Such a request is sent with another token in its subject."""
     client = newest_stage.client
     assert "error" not in await client.api("STREAM.CREATE._", {"name": "_", "storage": "memory"})

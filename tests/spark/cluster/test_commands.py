@@ -81,7 +81,7 @@ async def test_capture_backfill_and_diff(
     assert diff["equal"]
 
 
-async def test_a_backfill_whose_executors_are_killed_goes_on(
+async def test_a_backfill_whose_executors_are_killed_continues(
     submit: Submit,
     cluster: StandaloneCluster,
     url: str,

@@ -58,7 +58,7 @@ _BLOCKS = {"CLICKS": _added, "VIEWS": _added, "PLANS": _planned}
 
 def _sent(place: str, prefix: str) -> list[Event]:
     block = _BLOCKS.get(place, _block)
-    # Of the leases the last are delete markers, which nobody sends.
+    # Of the leases the last are delete markers, which no client sends.
     count = COUNT - 4 if place == "LEASES" else COUNT
     rows = [[number, *_row(_subject(prefix, number), number, block(number))] for number in range(1, count + 1)]
     if place == "events":
@@ -152,12 +152,12 @@ def _fine() -> list[Event]:
     ]
     for name in ("once", "never-lost"):
         for number in range(1, COUNT + 1):
-            heard = {"event": "heard", "name": name, "rows": [_republished(name, number)]}
-            events.append({"t": number + 0.6, **heard})
+            received = {"event": "received", "name": name, "rows": [_republished(name, number)]}
+            events.append({"t": number + 0.6, **received})
     for number in range(1, COUNT + 1):
         reported = {"id": f"id{number}", "stream": "JOBS", "stream_seq": number}
         row = ["$JS.EVENT", "", 0, "", json.dumps(reported)]
-        events.append({"t": number + 0.7, "event": "heard", "name": "advisories", "rows": [row]})
+        events.append({"t": number + 0.7, "event": "received", "name": "advisories", "rows": [row]})
     events.append({"t": 99.0, "event": "settled", "waiting": []})
     events += [
         _final("ORDERS", _stored("orders")),
@@ -201,8 +201,8 @@ def _rows(events: list[Event], stream: str) -> list[list[Any]]:
     return rows
 
 
-def _heard(events: list[Event], name: str) -> list[Event]:
-    return [event for event in events if event["event"] == "heard" and event["name"] == name]
+def _received(events: list[Event], name: str) -> list[Event]:
+    return [event for event in events if event["event"] == "received" and event["name"] == name]
 
 
 def _crash(begin: float, end: float) -> list[Event]:
@@ -241,9 +241,9 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("rule", REPUBLISHED)
-def test_a_message_that_nobody_heard_is_lost(rule: str) -> None:
+def test_a_message_that_was_not_received_is_lost(rule: str) -> None:
     events = _fine()
-    events.remove(_heard(events, rule)[5])
+    events.remove(_received(events, rule)[5])
     assert _found(events, rule) == {"lost (violation)": 1}
     other = next(name for name in REPUBLISHED if name != rule)
     assert _found(events, other) == {}
@@ -252,7 +252,7 @@ def test_a_message_that_nobody_heard_is_lost(rule: str) -> None:
 @pytest.mark.parametrize("place", [0, COUNT - 1])
 def test_the_first_and_the_last_can_be_lost(place: int) -> None:
     events = _fine()
-    events.remove(_heard(events, "once")[place])
+    events.remove(_received(events, "once")[place])
     assert _found(events, "once") == {"lost (violation)": 1}
 
 
@@ -263,7 +263,7 @@ def test_a_copy_that_is_not_there_is_lost(rule: str, target: str) -> None:
     assert _found(events, rule) == {"lost (violation)": 1}
 
 
-def test_a_copy_that_the_server_itself_removed_is_nobodys_loss() -> None:
+def test_a_copy_that_the_server_itself_removed_is_not_lost() -> None:
     events = _fine()
     del _rows(events, "COPY")[0]
     events.append({"t": 6.0, "event": "trimmed", "stream": "COPY"})
@@ -271,25 +271,25 @@ def test_a_copy_that_the_server_itself_removed_is_nobodys_loss() -> None:
 
 
 @pytest.mark.parametrize("rule", REPUBLISHED)
-def test_a_message_that_is_heard_twice_is_doubled(rule: str) -> None:
+def test_a_message_that_is_received_twice_is_a_duplicate(rule: str) -> None:
     events = _fine()
-    row = _heard(events, rule)[5]["rows"][0]
-    _heard(events, rule)[5]["rows"].append(row)
-    assert _found(events, rule) == {"doubled (violation)": 1}
+    row = _received(events, rule)[5]["rows"][0]
+    _received(events, rule)[5]["rows"].append(row)
+    assert _found(events, rule) == {"duplicated (violation)": 1}
 
 
 @pytest.mark.parametrize("rule", ["gathered", "copy", "settings", "events"])
-def test_a_copy_that_is_there_twice_is_doubled(rule: str) -> None:
+def test_a_copy_that_is_stored_twice_is_a_duplicate(rule: str) -> None:
     events = _fine()
     rows = _rows(events, TARGETS[rule])
     rows.append([99, *rows[5][1:]])
-    assert _found(events, rule) == {"doubled (violation)": 1}
+    assert _found(events, rule) == {"duplicated (violation)": 1}
 
 
 @pytest.mark.parametrize("rule", REPUBLISHED)
 def test_two_that_changed_places_are_reordered(rule: str) -> None:
     events = _fine()
-    one, other = _heard(events, rule)[5:7]
+    one, other = _received(events, rule)[5:7]
     one["rows"], other["rows"] = other["rows"], one["rows"]
     assert _found(events, rule) == {"reordered (violation)": 1}
 
@@ -310,7 +310,7 @@ def test_an_order_that_the_rule_itself_counted_is_allowed() -> None:
     assert _found(events, "copy") == {"reordered (allowed)": 1}
 
 
-def test_a_copy_of_a_work_queue_whose_publisher_heard_nothing_is_not_invented() -> None:
+def test_a_copy_of_a_work_queue_whose_publisher_got_no_answer_is_not_invented() -> None:
     events = _fine()
     events = [each for each in events if not (each["event"] == "stored" and each.get("rows") == [[5, 5]])]
     assert _found(events, "taken") == {}
@@ -323,7 +323,7 @@ def test_what_is_added_twice_is_seen_in_the_sum() -> None:
     rows = _rows(events, "SUMS")
     rows.append([99, *rows[5][1:]])
     found = _found(events, "sums")
-    assert found == {"doubled (violation)": 1, "wrong bytes (violation)": 1, "wrong sum (violation)": 1}
+    assert found == {"duplicated (violation)": 1, "wrong bytes (violation)": 1, "wrong sum (violation)": 1}
 
 
 def test_what_is_not_added_is_seen_in_the_sum() -> None:
@@ -362,7 +362,7 @@ def test_a_schedule_that_could_act_in_the_target_is_seen() -> None:
     assert _found(events, "agenda") == {"wrong headers (violation)": 1}
 
 
-def test_a_schedule_that_the_source_has_fired_and_removed_was_sent_by_somebody() -> None:
+def test_a_schedule_that_the_source_has_fired_and_removed_had_a_publisher() -> None:
     events = _fine()
     del _rows(events, "PLANS")[1]
     assert _found(events, "agenda") == {}
@@ -415,10 +415,10 @@ def test_a_lease_behind_its_marker_is_reordered() -> None:
     assert _found(events, "held") == {"reordered (violation)": 1}
 
 
-def test_a_marker_that_comes_twice_is_doubled() -> None:
+def test_a_marker_that_comes_twice_is_a_duplicate() -> None:
     events = _fine()
     _rows(events, "HELD").append([99, *_rows(events, "HELD")[-1][1:]])
-    assert _found(events, "held") == {"doubled (violation)": 1}
+    assert _found(events, "held") == {"duplicated (violation)": 1}
 
 
 def test_a_copy_that_does_not_expire_is_seen() -> None:
@@ -474,7 +474,7 @@ def test_an_answer_with_another_number_is_seen() -> None:
 def _changed(rule: str, column: int, value: Callable[[Any], Any]) -> dict[str, int]:
     events = _fine()
     if rule in REPUBLISHED:
-        row = _heard(events, rule)[4]["rows"][0]
+        row = _received(events, rule)[4]["rows"][0]
     else:
         row = next(row for row in _rows(events, {**TARGETS, "dead-letters": "DEAD"}[rule]) if row[0] == 5)
         column += 2
@@ -537,9 +537,9 @@ def test_a_wrong_line_of_the_bridge_is_seen(old: str, new: str) -> None:
     assert _changed("once", 1, lambda block: block.replace(old, new)) == {"wrong headers (violation)": 1}
 
 
-def test_what_nobody_sent_is_invented() -> None:
+def test_what_no_publisher_sent_is_invented() -> None:
     events = _fine()
-    _heard(events, "once")[-1]["rows"].append(["once.0.eu", "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n", 0, ""])
+    _received(events, "once")[-1]["rows"].append(["once.0.eu", "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n", 0, ""])
     _rows(events, "EVENTS").append([99, 0, *_row("stored.n99.k1", 1)])
     _rows(events, "COPY").append([99, 0, "copy.eu.1", "NATS/1.0\r\nNats-Bridge-Source: ORDERS 77 > >\r\n\r\n", 0, ""])
     for rule in ("once", "events", "copy"):
@@ -548,7 +548,7 @@ def test_what_nobody_sent_is_invented() -> None:
 
 def test_at_most_once_may_lose_in_a_crash_and_only_there() -> None:
     events = _fine()
-    for lost in _heard(events, "once")[5:8]:
+    for lost in _received(events, "once")[5:8]:
         events.remove(lost)
     assert _found(events + _crash(6.7, 9.0), "once") == {"lost (allowed)": 3}
     assert _found(events + _crash(10.7, 11.0), "once") == {"lost (violation)": 3}
@@ -556,7 +556,7 @@ def test_at_most_once_may_lose_in_a_crash_and_only_there() -> None:
 
 def test_at_most_once_may_lose_what_it_counts_and_no_more() -> None:
     events = _fine()
-    for lost in _heard(events, "once")[5:8]:
+    for lost in _received(events, "once")[5:8]:
         events.remove(lost)
     events.append({"t": 50.0, "event": "status", "pid": 1, "rules": {"once": {"in_doubt": 2}}})
     assert _found(events, "once") == {"lost (allowed)": 2, "lost (violation)": 1}
@@ -564,25 +564,25 @@ def test_at_most_once_may_lose_what_it_counts_and_no_more() -> None:
 
 def test_at_most_once_never_doubles_not_even_in_a_crash() -> None:
     events = _fine()
-    row = _heard(events, "once")[4]["rows"][0]
-    _heard(events, "once")[5]["rows"].insert(0, row)
-    assert _found(events + _crash(5.7, 6.0), "once") == {"doubled (violation)": 1}
+    row = _received(events, "once")[4]["rows"][0]
+    _received(events, "once")[5]["rows"].insert(0, row)
+    assert _found(events + _crash(5.7, 6.0), "once") == {"duplicated (violation)": 1}
 
 
 def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     events = _fine()
-    row = _heard(events, "never-lost")[4]["rows"][0]
-    _heard(events, "never-lost")[5]["rows"].insert(0, row)
-    assert _found(events + _crash(5.7, 6.0), "never-lost") == {"doubled (allowed)": 1}
-    assert _found(events + _crash(20.0, 21.0), "never-lost") == {"doubled (violation)": 1}
+    row = _received(events, "never-lost")[4]["rows"][0]
+    _received(events, "never-lost")[5]["rows"].insert(0, row)
+    assert _found(events + _crash(5.7, 6.0), "never-lost") == {"duplicated (allowed)": 1}
+    assert _found(events + _crash(20.0, 21.0), "never-lost") == {"duplicated (violation)": 1}
     events = _fine()
-    events.remove(_heard(events, "never-lost")[5])
+    events.remove(_received(events, "never-lost")[5])
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
 
 
-def test_a_stop_while_the_server_is_away_may_lose_what_was_on_its_way() -> None:
+def test_a_stop_while_the_server_is_away_may_lose_what_was_in_flight() -> None:
     events = _fine()
-    events.remove(_heard(events, "once")[5])
+    events.remove(_received(events, "once")[5])
     stop: list[Event] = [
         {"t": 5.8, "event": "sidecar", "replica": 0, "pid": 1, "what": "asked to stop"},
         {
@@ -605,10 +605,10 @@ def test_a_stop_while_the_server_is_away_may_lose_what_was_on_its_way() -> None:
     assert _found(events + stop + away, "once") == {"lost (allowed)": 1}
 
 
-def test_a_message_removed_in_hand_takes_those_before_it_along() -> None:
+def test_a_message_removed_in_flight_takes_those_before_it_along() -> None:
     """For the server that acknowledges them (kd/messages/removed-in-hand); without a crash they come all the same."""
     events = _fine()
-    events.remove(_heard(events, "never-lost")[5])
+    events.remove(_received(events, "never-lost")[5])
     removal: list[Event] = [{"t": 6.7, "event": "removing", "stream": "ORDERS", "sequences": [8]}]
     for phase, at in (("begin", 6.7), ("healed", 6.8), ("end", 6.9)):
         removal.append({"t": at, "event": "fault", "number": 1, "kind": "messages deleted", "phase": phase})
@@ -619,9 +619,9 @@ def test_a_message_removed_in_hand_takes_those_before_it_along() -> None:
     assert _found(events + crash + removal, "never-lost")["lost (violation)"] == 1
 
 
-def test_only_with_replicas_a_pause_may_cost_what_was_in_hand() -> None:
+def test_only_with_replicas_a_pause_may_cost_what_was_in_flight() -> None:
     events = _fine()
-    events.remove(_heard(events, "once")[5])
+    events.remove(_received(events, "once")[5])
     fault = {"event": "fault", "number": 1, "kind": "sidecar paused"}
     events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
     assert _found(events, "once") == {"lost (violation)": 1}
@@ -636,16 +636,16 @@ def test_a_clean_stop_excuses_nothing() -> None:
         {"t": 6.0, "event": "sidecar", "replica": 0, "pid": 2, "what": "ready"},
     ]
     events = _fine()
-    _heard(events, "never-lost")[5]["rows"].insert(0, _heard(events, "never-lost")[4]["rows"][0])
-    events.remove(_heard(events, "once")[5])
-    assert _found(events + stop, "never-lost") == {"doubled (violation)": 1}
+    _received(events, "never-lost")[5]["rows"].insert(0, _received(events, "never-lost")[4]["rows"][0])
+    events.remove(_received(events, "once")[5])
+    assert _found(events + stop, "never-lost") == {"duplicated (violation)": 1}
     assert _found(events + stop, "once") == {"lost (violation)": 1}
 
 
 def test_what_the_run_removed_is_not_missed() -> None:
     events = _fine()
     for rule in REPUBLISHED:
-        events.remove(_heard(events, rule)[5])
+        events.remove(_received(events, rule)[5])
     for target in ("ORDERS", "COPY"):
         del _rows(events, target)[5]
     events.append({"t": 6.0, "event": "removing", "stream": "ORDERS", "sequences": [6]})
@@ -660,7 +660,7 @@ def test_an_advisory_between_two_that_came_is_lost() -> None:
     assert _found(events, "dead-letters") == {"lost (violation)": 1}
 
 
-def test_an_advisory_while_nobody_listened_is_missed() -> None:
+def test_an_advisory_without_a_subscriber_is_missed() -> None:
     events = _fine()
     del _rows(events, "DEAD")[5]
     assert _found(events + _crash(6.5, 6.9), "dead-letters") == {"lost (allowed)": 1}
@@ -669,11 +669,11 @@ def test_an_advisory_while_nobody_listened_is_missed() -> None:
     assert _found(events, "dead-letters") == {"lost (unknown)": 1}
 
 
-def test_an_advisory_that_is_stored_twice_is_doubled() -> None:
+def test_an_advisory_that_is_stored_twice_is_a_duplicate() -> None:
     events = _fine()
     rows = _rows(events, "DEAD")
     rows.append([99, *rows[5][1:]])
-    assert _found(events, "dead-letters") == {"doubled (violation)": 1}
+    assert _found(events, "dead-letters") == {"duplicated (violation)": 1}
 
 
 def test_a_dead_letter_with_another_job_is_seen() -> None:
@@ -689,7 +689,7 @@ def test_a_run_that_does_not_come_to_rest_is_stuck() -> None:
     assert _found(events, "(sidecar)") == {"stuck (violation)": 1}
 
 
-def test_an_end_that_nobody_asked_for_is_seen() -> None:
+def test_an_unrequested_end_is_seen() -> None:
     ended = {"code": 1, "expected": "", "last": {"counters": {}, "error": "rule.failed copy"}}
     events = [*_fine(), {"t": 50.0, "event": "sidecar", "replica": 0, "pid": 1, "what": "ended", **ended}]
     found = _judged(events)["(sidecar)"]
@@ -702,5 +702,5 @@ def test_what_a_killed_server_forgot_is_not_the_rules_doing() -> None:
     fault = {"event": "fault", "number": 1, "kind": "server killed"}
     events += [{"t": 6.0, "phase": "begin", **fault}, {"t": 7.0, "phase": "end", **fault}]
     del _rows(events, "ORDERS")[-1]
-    _heard(events, "once")[-1]["rows"][0][1] = "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n"
+    _received(events, "once")[-1]["rows"][0][1] = "NATS/1.0\r\nNats-Sequence: 77\r\n\r\n"
     assert _found(events, "once") == {"invented (unknown)": 1}

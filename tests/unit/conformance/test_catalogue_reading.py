@@ -228,7 +228,7 @@ def test_no_case_file(text: str, reported: str) -> None:
     assert reported in error_of(text)
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_everything_that_is_wrong_is_reported_at_once() -> None:
     error = error_of(GOOD.replace("level: must", "level: maybe").replace("A rule as a sentence", "Rule"))
     assert [line.split(": ")[1] for line in error.splitlines()] == ["cases.0.title", "cases.0.level"]
 
@@ -248,12 +248,12 @@ def test_an_id_is_used_once(tmp_path: Path) -> None:
         read_catalogue(tmp_path)
 
 
-def test_a_folder_without_case_files_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_case_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match="no case file"):
         read_catalogue(tmp_path)
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     with pytest.raises(CatalogueError, match=r"missing\.yaml: .*No such file"):
         read_file(tmp_path / "missing.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"clause: \xff\n")
@@ -269,7 +269,7 @@ def _cases() -> tuple[Case, ...]:
     return read_catalogue()
 
 
-def looks_at(expectation: Expectation) -> bool:
+def reads(expectation: Expectation) -> bool:
     seen = (
         expectation.refusal,
         expectation.config,
@@ -307,11 +307,11 @@ def test_titles_are_there_once(cases: tuple[Case, ...]) -> None:
     assert [each for each, times in Counter((case.file, case.title) for case in cases).items() if times > 1] == []
 
 
-def test_every_case_looks_at_something(cases: tuple[Case, ...]) -> None:
+def test_every_case_checks_something(cases: tuple[Case, ...]) -> None:
     expectations = [
         (case, each) for case in cases for each in (case.expectation, *(d.expectation for d in case.differences))
     ]
-    assert [case.id for case, each in expectations if not looks_at(each)] == []
+    assert [case.id for case, each in expectations if not reads(each)] == []
 
 
 def test_every_case_is_about_a_known_version(cases: tuple[Case, ...]) -> None:

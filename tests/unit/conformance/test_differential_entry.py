@@ -77,7 +77,7 @@ def test_messages_come_back_byte_for_byte(block: bytes) -> None:
     assert b"Nats-Time-Stamp: <time>\r\n" in (expected[0].header_block or b"")
 
 
-def test_copies_come_behind_their_origin() -> None:
+def test_copies_come_after_their_source() -> None:
     config = {"name": "S", "storage": "memory", "sources": [{"name": "O", "filter_subject": "s.*"}]}
     trial = Trial(Kind.SOURCE, config, (Message(b"s.a"),), (SOURCE,))
     block = b"NATS/1.0\r\nNats-Stream-Source: O 1 s.* > s.a dIAxtmQ4\r\n\r\n"
@@ -117,7 +117,7 @@ def test_decisions(decision: Decision, where: str, expected: Any) -> None:
     assert native.decisions[-1] == decision
 
 
-def test_the_comments_tell_both_sides() -> None:
+def test_the_comments_show_both_sides() -> None:
     trial = Trial(Kind.CREATE, {"name": "S"})
     difference = Comparison(Kind.CREATE, (), "decision", True, "decision", "accepted", "500/10052 no")
     text = catalogue_entry(1, "2.15.1", trial, Observation((Decision(config={"name": "S"}),)), difference, ())

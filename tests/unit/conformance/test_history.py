@@ -44,14 +44,14 @@ def test_every_byte_comes_back(tmp_path: Path) -> None:
     assert history.is_complete
 
 
-def test_labels_tell_subjects_apart() -> None:
+def test_labels_distinguish_subjects() -> None:
     labels = [NATIVE.label, BRIDGE.label, Identity("bridge", "2.9.10", server="2.9.10").label]
     assert labels == ["native 2.10.27", "bridge 2.15.1 on 2.9.10", "bridge 2.9.10"]
     assert Identity("library", "2.10.27", name="mylib").label == "mylib 2.10.27"
 
 
 @pytest.mark.parametrize("cut", [1, 20])
-def test_a_history_cut_short_is_read_as_far_as_it_goes(tmp_path: Path, cut: int) -> None:
+def test_a_history_cut_short_is_read_up_to_the_cut(tmp_path: Path, cut: int) -> None:
     file = write(tmp_path / "h.jsonl")
     text = file.read_text()
     lines = text.splitlines(keepends=True)
@@ -91,7 +91,7 @@ def test_what_is_missing_makes_it_incomplete(tmp_path: Path) -> None:
         (lambda lines: [lines[0], lines[1].replace("b3V0", "b3V!"), *lines[2:]], ":2:", "not a record"),
     ],
 )
-def test_damage_is_told_with_its_place(tmp_path: Path, change: object, place: str, reason: str) -> None:
+def test_damage_is_reported_with_its_place(tmp_path: Path, change: object, place: str, reason: str) -> None:
     file = write(tmp_path / "h.jsonl")
     file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")  # type: ignore[operator]
     with pytest.raises(HistoryError) as reported:

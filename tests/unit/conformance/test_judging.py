@@ -167,8 +167,8 @@ def test_any_order() -> None:
     expectation = Expectation(stored={"S": wanted}, any_order=frozenset({"S"}))
     stored = tuple(Stored(Message(subject), at) for at, subject in enumerate([b"7", b"b", b"a"]))
     assert places(expectation, Observation(stored={"S": stored})) == []
-    doubled = tuple(Stored(Message(subject), at) for at, subject in enumerate([b"7", b"b", b"b"]))
-    assert places(expectation, Observation(stored={"S": doubled})) != []
+    repeated = tuple(Stored(Message(subject), at) for at, subject in enumerate([b"7", b"b", b"b"]))
+    assert places(expectation, Observation(stored={"S": repeated})) != []
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_known_differences(identity: Identity, seen: Decision, outcome: Outcome,
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
 
 
-def test_bytes_are_shown_so_that_they_can_be_told_apart() -> None:
+def test_bytes_are_shown_so_that_they_can_be_distinguished() -> None:
     assert shown(b"A: 1\r\n\tb\xff\xc3\xa9") == "A: 1\\r\\n\\tb\\udcffé"
 
 
-def test_a_refusal_is_told_as_far_as_it_is_known() -> None:
+def test_a_refusal_is_reported_with_what_is_known() -> None:
     wanted = Expectation(refusal=Refusal(err_code=10052))
     (found,) = mismatches(wanted, Observation((ACCEPTED,)))
     assert (found.expected, found.observed) == ("10052", "accepted")

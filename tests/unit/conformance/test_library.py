@@ -213,7 +213,7 @@ async def test_what_is_no_answer_is_an_error_that_quotes_it(answers: str, said: 
         ({"refused": "no"}, "refused is an object"),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_an_error_and_the_library_goes_on(
+async def test_an_answer_that_cannot_be_read_is_an_error_and_the_library_continues(
     members: dict[str, object], said: str
 ) -> None:
     answer = f"print(json.dumps({{'id': request['id'], **{members!r}}}), flush=True)"
@@ -237,7 +237,7 @@ async def test_a_library_that_hangs_is_an_error() -> None:
             await subject.play(case(TRANSFORM))
 
 
-async def test_a_library_that_fails_is_started_anew_but_not_for_ever() -> None:
+async def test_a_library_that_fails_is_restarted_but_not_endlessly() -> None:
     async with opened(of(library("sys.exit(1)"))) as subject:
         for _ in range(3):
             with pytest.raises(SubjectError, match="ended with exit code 1"):

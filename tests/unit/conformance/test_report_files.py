@@ -118,7 +118,7 @@ def test_reports_say_that_a_part_of_the_cases_was_asked_for(start: dict[str, Any
     assert result.choice in reported
 
 
-def test_markdown_tells_result_failures_differences_and_matrix() -> None:
+def test_markdown_shows_result_failures_differences_and_matrix() -> None:
     text = markdown(MIXED)
     assert text.startswith("# Conformance: failed\n")
     assert "| native 2.9.10 | 2 | 4 | - | - | - | - | 1 |" in text

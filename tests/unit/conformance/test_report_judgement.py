@@ -87,20 +87,20 @@ def test_cases_that_the_catalogue_does_not_know_are_named_and_do_not_pass() -> N
     assert not result.passed
 
 
-def test_cases_that_were_not_selected_are_not_told_of() -> None:
+def test_cases_that_were_not_selected_are_not_named() -> None:
     result = judged(sample_runs.run([ORDER]), CASES)
     assert result.cases == (ORDER,)
     assert result.passed
 
 
-def test_a_record_about_nobody_is_an_error() -> None:
+def test_a_record_without_an_owner_is_an_error() -> None:
     history = sample_runs.run([ORDER])
     stray = Played(ORDER.id, "native 2.8.0", Observation(), 0.1)
     with pytest.raises(HistoryError, match=r"'native 2\.8\.0' is not named"):
         judged(replace(history, records=(*history.records, stray)), CASES)
 
 
-def test_a_cut_history_on_disk_is_judged_as_far_as_it_goes(tmp_path) -> None:
+def test_a_cut_history_on_disk_is_judged_up_to_the_cut(tmp_path) -> None:
     history, file = sample_runs.mixed_run(), tmp_path / "history.jsonl"
     with HistoryWriter(file, history.subjects) as writer:
         for record in history.records:

@@ -40,7 +40,7 @@ def test_versions_are_in_their_order_whatever_the_run_did_first() -> None:
     assert _page(subjects=backwards) == _page()
 
 
-def test_a_header_line_that_came_is_told_once_with_reason_and_first_version() -> None:
+def test_a_new_header_line_is_named_once_with_reason_and_first_version() -> None:
     section = _section(_page(), "From 2.9 to 2.10")
     (row,) = [line for line in section.splitlines() if "adr28/headers/order/1" in line]
     assert row == (
@@ -84,7 +84,7 @@ def test_two_patches_of_a_line_are_named_in_full() -> None:
     assert "## From 2.12.0 to 2.12.15" in _page(subjects=patches)
 
 
-def test_a_transform_is_told_by_its_subjects() -> None:
+def test_a_transform_is_identified_by_its_subjects() -> None:
     transform = Transform(b"in.*", b"out.{{left(1,2)}}", Place.REPUBLISH, (b"in.abc", b"in.a"))
     case = Case(
         id="adr30/left/wrap/1",

@@ -16,8 +16,6 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()]*\)[^()\s]*)?)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
-_TARGET = re.compile(r"\]\([^)]*\)")
-_EVENTS = re.compile(r"<!-- events: begin -->.*?<!-- events: end -->", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
@@ -85,10 +83,9 @@ def prose(page: Path) -> str:
     return _FENCE.sub(_blank, _COMMENT.sub(_blank, page.read_text("utf-8")))
 
 
-def sentences(page: Path) -> str:
-    """A page's prose without inline code, targets of links, and the table of log events, which the code makes."""
-    text = _EVENTS.sub(_blank, page.read_text("utf-8"))
-    return _TARGET.sub(_blank, _CODE.sub(_blank, _COMMENT.sub(_blank, _FENCE.sub(_blank, text))))
+def without_inline_code(page: Path) -> str:
+    """A page without the pieces of code in its sentences; lines stay where they are."""
+    return _CODE.sub(_blank, page.read_text("utf-8"))
 
 
 def _blank(found: re.Match[str]) -> str:

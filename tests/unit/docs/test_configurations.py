@@ -116,5 +116,5 @@ def test_json_is_json() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_there_is_something_to_check() -> None:
     assert len(CONFIGURATIONS) > 30

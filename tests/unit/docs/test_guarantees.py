@@ -50,6 +50,6 @@ def test_formats_that_say_their_version(what: str, version: int) -> None:
 
 
 def test_formats_without_one_have_the_shape_of_the_page() -> None:
-    # Who changes one of these gives it a version that older replicas can tell apart.
+    # A change of one of these needs a version that older replicas can distinguish.
     assert ROWS["lease"][0].endswith(", ".join(f"`{name}`" for name in inspect.signature(Record).parameters))
     assert message_ids._SHAPE.fullmatch(b"bridge-0123456789ab-17-1700000000000000000")

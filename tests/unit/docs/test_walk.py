@@ -55,8 +55,8 @@ def test_a_walk_is_read() -> None:
     ]
 
 
-def test_an_output_of_unknown_origin_is_refused() -> None:
-    with pytest.raises(ValueError, match="of unknown origin"):
+def test_an_output_of_no_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="that no command printed"):
         steps("<!-- the walk -->\n```text\nready\n```\n<!-- the end of the walk -->\n")
 
 

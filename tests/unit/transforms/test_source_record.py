@@ -144,11 +144,11 @@ def test_the_oldest_forms_belong_to_every_entry_of_their_stream(value: bytes) ->
         (b"", b"JSA.API", b":4i8oqjfX"),
     ],
 )
-def test_an_external_origin_carries_the_hash_of_its_prefix(stream: bytes, api: bytes, expected: bytes) -> None:
+def test_an_external_source_carries_the_hash_of_its_prefix(stream: bytes, api: bytes, expected: bytes) -> None:
     assert external_name(stream, api) == expected
 
 
-def test_an_origin_that_is_read_by_a_consumer_carries_the_hash_of_its_name() -> None:
+def test_a_source_that_is_read_by_a_consumer_carries_the_hash_of_its_name() -> None:
     # As 2.14.9 and 2.15.1 wrote it.
     assert consumed_name(b"O", b"c") == b"O:C=k1i3jIye"
 
@@ -230,7 +230,7 @@ def test_what_is_appended_to_a_block_is_found_there(record: SourceRecord, header
 
 
 @given(st.binary(max_size=40))
-def test_no_value_is_too_strange_to_look_at(value: bytes) -> None:
+def test_every_strange_value_is_checked(value: bytes) -> None:
     record = SourceRecord.parse(value)
     assert record is None or record.sequence >= 0
     first_record(value)

@@ -35,7 +35,7 @@ def load() -> list[dict[str, Any]]:
 ROWS = load()
 
 
-def as_json_tells(subject: bytes) -> bytes:
+def as_json_says(subject: bytes) -> bytes:
     """Stored subjects were read through the JSON API, which shows each byte that is not UTF-8 as U+FFFD."""
     shown, rest = "", subject
     while rest:
@@ -47,9 +47,9 @@ def as_json_tells(subject: bytes) -> bytes:
     return shown.encode()
 
 
-def test_as_json_tells_replaces_byte_by_byte() -> None:
-    assert as_json_tells(b"a\xe6\x97.b") == "a\ufffd\ufffd.b".encode()
-    assert as_json_tells("h\u00e9".encode()) == "h\u00e9".encode()
+def test_as_json_says_replaces_byte_by_byte() -> None:
+    assert as_json_says(b"a\xe6\x97.b") == "a\ufffd\ufffd.b".encode()
+    assert as_json_says("h\u00e9".encode()) == "h\u00e9".encode()
 
 
 def test_the_file_is_complete() -> None:
@@ -157,7 +157,7 @@ def stored_or_mapped_class(row: dict[str, Any], version: str, column: str) -> st
     result = transform.apply(subject)
     expected = subject if result is None else result  # neither feature filters
     if column == "subject_transform":
-        assert raw(answer) == as_json_tells(expected)
+        assert raw(answer) == as_json_says(expected)
         return "unchanged" if result is None else "transformed"
     if answer is None:
         assert b"" in tokens(expected)

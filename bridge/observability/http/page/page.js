@@ -144,10 +144,10 @@ function draw(drawing, values, width) {
 }
 
 const SERIES = [
-  { key: "rate_in", tone: "in", title: "In, messages per second", tell: (value) => `${count(value)}/s` },
-  { key: "rate_out", tone: "out", title: "Out, messages per second", tell: (value) => `${count(value)}/s` },
-  { key: "lag_messages", tone: "lag", title: "Behind, messages", tell: count },
-  { key: "end_to_end_ms", tone: "late", title: "Stored to written, p99", tell: milliseconds },
+  { key: "rate_in", tone: "in", title: "In, messages per second", show: (value) => `${count(value)}/s` },
+  { key: "rate_out", tone: "out", title: "Out, messages per second", show: (value) => `${count(value)}/s` },
+  { key: "lag_messages", tone: "lag", title: "Behind, messages", show: count },
+  { key: "end_to_end_ms", tone: "late", title: "Stored to written, p99", show: milliseconds },
 ];
 
 function figure(series) {
@@ -157,38 +157,38 @@ function figure(series) {
   const node = make("figure", { class: "figure" },
     make("figcaption", {}, make("span", {}, series.title), now), frame, make("div", { class: "axis" }, since, top, till));
   const shown = { values: [], interval: 1, pointed: null };
-  const tell = () => {
+  const show = () => {
     const { values, interval, pointed } = shown;
     const numbers = values.filter(isNumber);
-    setText(top, numbers.length ? `highest ${series.tell(Math.max(...numbers))}` : "nothing yet");
+    setText(top, numbers.length ? `highest ${series.show(Math.max(...numbers))}` : "nothing yet");
     setText(since, values.length > 1 ? `${seconds((values.length - 1) * interval)} ago` : "");
     const at = pointed === null ? values.length - 1 : Math.round(pointed * (values.length - 1));
     const when = pointed === null ? "" : `${seconds((values.length - 1 - at) * interval)} ago: `;
-    setText(now, values.length ? when + series.tell(values[at]) : "–");
+    setText(now, values.length ? when + series.show(values[at]) : "–");
   };
   frame.addEventListener("pointermove", (event) => {
     const box = frame.getBoundingClientRect();
     shown.pointed = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
     cursor.style.setProperty("left", `${shown.pointed * 100}%`);
     cursor.hidden = false;
-    tell();
+    show();
   });
   frame.addEventListener("pointerleave", () => {
     shown.pointed = null;
     cursor.hidden = true;
-    tell();
+    show();
   });
   node.show = (values, interval) => {
     Object.assign(shown, { values, interval });
     draw(drawing, values, values.length);
-    tell();
+    show();
   };
   return node;
 }
 
 // ---------------------------------------------------------------- a rule
 
-const TOLD_ELSEWHERE = new Set(["name", "kind", "state", "ready", "leader", "condition", "waiting_for", "wedged_s", "error", "counters", "measures", "last_errors", "sources"]);
+const SHOWN_ELSEWHERE = new Set(["name", "kind", "state", "ready", "leader", "condition", "waiting_for", "wedged_s", "error", "counters", "measures", "last_errors", "sources"]);
 const opened = new Set((new URLSearchParams(location.hash.slice(1)).get("open") || "").split(",").filter(Boolean).map(decodeURIComponent));
 
 function writeOpened() {
@@ -263,15 +263,15 @@ function showRule(node, rule) {
   parts.out.show(isNumber(measures.rate_out) ? `${count(measures.rate_out)}/s` : "–", "", series("rate_out"));
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
-  const told = hasLag(rule) ? behindText(behind(rule), isLagUnknown(rule)) : "–";
-  parts.lag.show(told, measures.lag_seconds > 0 && behind(rule) ? seconds(measures.lag_seconds) : "", series("lag_messages"));
+  const shown = hasLag(rule) ? behindText(behind(rule), isLagUnknown(rule)) : "–";
+  parts.lag.show(shown, measures.lag_seconds > 0 && behind(rule) ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
   setHidden(parts.says, !says(rule));
   setAttribute(line, "aria-label", [`${rule.name}: ${WORDS[rule.condition] || rule.condition}`, says(rule),
     isNumber(measures.rate_in) ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
-    hasLag(rule) && isNumber(measures.lag_messages) ? `${told} behind` : ""].filter(Boolean).join(", "));
+    hasLag(rule) && isNumber(measures.lag_messages) ? `${shown} behind` : ""].filter(Boolean).join(", "));
   const isOpen = opened.has(rule.name);
   setAttribute(line, "aria-expanded", String(isOpen));
   setHidden(more, !isOpen);
@@ -290,10 +290,10 @@ function showMore(more, rule, measures, past) {
   }
   SERIES.forEach((series, at) => more.charts.children[at].show(past[series.key] || [], past.interval_s || 1));
   const late = measures.publish_ms;
-  const told = [
+  const shown = [
     ["State", WORDS[rule.condition] || rule.condition],
     ["Leader", rule.leader === null || rule.leader === undefined ? null : rule.leader ? "this replica" : "another replica"],
-    ...Object.entries(rule).filter(([name]) => !TOLD_ELSEWHERE.has(name)).map(([name, value]) => [titled(name), plainText(value)]),
+    ...Object.entries(rule).filter(([name]) => !SHOWN_ELSEWHERE.has(name)).map(([name, value]) => [titled(name), plainText(value)]),
     ...(rule.sources || []).map((source) => [`From ${source.name}`, Object.entries(source).filter(([name, value]) => name !== "name" && value !== false && value !== null).map(([name, value]) => value === true ? spoken(name) : `${spoken(name)} ${plainText(value)}`).join(", ")]),
     ["In, all in all", isNumber(measures.messages_in) ? `${plural(measures.messages_in, "message")}, ${bytes(measures.bytes_in)}` : null],
     ["Out, all in all", isNumber(measures.messages_out) ? `${plural(measures.messages_out, "message")}, ${bytes(measures.bytes_out)}` : null],
@@ -301,7 +301,7 @@ function showMore(more, rule, measures, past) {
     ["Last progress", isNumber(measures.seconds_since_progress) ? `${seconds(measures.seconds_since_progress)} ago` : null],
     ["Publishing takes", late ? `${milliseconds(late.p50)}, p99 ${milliseconds(late.p99)}` : null],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
-  pairs(more.facts, told);
+  pairs(more.facts, shown);
   const counted = Object.entries(rule.counters || {}).filter(([, value]) => value);
   keep(more.counters, counted, ([name]) => name, ([name]) => make("div", {}, make("dt", {}, spoken(name)), make("dd")),
     (node, [, value]) => setText(node.lastChild, WHOLE.format(value)));
@@ -319,9 +319,9 @@ function plainText(value) {
 }
 
 /** A list of names and values, as pairs of dt and dd. */
-function pairs(parent, told) {
-  const named = parent.told || (parent.told = new Map());
-  const names = told.map(([name]) => name);
+function pairs(parent, shown) {
+  const named = parent.shown || (parent.shown = new Map());
+  const names = shown.map(([name]) => name);
   if (names.join("\n") !== [...named.keys()].join("\n")) {
     named.clear();
     parent.replaceChildren();
@@ -331,13 +331,13 @@ function pairs(parent, told) {
       parent.append(make("dt", {}, name), value);
     }
   }
-  for (const [name, value] of told) setText(named.get(name), value);
+  for (const [name, value] of shown) setText(named.get(name), value);
 }
 
 // ---------------------------------------------------------------- the whole page
 
 const REFUSED = "The changed configuration is refused, the previous one is in force";
-let state = null, lastHeard = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
+let state = null, lastAnswer = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
 const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
@@ -388,8 +388,8 @@ function showAlarm() {
   const alarm = byId("alarm"), reasons = goneSince || !state ? [] : [...state.why_not_ready, ...refusal()];
   setHidden(alarm, !goneSince && !reasons.length);
   alarm.classList.toggle("gone", goneSince > 0);
-  const heard = lastHeard ? ` What is shown is from ${TIME.format(lastHeard)}.` : "";
-  setText(byId("alarm-title"), goneSince ? `No answer since ${TIME.format(goneSince)}; still asking.${heard}` : state?.ready ? REFUSED : "Not ready");
+  const shownSince = lastAnswer ? ` What is shown is from ${TIME.format(lastAnswer)}.` : "";
+  setText(byId("alarm-title"), goneSince ? `No answer since ${TIME.format(goneSince)}; still asking.${shownSince}` : state?.ready ? REFUSED : "Not ready");
   keep(byId("reasons"), reasons, (reason) => reason, (reason) => make("li", {}, reason));
 }
 
@@ -457,17 +457,17 @@ async function ask() {
     const whole = began >= historyDue;
     const answer = await fetch(whole ? "status" : "status?history=no", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const told = await answer.json();
-    if (whole) historyDue = performance.now() + Math.max(HISTORY_PAUSE, HISTORY_PAUSE_PER_RULE * told.rules.length);
-    else takeOverHistory(told.rules, state ? state.rules : []);
-    state = told;
-    lastHeard = Date.now();
+    const reported = await answer.json();
+    if (whole) historyDue = performance.now() + Math.max(HISTORY_PAUSE, HISTORY_PAUSE_PER_RULE * reported.rules.length);
+    else takeOverHistory(reported.rules, state ? state.rules : []);
+    state = reported;
+    lastAnswer = Date.now();
     goneSince = 0;
   } catch {
     goneSince ||= Date.now();
   }
   show();
-  setText(byId("updated"), goneSince ? "" : isPaused ? `Paused at ${TIME.format(lastHeard)}` : `Updated ${TIME.format(lastHeard)}`);
+  setText(byId("updated"), goneSince ? "" : isPaused ? `Paused at ${TIME.format(lastAnswer)}` : `Updated ${TIME.format(lastAnswer)}`);
   // A large state on a busy machine is asked for less often: an open page must not cost throughput.
   clearTimeout(asking);
   if (!isPaused && !document.hidden) asking = setTimeout(ask, Math.max(LEAST_PAUSE, 10 * (performance.now() - began)));
@@ -479,7 +479,7 @@ byId("pause").addEventListener("click", () => {
   setText(byId("pause"), isPaused ? "Resume" : "Pause");
   if (isPaused) {
     clearTimeout(asking);
-    setText(byId("updated"), `Paused at ${TIME.format(lastHeard)}`);
+    setText(byId("updated"), `Paused at ${TIME.format(lastAnswer)}`);
   } else ask();
 });
 byId("filters").addEventListener("submit", (event) => event.preventDefault());

@@ -18,8 +18,8 @@ from tests.live.sidecars import running, settings_for
 LATE = 10
 """Messages that were not stored when others in flight with them were."""
 
-MENDED = [*range(1, LATE), *range(LATE + 1, LEAST + 1), LATE]
-LOOKED_AT = 2 * LEAST
+REPAIRED = [*range(1, LATE), *range(LATE + 1, LEAST + 1), LATE]
+CHECKED_COPIES = 2 * LEAST
 """Copies that a start compares first."""
 
 
@@ -48,9 +48,9 @@ async def arranged(copies: Copies, url: str, order: Sequence[int]) -> None:
 
 
 # The newest ones that are compared begin with the late one.
-AT_THE_CUT = [*MENDED, *range(LEAST + 1, LEAST + LOOKED_AT)], None
+AT_THE_CUT = [*REPAIRED, *range(LEAST + 1, LEAST + CHECKED_COPIES)], None
 # They begin among those that were stored in front of it, because these are old.
-OLDER_ONES = MENDED, 0
+OLDER_ONES = REPAIRED, 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ OLDER_ONES = MENDED, 0
         pytest.param(*OLDER_ONES, "2.9.10", id="older ones, 2.9.10", marks=pytest.mark.exhaustive),
     ],
 )
-async def test_what_was_mended_is_not_copied_again(
+async def test_what_was_repaired_is_not_copied_again(
     order: list[int],
     together_ns: int | None,
     version: str,
@@ -73,7 +73,7 @@ async def test_what_was_mended_is_not_copied_again(
 ) -> None:
     url = await servers.url(version)
     peer = await raw_peer(url)
-    copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
+    copies = await Copies.make(peer, unique_name("repaired"), target=FORGETFUL)
     await arranged(copies, url, order)
     if together_ns is not None:
         monkeypatch.setattr(target_tail, "TOGETHER_NS", together_ns)
@@ -83,14 +83,14 @@ async def test_what_was_mended_is_not_copied_again(
     await holds_exactly(copies, [*order, len(order) + 1])
 
 
-async def test_what_is_missing_among_mended_ones_is_copied(
+async def test_what_is_missing_among_repaired_ones_is_copied(
     servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
     url = await servers.url("2.10.27")
     peer = await raw_peer(url)
-    copies = await Copies.make(peer, unique_name("mended"), target=FORGETFUL)
-    end = LEAST + LOOKED_AT
-    order = [*MENDED, *range(LEAST + 1, end - 3), end - 2, end - 1, end]
+    copies = await Copies.make(peer, unique_name("repaired"), target=FORGETFUL)
+    end = LEAST + CHECKED_COPIES
+    order = [*REPAIRED, *range(LEAST + 1, end - 3), end - 2, end - 1, end]
     await arranged(copies, url, order)
     async with running(settings_for(url, copies.rule())):
         await copies.holds(end)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from nats_bridge.conformance.divergences.pair import Normaliser, Pair
 
-__all__ = ["heard"]
+__all__ = ["published"]
 
 
-def heard(*members: str) -> Normaliser:
+def published(*members: str) -> Normaliser:
     """Rules publish what natively is only stored: subscribers of the stored subjects get it."""
 
     def normalise(pair: Pair) -> Pair:
