@@ -3,8 +3,8 @@
 Theory of operation: an entry of ``sources``, or ``mirror``, selects messages by its filters, gives each a subject by
 the first of its transforms that matches (one with an empty destination is a filter alone and never matches; a subject
 that passed a filter and matches no transform keeps its own), takes out the headers that would act in the wrong stream,
-and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``: subjects that are
-left out before anything else.
+and appends a source record. Order and payload stay. What the sidecar adds to that is ``exclude``, subjects that are
+left out before anything else, and ``where``, a condition on a header.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import append, remove, remove_first, remove_prefix
+from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Refusal, StoredMessage, unpublishable
 from nats_bridge.transforms.source_record import (
     HEADER,
@@ -66,6 +67,7 @@ class Sourcing:
     mirrors: bool
     header: bytes
     exclude: tuple[bytes, ...]
+    where: HeaderCondition | None
     transforms: tuple[Transform, ...] = field(repr=False)
     _selects: Callable[[bytes], object] | None = field(init=False, repr=False, compare=False)
     _excludes: Callable[[bytes], object] | None = field(init=False, repr=False, compare=False)
@@ -75,7 +77,7 @@ class Sourcing:
         object.__setattr__(self, "_excludes", matcher(self.exclude))
 
     def destination(self, subject: bytes) -> bytes | None:
-        """The copy's subject, which no client may be able to publish; None where the message is not selected."""
+        """The copy's subject, which no client may be able to publish; None where its subject is not selected."""
         if (self._selects and not self._selects(subject)) or (self._excludes and self._excludes(subject)):
             return None
         for transform in self.transforms:
@@ -83,6 +85,10 @@ class Sourcing:
             if result is not None:
                 return result
         return subject
+
+    def selects(self, subject: bytes, block: bytes) -> bool:
+        """Whether a message with this subject and header block is copied."""
+        return (self.where is None or self.where.holds(block)) and self.destination(subject) is not None
 
     def refusal(self, subject: bytes) -> Refusal | None:
         """Why no client can publish the copy of a message with this subject; None where one can, or none is made."""
@@ -133,7 +139,7 @@ class Sourcing:
     def apply(self, message: StoredMessage, identity: bytes = b"") -> Outcome:
         """The copy of a stored message; ``identity`` is the source's, where it is known."""
         destination = self.destination(message.subject)
-        if destination is None:
+        if destination is None or (self.where is not None and not self.where.holds(message.header_block)):
             return None
         refusal = _refusal(destination)
         if refusal is not None:
@@ -148,6 +154,7 @@ def compile_sourcing(
     *,
     mirrors: bool = False,
     exclude: Sequence[bytes] = (),
+    where: HeaderCondition | None = None,
     header: bytes = HEADER,
 ) -> Sourcing:
     """Compile an entry of the native ``sources``, or the native ``mirror`` object.
@@ -187,6 +194,7 @@ def compile_sourcing(
         mirrors=mirrors,
         header=header,
         exclude=tuple(exclude),
+        where=where,
         transforms=transforms,
     )
 

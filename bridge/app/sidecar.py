@@ -97,11 +97,6 @@ class Sidecar:
         """The error of the first rule that failed, or of a connection that was closed permanently."""
         return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)
 
-    @property
-    def is_changing(self) -> bool:
-        """Whether a reload is in progress."""
-        return self._changeover is not None
-
     async def start(self) -> None:
         """Connect, check every rule, and only then start them; on an error nothing is left running.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["READING_FACTS", "ReaderCounters"]
+__all__ = ["READING_FACTS", "Counters", "ReaderCounters"]
 
 READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -23,7 +23,17 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 @dataclass(slots=True)
-class ReaderCounters:
+class Counters:
+    """The counters of a rule: integers, each a field."""
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name."""
+        # Asked for every rule every few seconds; `asdict` would copy each number as if it could change.
+        return {counter.name: getattr(self, counter.name) for counter in fields(self)}
+
+
+@dataclass(slots=True)
+class ReaderCounters(Counters):
     """The counters of a reader, in messages unless the name says otherwise.
 
     Attributes:
@@ -45,8 +55,3 @@ class ReaderCounters:
     reconnects: int = 0
     recreated_consumers: int = 0
     recreated_streams: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        # Asked for every rule every few seconds; `asdict` would copy each number as if it could change.
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
@@ -29,6 +29,7 @@ from nats_bridge.bridge.settings.rule_fields import (
     StartSequence,
     StartTime,
 )
+from nats_bridge.transforms.header_condition import HeaderCondition
 
 __all__ = [
     "KINDS",
@@ -37,6 +38,7 @@ __all__ = [
     "CopyingRule",
     "Delivery",
     "External",
+    "HeaderEquals",
     "KvSource",
     "KvSourcesRule",
     "MirrorRule",
@@ -56,7 +58,7 @@ OBJECT_STREAM = "OBJ_"
 
 
 class Delivery(StrEnum):
-    """What a crash may do: lose what was in flight (`at_most_once`), or duplicate it (`at_least_once`)."""
+    """The effect of a crash: messages in flight are lost (`at_most_once`), or duplicated (`at_least_once`)."""
 
     AT_MOST_ONCE = "at_most_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -79,10 +81,50 @@ class RepublishObject(Part):
 
 _NAME: Final = "the rule's name, in logs, metrics and its durable consumer's name"
 _DIALECT: Final = "server version to behave like, instead of the configuration's"
+_WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
 _EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
 
 
-class RepublishRule(Part):
+class HeaderEquals(Part):
+    """A condition on a message's header; no server knows it."""
+
+    header: HeaderName = Field(description="the header's name; upper and lower case count")
+    equals: str = Field(description="its last value, without white space around it")
+
+    @property
+    def condition(self) -> HeaderCondition:
+        """The same for the engine."""
+        return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
+
+
+class _OfOneStream:
+    """The common fields of rules that work on one stream."""
+
+    if TYPE_CHECKING:  # fields of the rule, each where it stands among the others
+
+        @property
+        def stream(self) -> str: ...
+
+        @property
+        def source_connection(self) -> str: ...
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return ((self.source_connection, self.stream),)
+
+    @property
+    def about(self) -> str:
+        """The rule's subject in messages: its stream."""
+        return self.stream
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses; not of one to a listener for leaf nodes."""
+        return (self.source_connection,)
+
+
+class RepublishRule(_OfOneStream, Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
     name: DurableName = Field(description=_NAME)
@@ -90,6 +132,7 @@ class RepublishRule(Part):
     stream: StreamName = Field(description="the stream whose messages are republished")
     republish: RepublishObject = Field(description="which subjects, and what they become; the native object")
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=_WHERE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
@@ -109,16 +152,6 @@ class RepublishRule(Part):
         description="run even where watching changes what a work-queue or interest stream holds",
     )
     dialect: str | None = Field(default=None, description=_DIALECT)
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.source_connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
 
     @property
     def connections(self) -> tuple[str, ...]:
@@ -142,7 +175,7 @@ class SubjectTransform(Part):
 
 
 class External(Part):
-    """How the target's own server would reach a stream of another account or domain: for the source record."""
+    """The target server's way to a stream of another account or domain: for the source record."""
 
     api: str = Field(
         min_length=1,
@@ -174,6 +207,7 @@ class Source(Part):
         default=None, description="how the target's server would reach this stream; written into source records"
     )
     exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=_WHERE)
     acknowledge: Flag = Field(
         default=False,
         description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"
@@ -202,7 +236,7 @@ class Source(Part):
 
 
 class CopyingRule(Part):
-    """What all rules have that store copies in a stream."""
+    """The common fields of rules that store copies in a stream."""
 
     target_connection: str = Field(default="default", alias="to", description="connection that holds the stream")
     on_rejected: OnRejectedField = Field(
@@ -227,7 +261,7 @@ class CopyingRule(Part):
     @property
     @abstractmethod
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
 
     @property
     def streams(self) -> tuple[tuple[str, str], ...]:
@@ -236,7 +270,7 @@ class CopyingRule(Part):
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: the stream that it copies into."""
+        """The rule's subject in messages: the stream that it copies into."""
         return self.target_stream
 
     @property
@@ -260,7 +294,7 @@ class SourcesRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return self.sources
 
 
@@ -283,7 +317,7 @@ class MirrorRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return (self.mirror,)
 
 
@@ -333,34 +367,19 @@ class KvSourcesRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return tuple(source.entry(self.bucket) for source in self.sources)
 
 
-class SubjectTransformRule(Part):
+class SubjectTransformRule(_OfOneStream, Part):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
     name: DurableName = Field(description=_NAME)
     kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
     stream: StreamName = Field(description="the stream that stores, and answers the publisher")
     subject_transform: SubjectTransform = Field(description="src: what publishers use; dest: what the stream stores")
-    connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
+    source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=_DIALECT)
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The names of the connections that the rule uses."""
-        return (self.connection,)
 
 
 class AdvisoriesRule(Part):
@@ -392,7 +411,7 @@ class AdvisoriesRule(Part):
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: the pattern of advisories."""
+        """The rule's subject in messages: the pattern of advisories."""
         return self.republish.src
 
     @property
@@ -401,7 +420,7 @@ class AdvisoriesRule(Part):
         return self.source_connection, self.target_connection
 
 
-class NativeCopyRule(Part):
+class NativeCopyRule(_OfOneStream, Part):
     """Serve a stream to a server's own mirror or source, with transformed subjects."""
 
     name: DurableName = Field(description=_NAME)
@@ -429,25 +448,10 @@ class NativeCopyRule(Part):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What is served, as an entry of a stream's `sources`."""
+        """The served stream, as an entry of a stream's `sources`."""
         return Source(
             name=self.stream, filter_subject=self.filter_subject, subject_transforms=self.subject_transforms
         ).native()
-
-    @property
-    def streams(self) -> tuple[tuple[str, str], ...]:
-        """The streams that the rule names: each with its connection."""
-        return ((self.source_connection, self.stream),)
-
-    @property
-    def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
-        return self.stream
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The names of the connections that the rule uses, without the one to the listener for leaf nodes."""
-        return (self.source_connection,)
 
 
 Rule: TypeAlias = Annotated[

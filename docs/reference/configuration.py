@@ -93,6 +93,7 @@ _SECTIONS: Final = (
     _Section("Source", "An entry of sources, or mirror"),
     _Section("SubjectTransform", "A subject transform"),
     _Section("External", "The object external"),
+    _Section("HeaderEquals", "where"),
     _Section(
         "KvSourcesRule",
         "Rule kv_sources",

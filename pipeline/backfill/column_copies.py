@@ -28,7 +28,7 @@ def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
     Returns:
         It may hold none. None where the encoder must read each message.
     """
-    if loop.is_random or loop.counts or not loop.there.isdisjoint(piece.sequences):
+    if loop.is_random or loop.counts or loop.where is not None or not loop.there.isdisjoint(piece.sequences):
         return None
     subjects, sequences, times, blocks, payloads = piece.rows.columns
     blocks, payloads = blocks.fill_null(_EMPTY), payloads.fill_null(_EMPTY)

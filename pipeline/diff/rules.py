@@ -32,6 +32,8 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     shown = settings.dialect_of(rule) if not isinstance(rule, RepublishRule) or rule.dialect else settings.dialect
     version = NEWEST if shown == _NATIVE else dialect(shown)
     if isinstance(rule, RepublishRule):
+        if rule.where is not None:
+            raise ConfigError(f"--rule {name}: has where, and what it leaves out looks like what is missing")
         try:
             return compile_republish(rule.stream, rule.republish.native(), version)
         except EngineError as error:
@@ -61,9 +63,9 @@ def transform_of(source: str, destination: str, stream: str) -> Sourcing:
 
 
 def _compiled(entry: Source, version: Dialect, place: str, *, mirrors: bool) -> Sourcing:
+    where = None if entry.where is None else entry.where.condition
+    exclude = [pattern.encode() for pattern in entry.exclude]
     try:
-        return compile_sourcing(
-            entry.native(), version, mirrors=mirrors, exclude=[pattern.encode() for pattern in entry.exclude]
-        )
+        return compile_sourcing(entry.native(), version, mirrors=mirrors, exclude=exclude, where=where)
     except EngineError as error:
         raise ConfigError(f"{place}: {error}") from None

@@ -216,7 +216,9 @@ async def test_what_cannot_be_handed_over(
     place = Place(new, stream, tmp_path)
     place.configure(exclude=[f"{stream}.x"])
     assert "servers have no such option" in (await place.handoff()).err
-    place.configure(exclude=[], republish={"src": ">", "dest": f"{stream}.again.>"})
+    place.configure(exclude=[], where={"header": "A", "equals": "b"})
+    assert "where: servers do not select messages by a header" in (await place.handoff()).err
+    place.configure(where=None, republish={"src": ">", "dest": f"{stream}.again.>"})
     ran = await place.handoff()
     assert "forms a cycle (10052)" in ran.err
     place.configure(republish={"src": ">", "dest": f"o{stream}.>"})

@@ -553,7 +553,7 @@ async def test_the_last_of_several_counts(
         through = {"default": {"servers": [url]}, "held": {"servers": [wire.url], "connect_timeout": 2 * LIMIT}}
         bridge.write(here.rule(to="held"), connections=through)
         first = asyncio.create_task(bridge.sidecar.reload("first"))
-        await until(lambda: bridge.sidecar.is_changing)
+        await until(lambda: bridge.sidecar._changeover is not None)
         bridge.write(here.rule(), to(here, "nowhere"))
         later = [asyncio.create_task(bridge.sidecar.reload(f"later {number}")) for number in range(3)]
         bridge.write(here.rule(), to(here, "somewhere"))
@@ -575,7 +575,7 @@ async def test_the_end_comes_in_the_middle_of_a_reload(
         through = {"default": {"servers": [url]}, "held": {"servers": [wire.url], "connect_timeout": 2 * LIMIT}}
         bridge.write(here.rule(to="held"), connections=through)
         reload = asyncio.create_task(bridge.sidecar.reload("test"))
-        await until(lambda: bridge.sidecar.is_changing)
+        await until(lambda: bridge.sidecar._changeover is not None)
         assert await bridge.sidecar.stop()
         wire.let_through()
         facts = await reload

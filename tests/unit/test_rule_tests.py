@@ -28,6 +28,8 @@ rules:
     sources:
       - {name: A, subject_transforms: [{src: "o.*", dest: "a.$1"}], exclude: [o.secret]}
       - {name: B, subject_transforms: [{src: "o.x", dest: "b.x"}]}
+  - {name: eu, kind: republish, stream: S, republish: {src: "o.*", dest: "eu.$1"}, where: {header: R, equals: eu}}
+  - {name: eu-copies, kind: sources, stream: E, sources: [{name: A, where: {header: R, equals: eu}}]}
   - {name: twin, kind: mirror, stream: M, mirror: {name: A, filter_subject: o.x}}
   - {name: settings, kind: kv_sources, bucket: NEW, sources: [{bucket: OLD}]}
   - name: shards
@@ -69,6 +71,11 @@ def _settings(tests: str) -> Settings:
         '{rule: gather, given: {subject: o.x, stream: A, headers: {Nats-Batch-Id: "1"}},'
         ' expect: [{subject: a.x, headers: {Nats-Batch-Id: null, Nats-Stream-Source: "A 1 o.* a.$1 o.x"}}]}',
         "{rule: gather, given: {subject: o.secret}, expect: []}",
+        "{rule: eu, given: {subject: o.x, headers: {R: eu}}, expect: [{subject: eu.x}]}",
+        "{rule: eu, given: {subject: o.x, headers: {R: eu-west}}, expect: []}",
+        "{rule: eu, given: {subject: o.x, headers: {r: eu}}, expect: []}",
+        "{rule: eu-copies, given: {subject: o.x, headers: {R: eu}}, expect: [{subject: o.x}]}",
+        "{rule: eu-copies, given: {subject: o.x}, expect: []}",
         "{rule: twin, given: {subject: o.x}, expect: [{subject: o.x}]}",
         "{rule: twin, given: {subject: o.y}, expect: []}",
         "{rule: settings, given: {subject: $KV.OLD.a.b}, expect: [{subject: $KV.NEW.a.b}]}",

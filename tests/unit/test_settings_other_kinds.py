@@ -26,7 +26,7 @@ def test_an_ingress_transform(tmp_path: Path) -> None:
     rule = _rule(tmp_path, {**INGRESS, "from": "west", "subject_transform": transform, "dialect": "2.10"})
     assert isinstance(rule, SubjectTransformRule)
     assert rule.subject_transform.native() == transform
-    assert (rule.stream, rule.connection, rule.connections) == ("T", "west", ("west",))
+    assert (rule.stream, rule.source_connection, rule.connections) == ("T", "west", ("west",))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from nats_bridge.bridge.cli.status.table import (
     duration,
     milliseconds,
     per_second,
-    sparkline,
     status_lines,
 )
 from tests import status_documents as samples
@@ -66,10 +65,9 @@ def test_a_ready_sidecar_and_one_without_rules() -> None:
     assert plain(status_lines(draining, 80))[0].startswith("orders-bridge is draining (")
 
 
-@pytest.mark.parametrize("bars", [False, True])
-def test_no_line_is_longer_than_the_screen_is_wide(bars: bool) -> None:
+def test_no_line_is_longer_than_the_screen_is_wide() -> None:
     for width in range(1, 200):
-        for line in status_lines(samples.trouble(), width, bars=bars):
+        for line in status_lines(samples.trouble(), width):
             assert len(click.unstyle(line)) <= width
 
 
@@ -108,12 +106,6 @@ def test_an_error_is_not_reported_twice() -> None:
     assert not any("last error" in line for line in status_lines(samples.document(waiting), 300))
     waiting["last_errors"].append({"at": samples.AT, "event": "rule.other", "reason": "something else"})
     assert any("rule.other: something else" in line for line in status_lines(samples.document(waiting), 300))
-
-
-def test_bars_are_drawn_where_there_is_room() -> None:
-    assert not any("█" in line for line in status_lines(samples.trouble(), 150))
-    assert any("█" in line for line in status_lines(samples.trouble(), 150, bars=True))
-    assert not any("█" in line for line in status_lines(samples.trouble(), 60, bars=True))
 
 
 def test_words_from_elsewhere_cannot_move_the_cursor_or_add_lines() -> None:
@@ -158,24 +150,13 @@ def test_other_figures() -> None:
     assert clock("2020-01-01T12:00:00.000Z").startswith(("2020-01-01 ", "2019-12-31 ", "2020-01-02 "))
 
 
-def test_sparklines() -> None:
-    assert sparkline([0, 1, 2, 4, 7], 5) == "▁▂▃▅█"
-    assert sparkline([5, None, 5], 6) == "   █ █"
-    assert sparkline([0, 0], 2) == "▁▁"
-    assert sparkline([1, 2, 3], 2) == "▆█"
-    assert sparkline([], 3) == "   "
-    assert sparkline([1], 0) == ""
-
-
 @pytest.mark.parametrize("height", range(1, 40))
 def test_a_frame_fits_the_screen_and_shows_what_matters_first(height: int) -> None:
     many = samples.document(*[samples.rule(f"rule-{at}") for at in range(40)], samples.waiting())
     lines = plain(status._frame(many, "", 120, height))
     assert len(lines) <= height
     if height >= 12:
-        text = "\n".join(lines)
-        assert "settings" in text
-        assert "the window is too low for all 41 rules" in text
+        assert "settings" in "\n".join(lines)
 
 
 def test_a_frame_without_an_answer_keeps_what_was_known() -> None:

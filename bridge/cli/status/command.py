@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -19,8 +20,7 @@ from nats_bridge.bridge.cli.status.asking import (
     status_url,
     url_of_listener,
 )
-from nats_bridge.bridge.cli.status.screen import screen
-from nats_bridge.bridge.cli.status.table import heading_lines, rule_blocks, status_lines
+from nats_bridge.bridge.cli.status.table import status_lines
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
 
 __all__ = ["status_command"]
@@ -41,7 +41,7 @@ _LONGEST_INTERVAL = 3600  # seconds
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status returns it.")
 @click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
-@click.option("--watch", is_flag=True, help="Show it again and again, until q or Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=_LONGEST_INTERVAL),
@@ -127,52 +127,29 @@ def _print_again_and_again(address: str, interval: float, as_json: bool) -> None
 
 
 def _show_again_and_again(address: str, interval: float) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, as in a script's background
     document: dict[str, Any] | None = None
-    with screen() as view:
-        is_watching = True
-        while is_watching:
-            silent = ""
-            try:
-                document = ask_for_status(address, history=True)
-            except ServerUnreachableError as error:
-                silent = str(error)
-            due = time.monotonic() + interval
-            # A changed size is drawn at once, from what is known.
-            while is_watching:
-                view.show(_frame(document, silent, *view.size))
-                left = due - time.monotonic()
-                if left <= 0:
-                    break
-                is_watching = view.wait(left)
+    while True:
+        silent = ""
+        try:
+            document = ask_for_status(address, history=False)
+        except ServerUnreachableError as error:
+            silent = str(error)
+        size = shutil.get_terminal_size()
+        sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(_frame(document, silent, size.columns, size.lines)))
+        sys.stdout.flush()
+        time.sleep(interval)
 
 
 def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:
-    """What fits on the screen."""
-    bars = _draws_bars()
-    lines = [click.style(silent[:width], fg="red"), ""] if silent else []
-    foot = click.style("q or Ctrl-C ends"[:width], dim=True)
+    """The lines that fit on the screen."""
+    head = [click.style(silent[:width], fg="red")] if silent else []
+    foot = [click.style("Ctrl-C ends"[:width], dim=True)]
     if document is None:
-        return [*lines, foot][:height]
-    lines += [*heading_lines(document, width), ""]
-    head, *blocks = rule_blocks(document, width, bars)
-    room = height - len(lines) - len(head) - 2
-    if sum(map(len, blocks)) > room:
+        return [*head, *foot][-height:]
+    lines, room = status_lines(document, width), height - len(head) - len(foot)
+    if len(lines) > room:
         # Not all can be shown, so rules that are not ready come first.
-        wanted = sorted(range(len(blocks)), key=lambda at: (document["rules"][at].get("ready") is True, at))
-        shown: list[list[str]] = []
-        for at in wanted:
-            if sum(map(len, shown)) + len(blocks[at]) > room - 1:
-                break
-            shown.append(blocks[at])
-        left = f"… and {len(blocks) - len(shown)} more: the window is too low for all {len(blocks)} rules"
-        blocks = [*shown, [click.style(left[:width], dim=True)]]
-    lines += [*head, *(line for block in blocks for line in block), "", foot]
-    return lines[:height]
-
-
-def _draws_bars() -> bool:
-    try:
-        "▁█…".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+        rules = sorted(document["rules"], key=lambda rule: rule.get("ready") is True)
+        lines = status_lines({**document, "rules": rules}, width)[: max(room, 0)]
+    return [*head, *lines, *foot][-height:]

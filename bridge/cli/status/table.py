@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -13,22 +12,11 @@ import click
 
 from nats_bridge.bridge.observability.printable import printable
 
-__all__ = [
-    "clock",
-    "count",
-    "duration",
-    "heading_lines",
-    "milliseconds",
-    "per_second",
-    "rule_blocks",
-    "sparkline",
-    "status_lines",
-]
+__all__ = ["clock", "count", "duration", "milliseconds", "per_second", "status_lines"]
 
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
 _RUNNING = ("ready", "standby")
 _LATE = 60.0  # seconds behind that are marked
-_SPARK = 20  # characters
 _GAP = "  "
 _LEAST_NAME = 12  # characters
 
@@ -92,22 +80,17 @@ _SOMETIMES: Final = {"LEADER": "leader"}
 """Columns that are there only where a rule has this."""
 
 
-def status_lines(document: Mapping[str, Any], width: int, *, bars: bool = False) -> list[str]:
+def status_lines(document: Mapping[str, Any], width: int) -> list[str]:
     """The whole state.
 
     Args:
         document: what `GET /status` says.
         width: columns of the screen; no line is longer.
-        bars: whether to draw what was recently passed on.
     """
-    return [
-        *heading_lines(document, width),
-        "",
-        *(line for block in rule_blocks(document, width, bars) for line in block),
-    ]
+    return [*_heading_lines(document, width), "", *_rule_lines(document, width)]
 
 
-def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
+def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
     """The sidecar itself, its connections and its configuration."""
     state, colour = ("ready", "green") if document["ready"] else ("not ready", "red")
     if document.get("draining"):
@@ -132,11 +115,12 @@ def heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
     return lines
 
 
-def rule_blocks(document: Mapping[str, Any], width: int, bars: bool = False) -> list[list[str]]:
-    """The table's head, and one block per rule: its line and its problem."""
+def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:
+    """The table's head, and for every rule its line and what is wrong with it."""
     rules = document["rules"]
     if not rules:
-        return [["there are no rules yet"]]
+        yield "there are no rules yet"
+        return
     columns = [
         column
         for column in _COLUMNS
@@ -148,20 +132,16 @@ def rule_blocks(document: Mapping[str, Any], width: int, bars: bool = False) -> 
     while columns and _least(columns, widths, longest) > width:
         columns.remove(min(columns, key=lambda column: column.weight))
     spare = width - sum(len(_GAP) + widths[column.title] for column in columns)
-    spark = _SPARK if bars and spare - len(_GAP) - _SPARK >= longest else 0
-    name = max(min(longest, spare - (len(_GAP) + spark if spark else 0)), 1)
+    name = max(min(longest, spare), 1)
     head = [_fit("RULE", name), *(_aligned(column.title, widths[column.title], column.right) for column in columns)]
-    blocks = [[click.style(_GAP.join([*head, *(["OUT, RECENTLY"] if spark else [])])[:width].rstrip(), dim=True)]]
+    yield click.style(_GAP.join(head)[:width].rstrip(), dim=True)
     for at, rule in enumerate(rules):
         cells = [_fit(printable(rule["name"]), name)]
         for column in columns:
             cell = _aligned(texts[column.title][at], widths[column.title], column.right)
             cells.append(click.style(cell, fg=column.colour(rule)) if column.colour(rule) else cell)
-        if spark:
-            past = (_measure(rule, "history") or {}).get("rate_out") or []
-            cells.append(click.style(sparkline(past, spark), fg="blue"))
-        blocks.append([_GAP.join(cells), *_remarks(rule, width)])
-    return blocks
+        yield _GAP.join(cells)
+        yield from _remarks(rule, width)
 
 
 def _least(columns: Sequence[_Column], widths: Mapping[str, int], longest: int) -> int:
@@ -212,7 +192,7 @@ def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:
 
 
 _UNITS = ((1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G"), (1e15, 1e12, "T"))
-"""Below which number, divided by what, and the letter behind it."""
+"""Upper bounds, divisors and unit letters."""
 
 
 def count(value: float | None) -> str:
@@ -260,24 +240,3 @@ def clock(text: object) -> str:
         return str(text)
     same_day = at.date() == datetime.now(at.tzinfo).date()
     return at.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
-
-
-_BARS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last `width` values, the newest at the right; a blank where there is none.
-
-    The lowest bar is zero, the highest the largest value shown.
-    """
-    shown = list(values[-width:]) if width > 0 else []
-    top = max((value for value in shown if value is not None), default=0)
-    return "".join(_bar(value, top) for value in shown).rjust(max(width, 0))
-
-
-def _bar(value: float | None, top: float) -> str:
-    if value is None:
-        return " "
-    if value <= 0 or top <= 0:
-        return _BARS[0]
-    return _BARS[math.ceil(value / top * (len(_BARS) - 1))]

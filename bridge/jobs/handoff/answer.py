@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nats_bridge.bridge.client.jetstream_api import Json
 
-__all__ = ["Handoff", "Wish", "refused"]
+__all__ = ["NO_SERVER_SELECTS", "Handoff", "Wish", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How to hand over.
+    """The options of a handoff.
 
     Attributes:
         back: from the server to the bridge.
@@ -24,6 +24,12 @@ class Wish:
     back: bool = False
     after: Mapping[str, int] = field(default_factory=dict)
     apply: bool = False
+
+
+NO_SERVER_SELECTS: Final = (
+    "servers do not select messages by a header and would take the others, too: leave this rule to the bridge"
+)
+"""Why a rule with `where` cannot be handed over."""
 
 
 @dataclass(frozen=True, slots=True)

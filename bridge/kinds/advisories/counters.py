@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from nats_bridge.bridge.consuming.counters import Counters
 
 __all__ = ["AdvisoriesCounters"]
 
 
 @dataclass(slots=True)
-class AdvisoriesCounters:
+class AdvisoriesCounters(Counters):
     """Counts of one advisories rule since the process started, in advisories unless the name says otherwise.
 
     Attributes:
@@ -46,7 +48,3 @@ class AdvisoriesCounters:
     looped: int = 0
     dropped: int = 0
     reconnects: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

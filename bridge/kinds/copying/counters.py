@@ -18,7 +18,7 @@ class CopyCounters(ReaderCounters):
         acknowledged: acknowledged to their source, because their copies or dead letters are stored.
         duplicates: the target had their id already, so they were not stored again.
         already_there: found in the target after an interruption, so they were not sent again.
-        unselected: not meant by the entry's filters, or excluded.
+        unselected: not meant by the entry's filters or `where`, or excluded.
         withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
         renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
         assumed_increments: added their own increment to a counter, because the target does not show any more what it
@@ -27,7 +27,7 @@ class CopyCounters(ReaderCounters):
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
         asked_again: written again to learn whether they are stored, which message ids make harmless.
-        out_of_order: stored behind later ones of the same source, because the target left them out at first.
+        out_of_order: stored after later ones of the same source, because the target left them out at first.
         rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
     """

@@ -87,6 +87,7 @@ class CopyEncoder:
         record: how the line of its source record begins; empty where copies carry none.
         limit: bytes that the target takes in one message.
         counts: whether the target is a counter stream.
+        where: which messages are copied; None for all.
         is_random: whether a subject may be another one each time.
     """
 
@@ -102,6 +103,7 @@ class CopyEncoder:
     ) -> None:
         self.max_payload = max_payload
         self.there: set[int] = set()
+        self.where = sourcing.where
         self.is_random = any(part.is_random for part in sourcing.transforms)
         self._sourcing = sourcing
         self._key = key
@@ -151,7 +153,7 @@ class CopyEncoder:
         there, counts, form = self.there, self.counts, self._form
         form_size = self._form_size if form else 0
         names, append = self._names_subject, out.append
-        known, enter = self._known.young, self._known.enter
+        known, enter, where = self._known.young, self._known.enter, self.where
         unselected = 0
         behind = fields_behind(batch[0][1])
         for index in range(start, len(batch)):
@@ -161,7 +163,7 @@ class CopyEncoder:
                 destination = known[subject]
             except KeyError:
                 destination = enter(subject)
-            if destination is None:
+            if destination is None or (where is not None and not where.holds(block)):
                 unselected += 1
                 continue
             tokens = reply.rsplit(b".", behind)

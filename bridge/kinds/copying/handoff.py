@@ -20,7 +20,7 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
+from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, refused
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
@@ -55,7 +55,7 @@ class _Decision:
 
 
 def names_of(entries: tuple[Source, ...]) -> list[str]:
-    """What the entries are called in messages: their sources, numbered where one comes twice."""
+    """The names of entries in messages: their sources, numbered where one comes twice."""
     sources = [entry.name for entry in entries]
     return [
         f"source '{name}'" if sources.count(name) == 1 else f"source {number} ('{name}')"
@@ -142,6 +142,8 @@ class CopyingHandoff:
                     f"{name}: exclude {', '.join(source.exclude)}: servers have no such option and would copy these,"
                     " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
                 )
+            if source.where is not None:
+                problems.append(f"{name}: where: {NO_SERVER_SELECTS}")
             if source.acknowledge:
                 problems.append(
                     f"{name}: acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that"

@@ -82,11 +82,8 @@ class Behind:
             return False
         async with contextlib.aclosing(self._source_replay.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
             async for batch in batches:
-                for subject, reply, _, _ in batch:
-                    if (
-                        AckReply.parse(reply).stream_sequence not in held
-                        and self._sourcing.destination(subject) is not None
-                    ):
+                for subject, reply, block, _ in batch:
+                    if AckReply.parse(reply).stream_sequence not in held and self._sourcing.selects(subject, block):
                         return True
         return False
 

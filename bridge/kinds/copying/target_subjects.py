@@ -23,7 +23,9 @@ def compiled_entry(rule: CopyingRule, source: Source, dialect: Dialect) -> Sourc
         TransformError: the server of the dialect would refuse a transform.
     """
     exclude = [pattern.encode() for pattern in source.exclude]
-    return compile_sourcing(source.native(), dialect, mirrors=isinstance(rule, MirrorRule), exclude=exclude)
+    where = None if source.where is None else source.where.condition
+    mirrors = isinstance(rule, MirrorRule)
+    return compile_sourcing(source.native(), dialect, mirrors=mirrors, exclude=exclude, where=where)
 
 
 def destinations(sourcing: Sourcing) -> list[bytes]:

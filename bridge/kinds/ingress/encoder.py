@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.counters import Counters
 from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.republish import Refusal, unpublishable
@@ -28,7 +29,7 @@ _ERROR_CODE = 10156  # the server's own for a stream transform whose destination
 
 
 @dataclass(slots=True)
-class IngressCounters:
+class IngressCounters(Counters):
     """Counts of one ingress rule since the process started, in messages unless the name says otherwise.
 
     Attributes:
@@ -56,10 +57,6 @@ class IngressCounters:
     repeated_out: int = 0
     pauses: int = 0
     reconnects: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}
 
 
 class _RefusedError(Exception):

@@ -27,7 +27,7 @@ async def ingress_handoff(
     Raises:
         BridgeError: a server cannot be asked, or the stream does not exist.
     """
-    return await (_back if wish.back else _over)(rule, connections[rule.connection])
+    return await (_back if wish.back else _over)(rule, connections[rule.source_connection])
 
 
 async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:

@@ -21,7 +21,7 @@ def ingress_needs(
 ) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
-    name, connection, transform = rule.name, rule.connection, rule.subject_transform
+    name, connection, transform = rule.name, rule.source_connection, rule.subject_transform
     yield write(
         connection,
         covering_filter(compile_ingress(rule, dialect)),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from nats_bridge.bridge.consuming.counters import Counters
 
 __all__ = ["NativeCopyCounters"]
 
 
 @dataclass(slots=True)
-class NativeCopyCounters:
+class NativeCopyCounters(Counters):
     """Counts of one native_copy rule since the process started, in messages unless the name says otherwise.
 
     Attributes:
@@ -32,7 +34,3 @@ class NativeCopyCounters:
     refused_requests: int = 0
     woken: int = 0
     reconnects: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

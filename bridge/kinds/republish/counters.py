@@ -16,7 +16,7 @@ class RuleCounters(ReaderCounters):
     Attributes:
         republished: written to the target connection.
         bytes_out: bytes of the written operations.
-        unmatched: not meant by the rule's `src`, or excluded.
+        unmatched: not meant by the rule's `src` or `where`, or excluded.
         suppressed: the destination is not a subject that can be published.
         looped: the destination belongs to the rule's own stream; not published, native would loop.
         too_large: with its new headers larger than the target's `max_payload`; not published. Where the server lowered

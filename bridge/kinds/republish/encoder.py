@@ -22,6 +22,7 @@ from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.retention import Retention
 from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.transforms import header_block
+from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
@@ -70,6 +71,7 @@ class RepublishEncoder:
         own_subjects: the stream's own subjects where the target is the stream's own account: messages with such
             a destination are not published, because they would be stored and republished endlessly.
         exclude: subjects that are not republished, whatever the rule's source says.
+        where: which messages are republished; None for all.
         max_payload: bytes that the target server accepts in one message, headers included.
 
     Attributes:
@@ -84,6 +86,7 @@ class RepublishEncoder:
         *,
         own_subjects: Sequence[bytes] = (),
         exclude: Sequence[bytes] = (),
+        where: HeaderCondition | None = None,
         max_payload: int = 1 << 20,
     ) -> None:
         self.retention = retention
@@ -103,9 +106,10 @@ class RepublishEncoder:
         self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
         self._headers_only = republish.headers_only
         self._random = republish.transform.is_random
-        self._plain = self._timed and not self._headers_only and not self._random
+        self._where = where
+        self._plain = self._timed and not self._headers_only and not self._random and where is None
         # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
-        # header lines (the reason, where not published).
+        # header lines (the reason).
         self._entries: dict[bytes, list[Any]] = {}
         self._room = _HOT_BYTES
         self._missed = 0
@@ -268,6 +272,9 @@ class RepublishEncoder:
                 entry = self._derive(subject, sequence)
             if entry[0] is None:
                 self._count_dropped(entry[2])
+                continue
+            if self._where is not None and not self._where.holds(block):
+                self.counters.unmatched += 1
                 continue
             operation = self._operation(entry[0], subject, block, payload, sequence, time, last)
             if operation is None:

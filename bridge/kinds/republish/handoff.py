@@ -13,7 +13,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
+from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
 from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.bridge.settings import RepublishRule, Settings
@@ -66,6 +66,8 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
             f"exclude {', '.join(rule.exclude)}: servers have no such option and would republish these: select what"
             " is wanted by republish.src, or leave this rule to the bridge"
         )
+    if rule.where is not None:
+        problems.append(f"where: {NO_SERVER_SELECTS}")
     if present:
         problems.append(
             f"{place} republishes natively already, {present['src']} to {present['dest']}, and a stream has only one"

@@ -34,6 +34,8 @@ def _makes(
     excludes = matcher(tuple(pattern.encode() for pattern in rule.exclude))
     if excludes is not None and excludes(message.subject):
         return
+    if rule.where is not None and not rule.where.condition.holds(message.header_block):
+        return
     republish = compile_republish(rule.stream, rule.republish.native(), dialect)
     if made := republish.apply(message, given.last_sequence) or republish.refusal(message.subject):
         yield made

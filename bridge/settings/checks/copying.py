@@ -84,6 +84,8 @@ def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Pro
 
 def _acknowledging_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
     source, place = written.source, (*written.at, "acknowledge")
+    if source.where is not None:
+        yield Problem(place, "what where leaves out would be acknowledged and stored nowhere; remove one of them")
     if source.opt_start_seq is not None or source.opt_start_time is not None:
         yield Problem(
             place,
@@ -99,11 +101,12 @@ def _acknowledging_problems(rule: CopyingRules, written: WrittenSource) -> Itera
 def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
     subject = rule.filler_subject
     if subject is None:
-        if rule.keep_sequence and rule.mirror.exclude:
+        left_out_by = "exclude" if rule.mirror.exclude else "where" if rule.mirror.where else ""
+        if rule.keep_sequence and left_out_by:
             yield Problem(
                 (*at, "keep_sequence"),
-                "every message that exclude leaves out is a number without a copy; give a filler_subject for those,"
-                " or remove one of them",
+                f"every message that {left_out_by} leaves out is a number without a copy; give a filler_subject for"
+                " those, or remove one of them",
             )
     elif not rule.keep_sequence:
         yield Problem(

@@ -73,7 +73,7 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
         case SubjectTransformRule():
             from nats_bridge.bridge.settings.checks.ingress import ingress_problems  # for the same reason
 
-            connection = connections.get(rule.connection, Connection())
+            connection = connections.get(rule.source_connection, Connection())
             return ingress_problems(rule, at, version, connection.inbox_prefix)
         case AdvisoriesRule():
             return _advisories_problems(rule, at, version)
