@@ -132,10 +132,11 @@ mutants: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
-# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
+# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again; and NATIVE_TWINS='--kills 100'.
 twins: install
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
 	$(BIN)/python -m tests.twins $(TWINS)
+	$(BIN)/python -m tests.twins.native_copies $(NATIVE_TWINS)
 
 spark: $(SPARK)
 
@@ -233,6 +234,7 @@ lock: install
 	$(COMPILE) --group dev pyproject.toml -o requirements/dev.lock
 	cp requirements/spark.lock requirements/run.lock
 	$(COMPILE) pyproject.toml -o requirements/run.lock
+	cp requirements/tests.lock requirements/build.lock
 	$(COMPILE) --group build -o requirements/build.lock
 	$(COMPILE) --group install -o requirements/uv.lock
 

@@ -75,9 +75,14 @@ def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Tra
 def subject_function(transform: Transform) -> Any:
     """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
     from nats_bridge.pipeline.subject_batch import batch_function
+    from nats_bridge.pipeline.worker_python import use_this_python
+
+    if SparkContext._active_spark_context is not None:  # Spark Connect has none
+        use_this_python(SparkContext._active_spark_context)
 
     text = pa.string()
     made = None

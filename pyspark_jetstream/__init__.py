@@ -5,13 +5,12 @@ Where it is not installed on the driver but shipped (`--py-files`), Spark does n
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.pipeline.source.cores import CORES
 from nats_bridge.pipeline.source.data_source import JetStreamDataSource
+from nats_bridge.pipeline.worker_python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,21 +25,15 @@ def register(spark: SparkSession) -> None:
 
     Spark looks for a format in the session that the thread has: a thread of a program's own has none, and a session
     that was just made of another one is not the thread's yet. Where Spark has found the format already, a second one
-    would be a warning. On this machine, workers get the Python of this process, unless Spark's settings name one:
-    `python3` on PATH may lack this package.
+    would be a warning. On this machine, workers get the Python of this process.
     """
     with suppress(AttributeError):  # Spark Connect knows no context, and no thread's session
         context: Any = spark.sparkContext
         context.environment[CORES] = str(context.defaultParallelism)
-        if context.master.startswith("local") and not _names_python(context):
-            context.pythonExec = sys.executable
+        use_this_python(context)
         jvm: Any = spark._jvm
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
         java: Any = spark._jsparkSession
         if java.sessionState().dataSourceManager().dataSourceExists(JetStreamDataSource.name()):
             return
     spark.dataSource.register(JetStreamDataSource)
-
-
-def _names_python(context: Any) -> bool:
-    return "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")

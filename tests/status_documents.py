@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["connection", "document", "failed", "lagging", "nasty", "on_standby", "rule", "trouble", "waiting"]
+__all__ = [
+    "connection",
+    "document",
+    "failed",
+    "lagging",
+    "nasty",
+    "on_standby",
+    "rule",
+    "trouble",
+    "waiting",
+    "watching",
+]
 
 AT = "2026-11-21T12:00:00.000Z"
 SAMPLES = 120
@@ -101,6 +112,42 @@ def lagging(name: str = "across") -> dict[str, Any]:
 def on_standby(name: str = "events") -> dict[str, Any]:
     by = {"state": "standby", "condition": "standby", "leader": False, "waiting_for": "another replica leads the rule"}
     return rule(name, 0, **by | {"measures": measures(0)})
+
+
+def watching(name: str = "mirrors") -> dict[str, Any]:
+    """A rule that watches three native copies, one of which is stalled."""
+    copy = {
+        "mirror": True,
+        "entry": "mirror",
+        "filters": [],
+        "api": "$JS.API",
+        "condition": "complete",
+        "missing": 0,
+        "position": 910_002,
+        "source_last": 910_002,
+        "stalled_seconds": 0.0,
+        "overtaken": 0,
+        "reported_lag": 0,
+        "reason": None,
+        "step_down": None,
+    }
+    reason = {
+        "code": "deliveries_lost",
+        "text": "stream ORDERS answers, but its deliveries do not arrive",
+        "remedy": "export and import deliver.> as a stream, and $JS.FC.> as a service; check permissions on the path",
+    }
+    copies = [
+        {**copy, "target": "ORDERS_WEST", "source": "ORDERS", "api": "$JS.east.API", "condition": "stalled"}
+        | {"missing": 1_204, "position": 908_798, "stalled_seconds": 5_412.0, "reason": reason}
+        | {"step_down": "asked of n2"},
+        {**copy, "target": "ARCHIVE", "source": "ORDERS", "mirror": False, "entry": "0", "filters": ["orders.eu.>"]}
+        | {"condition": "behind", "missing": 3},
+        {**copy, "target": "PAYMENTS_WEST", "source": "PAYMENTS"},
+    ]
+    of_kind = {"kind": "watch", "reads_stream": False, "stream": None, "position": None, "copies": copies}
+    counters = {"looks": 3_600, "stalls": 1, "recoveries": 0, "step_downs": 1}
+    errors = [{"at": AT, "event": "watch.stalled", "reason": reason["text"]}]
+    return rule(name, 0, **of_kind, counters=counters, measures=measures(0, lag=None), last_errors=errors)
 
 
 def nasty() -> dict[str, Any]:

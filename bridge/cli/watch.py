@@ -17,12 +17,13 @@ from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.bridge.observability.printable import printable
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.jobs.watching.watch import LinkState
+    from nats_bridge.bridge.kinds.watching.watch import LinkState
     from nats_bridge.bridge.settings import Settings
 
 __all__ = ["watch_command"]
 
 _BETWEEN = 1.0  # seconds between two looks
+_REQUESTS = 200.0  # per second, at most
 
 
 @click.command("watch")
@@ -54,18 +55,21 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
     """
     settings, name = known_connections(**given)
     if permissions:
-        from nats_bridge.bridge.jobs.watching.permissions import watch_needs
+        from nats_bridge.bridge.kinds.watching.permissions import account_needs
         from nats_bridge.bridge.permissions import as_text, grants_for
+        from nats_bridge.bridge.permissions.need import listen
 
         prefix = settings.connections[name].inbox_prefix
-        click.echo(as_text(grants_for({name: prefix}, list(watch_needs(name, prefix)))))
+        needs = [listen(name, f"{prefix}.>", "answers and deliveries"), *account_needs(name)]
+        click.echo(as_text(grants_for({name: prefix}, needs)))
         return EXIT_GOOD
     return ask(_watched(settings, name, stalled_after, follow=follow, as_json=as_json))
 
 
 async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
     from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
-    from nats_bridge.bridge.jobs.watching.watch import Watch
+    from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
+    from nats_bridge.bridge.kinds.watching.watch import Watch
 
     connections = await open_connections(settings, {name})
     shown: dict[object, str] = {}
@@ -73,7 +77,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
     began = clock()
     states: list[LinkState] = []
     try:
-        watch = Watch(connections[name], stalled_after)
+        watch = Watch(connections[name], stalled_after, RequestRate(_REQUESTS))
         with stopping() as stop:
             while not stop.event.is_set():
                 states = await watch.look()
@@ -92,7 +96,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
         await close_connections(connections.values())
     if not follow:
         _print(states, as_json=as_json, lines=False)
-    return stop.code or (EXIT_NO if any(state.reason for state in states) else EXIT_GOOD)
+    return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)
 
 
 def _is_known(state: LinkState, enough: bool) -> bool:
@@ -100,10 +104,14 @@ def _is_known(state: LinkState, enough: bool) -> bool:
     return not state.behind or state.reason is not None or (enough and state.stalled == 0)
 
 
+def _is_good(state: LinkState) -> bool:
+    return state.reason is None and state.condition != "unknown"
+
+
 def _print(states: Sequence[LinkState], *, as_json: bool, lines: bool) -> None:
     if as_json:
         found = [state.as_dict() for state in states]
-        ok = not any(state.reason for state in states)
+        ok = all(map(_is_good, states))
         click.echo(json.dumps(found[0]) if lines else json.dumps({"ok": ok, "links": found}, indent=2))
         return
     if not states:
@@ -114,7 +122,10 @@ def _print(states: Sequence[LinkState], *, as_json: bool, lines: bool) -> None:
 
 
 def _lines(state: LinkState) -> Iterator[str]:
-    if state.reason is None:
+    if state.condition == "unknown":
+        why = state.reason.text if state.reason else "its server gives no answer about it"
+        yield f"{click.style('no ', fg='red')} {state.link.name}: unknown: {printable(why)}"
+    elif state.reason is None:
         missing = "up to date" if not state.missing else f"{state.missing:,} missing, makes progress"
         yield f"{click.style('ok ', fg='green')} {state.link.name}: {missing}, at {state.position:,}"
     else:

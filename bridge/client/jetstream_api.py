@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
@@ -43,6 +44,12 @@ CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
 NOT_ENABLED = 10039
 MESSAGE_NOT_FOUND = 10037
+
+_FILES_LEFT = 10051
+"""The answer of 2.10 to the deletion of a consumer whose folder was written to at that moment.
+
+The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
+"""
 
 _LED = ("stream", "consumer")
 """What has a leader in a cluster, whose answer alone counts."""
@@ -124,6 +131,21 @@ class JetStreamApi:
         """
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
+    async def ask_elsewhere(self, subject: str, data: bytes, *, within: float) -> Json:
+        """Send one request to an API at any prefix, once; the answer's JSON, which may be an error of that server.
+
+        Args:
+            subject: what to ask, with its prefix.
+            data: the request.
+            within: seconds for the answer.
+
+        Raises:
+            NotPermittedError: the connection's user may not ask that.
+            ApiError: no answer in time, or none at all.
+        """
+        answer: Json = json.loads(await self._answer_to(subject, data, within=within))
+        return answer
+
     async def acknowledge(self, reply: bytes) -> None:
         """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
 
@@ -176,10 +198,13 @@ class JetStreamApi:
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
-    async def _answer_to(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    async def _answer_to(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
+    ) -> bytes:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
-        request = asyncio.create_task(self.client.request(subject, data, timeout=self._timeout, headers=own))
+        limit = self._timeout if within is None else within
+        request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
         try:
             answer = await request
@@ -197,7 +222,7 @@ class JetStreamApi:
             ) from None
         except nats_py.errors.TimeoutError:
             raise ApiError(
-                f"{place}: no answer to {subject} in {self._timeout:g} s: the server is slow,"
+                f"{place}: no answer to {subject} in {limit:g} s: the server is slow,"
                 " or the user lacks permission for this subject",
                 http_code=408,
                 err_code=0,
@@ -249,13 +274,16 @@ class JetStreamApi:
         """
         listed: list[Json] = []
         silent: list[str] = []
+        passed = 0
         while True:
-            page = await self.request("STREAM.LIST", {"offset": len(listed) + len(silent)})
-            # A cluster lists the streams whose leader did not answer in time; they count for the offset.
+            page = await self.request("STREAM.LIST", {"offset": passed})
+            # A cluster names the streams whose leader did not answer in time; they count for the offset, and those
+            # that it lists as well (all their servers are away, 2.15) once.
             found, missing = page.get("streams") or [], page.get("missing") or []
             listed += found
             silent += missing
-            if not (found or missing) or len(listed) + len(silent) >= int(page.get("total", 0)):
+            passed += len({info["config"]["name"] for info in found}.union(missing))
+            if not (found or missing) or passed >= int(page.get("total", 0)):
                 return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
@@ -294,7 +322,14 @@ class JetStreamApi:
 
     async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
         """Delete a consumer; False if there was none."""
-        return await self._unless(CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence) is not None
+        request = partial(self._unless, CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence)
+        try:
+            return await request() is not None
+        except ApiError as error:
+            if error.err_code != _FILES_LEFT:
+                raise
+        await request()
+        return True
 
     async def forget_ephemeral(self, stream: str, consumer: str) -> None:
         """Delete an ephemeral consumer that has no subscriber any more.

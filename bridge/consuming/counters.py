@@ -24,7 +24,7 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(slots=True)
 class Counters:
-    """The counters of a rule: integers, each a field."""
+    """The counters of a rule: integers, each a field of its own."""
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""

@@ -23,6 +23,7 @@ KINDS: Final = MappingProxyType(
         "subject_transform": "ingress",
         "advisories": "advisories",
         "native_copy": "native_copy",
+        "watch": "watching",
     }
 )
 """By the `kind` of a rule, the package whose module `kind` has its `KIND`."""

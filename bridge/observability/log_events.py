@@ -114,6 +114,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
             "queue",
             "leaf",
             "prefix",
+            "streams",
+            "on_stall",
             "again",
         ),
         always=True,
@@ -296,6 +298,25 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning",
         "The target rejected a message permanently; on_rejected decides.",
         ("sequence", "reason", "published_to"),
+    ),
+    # -- watching
+    "watch.stalled": LogEvent(
+        "warning",
+        "A native mirror or source makes no progress although messages are missing; also where the reason changes.",
+        ("code", "reason", "remedy", "missing", "seconds"),
+    ),
+    "watch.recovered": LogEvent(
+        "info", "A stalled native mirror or source makes progress again.", ("missing", "position")
+    ),
+    "watch.stepped_down": LogEvent(
+        "warning", "The leader of a stalled stream was asked to step down.", ("leader",), always=True
+    ),
+    "watch.no_step_down": LogEvent(
+        "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
+    ),
+    "watch.not_seen": LogEvent("warning", "A server does not answer what the watching rule asks.", ("reason",)),
+    "watch.nothing_to_watch": LogEvent(
+        "warning", "A stream that the rule names does not exist, or has no mirror and no sources.", ("reason",)
     ),
     # -- loops
     "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nats_bridge.bridge.errors import BridgeError
@@ -12,6 +12,7 @@ from nats_bridge.bridge.rules.states import StateTable
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
+    from nats_bridge.bridge.observability.telemetry.names import Metric
     from nats_bridge.bridge.rules.context import RuleContext
 
 __all__ = ["RUN", "RuleRun", "RunEvent", "RunState"]
@@ -170,6 +171,13 @@ class RuleRun(ABC):
     @abstractmethod
     def status(self) -> dict[str, Any]:
         """Its status, as plain data: `stream`, `position` and what else its kind reports."""
+
+    def readings(self) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+        """What the kind measures in addition to all rules' metrics: each with its labels behind rule and kind.
+
+        May be called in another thread.
+        """
+        return iter(())
 
     @property
     def waiting_for(self) -> str | None:

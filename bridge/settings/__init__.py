@@ -28,6 +28,7 @@ from nats_bridge.bridge.settings.rules import (
     SourcesRule,
     SubjectTransform,
     SubjectTransformRule,
+    WatchRule,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "SubjectTransform",
     "SubjectTransformRule",
     "Tls",
+    "WatchRule",
     "load",
     "loads",
 ]

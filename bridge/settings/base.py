@@ -26,6 +26,7 @@ __all__ = [
     "HeaderName",
     "Part",
     "StreamName",
+    "StreamPattern",
     "Subject",
     "kept_subject",
     "pattern",
@@ -75,8 +76,16 @@ def _durable_name(value: str) -> str:
 
 
 def _stream_name(value: str) -> str:
+    return _name_without(".*>/\\", value)
+
+
+def _stream_pattern(value: str) -> str:
+    return _name_without(".>/\\", value)
+
+
+def _name_without(forbidden: str, value: str) -> str:
     # The server's own rule for stream names, same in all versions.
-    bad = next((c for c in value if c in ".*>/\\" or c.isspace() or not c.isprintable()), None)
+    bad = next((c for c in value if c in forbidden or c.isspace() or not c.isprintable()), None)
     if not value or bad is not None or len(value.encode()) > MAX_STREAM_LENGTH:
         raise PydanticCustomError(
             "stream_name",
@@ -129,6 +138,13 @@ StreamName = Annotated[
     Field(json_schema_extra={"pattern": r"^[^\s.*>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
 ]
 """A name the server takes for a stream."""
+
+StreamPattern = Annotated[
+    str,
+    AfterValidator(_stream_pattern),
+    Field(json_schema_extra={"pattern": r"^[^\s.>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
+]
+"""The name of a stream, in which `*` stands for any characters."""
 
 BucketName = Annotated[
     str,

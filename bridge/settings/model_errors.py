@@ -188,6 +188,12 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "start": "the stream that copies says where it begins, with opt_start_seq or opt_start_time",
             "external": "it belongs to the stream that copies; 'prefix' is what it begins with",
         },
+        "WatchRule": {
+            "from": "'connection' names the one whose account is watched",
+            "to": "'connection' names the one whose account is watched",
+            "stream": "write streams: [NAME]",
+            "dialect": "it transforms nothing; remove it",
+        },
         "Source": {
             "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',
             "consumer": "only a server reads by it; the rule makes its own: remove it, select here",

@@ -17,11 +17,13 @@ from nats_bridge.bridge.settings.base import (
     HeaderName,
     Part,
     StreamName,
+    StreamPattern,
     Subject,
     kept_subject,
     pattern,
 )
 from nats_bridge.bridge.settings.rule_fields import (
+    Duration,
     OnRejected,
     OnRejectedField,
     Start,
@@ -50,6 +52,7 @@ __all__ = [
     "SourcesRule",
     "SubjectTransform",
     "SubjectTransformRule",
+    "WatchRule",
 ]
 
 
@@ -454,13 +457,75 @@ class NativeCopyRule(_OfOneStream, Part):
         ).native()
 
 
+class WatchRule(Part):
+    """Watch native mirrors and sources, and report which are stalled."""
+
+    name: DurableName = Field(description=_NAME)
+    kind: Literal["watch"] = Field(description="watch native mirrors and sources for stalls")
+    connection: str = Field(default="default", description="connection whose account is watched")
+    watched_streams: tuple[StreamPattern, ...] = Field(
+        default=("*",),
+        alias="streams",
+        min_length=1,
+        description="streams whose mirror or sources are watched; `*` stands for any characters",
+    )
+    stalled_after: Duration = Field(
+        default=20.0, description="without progress for so long, while messages are missing, a copy is stalled"
+    )
+    on_stall: Literal["warn", "step_down"] = Field(
+        default="warn",
+        description="warn: report it; step_down: also have the leader of the stream that copies step down, once,"
+        " where another leader can help",
+    )
+    interval: Duration = Field(default=3.0, description="from one comparison of all copies to the next")
+    max_requests: float = Field(
+        default=50.0, ge=1, le=10_000, description="requests per second that it sends at most, whatever it watches"
+    )
+    unready_on_stall: Flag = Field(default=False, description="whether the rule is not ready while a copy is stalled")
+
+    @property
+    def dialect(self) -> None:
+        """The dialect that it asks for: none, it transforms nothing."""
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return tuple((self.connection, name) for name in self.watched_streams if "*" not in name)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: the streams."""
+        return ", ".join(self.watched_streams)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return (self.connection,)
+
+
 Rule: TypeAlias = Annotated[
-    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule | NativeCopyRule,
+    RepublishRule
+    | SourcesRule
+    | MirrorRule
+    | KvSourcesRule
+    | SubjectTransformRule
+    | AdvisoriesRule
+    | NativeCopyRule
+    | WatchRule,
     Field(discriminator="kind"),
 ]
 """Any rule; `kind` says which."""
 
-KINDS: Final = ("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories", "native_copy")
+KINDS: Final = (
+    "republish",
+    "sources",
+    "mirror",
+    "kv_sources",
+    "subject_transform",
+    "advisories",
+    "native_copy",
+    "watch",
+)
 """Every kind of rule."""
 
 RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))

@@ -127,6 +127,12 @@ _SECTIONS: Final = (
         "`leaf` has no default. See [native copying](../native-copying.md).",
     ),
     _Section(
+        "WatchRule",
+        "Rule watch",
+        'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30s, on_stall: step_down}',
+        "See [watch](../watch.md#as-a-rule-of-a-sidecar).",
+    ),
+    _Section(
         "RuleTest",
         "A test of a rule",
         f"rules: [{{name: monitor, kind: republish, stream: ORDERS, {_ORDERS}}}]\n"

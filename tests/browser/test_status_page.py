@@ -103,6 +103,40 @@ def test_rules_and_what_is_wrong_with_them(page: StatusPage) -> None:
     assert page.driver.title == "not ready · orders-bridge"
 
 
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_a_native_copy_that_is_stalled(page: StatusPage, is_dark: bool) -> None:
+    page.show(samples.document(samples.rule("monitor"), samples.watching()), is_dark=is_dark)
+    assert page.text("#headline") == "1 native copy is stalled"
+    assert page.part("mirrors", ".sign") == "!"
+    assert page.part("mirrors", ".who small") == "watch · 3 copies · 1 stalled"
+    assert page.part("mirrors", ".says") == (
+        "ORDERS_WEST ← ORDERS: stalled for 90 min at 908,798, 1,204 messages missing, the server reports lag 0:"
+        " stream ORDERS answers, but its deliveries do not arrive"
+    )
+    values = "return [...arguments[0].querySelectorAll('.measure .value')].map(each => each.textContent)"
+    assert page.run(values, page.rule("mirrors")) == ["–", "–", "1,207", "–"]
+    page.open("mirrors")
+    shown = page.run(
+        "return [...arguments[0].querySelectorAll('.copies li')].map(copy => [copy.className,"
+        " ...[...copy.children].filter(part => !part.hidden).map(part => part.textContent)])",
+        page.rule("mirrors"),
+    )
+    assert shown[0] == [
+        *("stalled", "✗", "ORDERS_WEST ← ORDERS"),
+        "stalled for 90 min at 908,798, 1,204 messages missing, the server reports lag 0",
+        "Likely: stream ORDERS answers, but its deliveries do not arrive",
+        "Remedy: export and import deliver.> as a stream, and $JS.FC.> as a service; check permissions on the path",
+        "Step down: asked of n2",
+    ]
+    assert shown[1:] == [
+        ["behind", "…", "ARCHIVE ← ORDERS (orders.eu.>)", "behind at 910,002, 3 messages missing"],
+        ["complete", "✓", "PAYMENTS_WEST ← PAYMENTS", "complete at 910,002"],
+    ]
+    assert page.run(_CONTRASTS) == []
+    page.show(samples.document(samples.rule("monitor")), is_dark=is_dark)
+    assert page.text("#headline") == "The rule is running"
+
+
 def test_a_rule_that_is_far_behind_is_marked(page: StatusPage) -> None:
     marked = page.run("return [...document.querySelectorAll('.measure.care .value')].map(each => each.textContent)")
     assert marked == ["1.2M 90 min"]

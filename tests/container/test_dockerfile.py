@@ -20,11 +20,21 @@ def test_two_stages_on_one_base_that_names_no_registry(dockerfile: Dockerfile) -
     assert [stage.name for stage in dockerfile.stages] == ["build", "1"]
     assert {stage.base for stage in dockerfile.stages} == {dockerfile.arguments["BASE"]}
     assert re.fullmatch(r"python:3\.\d+-slim-\w+", dockerfile.image.base)
-    assert dockerfile.image.labels["org.opencontainers.image.base.name"] == dockerfile.image.base
 
 
-def test_its_version_is_the_packages(dockerfile: Dockerfile) -> None:
-    assert dockerfile.image.labels["org.opencontainers.image.version"] == DECLARED["project"]["version"]
+def test_its_labels_are_what_the_package_declares(dockerfile: Dockerfile) -> None:
+    labels = {name.removeprefix("org.opencontainers.image."): said for name, said in dockerfile.image.labels.items()}
+    project = DECLARED["project"]
+    assert labels.pop("description")
+    assert labels == {
+        "title": project["name"],
+        "version": project["version"],
+        "licenses": project["license"],
+        "source": project["urls"]["Source"],
+        "documentation": project["urls"]["Documentation"],
+        "revision": "unknown",  # --build-arg REVISION
+        "base.name": dockerfile.image.base,
+    }
 
 
 def test_a_user_that_is_a_number_and_not_root(dockerfile: Dockerfile) -> None:

@@ -11,10 +11,12 @@ import stat
 import subprocess
 import tomllib
 from collections.abc import Awaitable, Callable
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from nats_bridge.native_servers import NativeServer, free_port
 from tests.container.conftest import PROJECT
@@ -98,6 +100,21 @@ async def test_every_command_answers(image: Image, dockerfile: Dockerfile) -> No
     assert dockerfile.image.labels["org.opencontainers.image.version"] == version
     code, said = await finished(*image.cell("schema").started_by())
     assert (code, said) == (0, (PROJECT / "config/schema.json").read_text("utf-8"))
+
+
+def test_its_bill_of_materials_names_what_is_installed_and_nothing_else(image: Image) -> None:
+    bill = json.loads((image.root / INSTALLED / "nats-bridge.cdx.json").read_text("utf-8"))
+    about = bill["metadata"]["component"]
+    assert (about["name"], about["licenses"][0]["license"]["id"]) == ("nats-bridge", "Apache-2.0")
+    named = {(canonicalize_name(each["name"]), each["version"]) for each in [about, *bill["components"]]}
+    there = {
+        (canonicalize_name(found.name), found.version)
+        for place in (image.root / INSTALLED).glob("lib/python3.*/site-packages")
+        for found in distributions(path=[str(place)])
+    }
+    assert named == there
+    # By which a scanner finds vulnerabilities.
+    assert [each["name"] for each in bill["components"] if not each.get("purl", "").startswith("pkg:pypi/")] == []
 
 
 def test_nothing_is_left_that_installs_or_compiles(image: Image) -> None:

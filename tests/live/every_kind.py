@@ -53,6 +53,7 @@ class EveryKind:
         served = {"kind": "native_copy", "stream": name, "prefix": f"bridge.{name}", "leaf": "leaf"}
         return [
             *([{"name": "native_copy", **served}] if self.leaf else []),
+            {"name": "watch", "kind": "watch", "streams": [f"N{name}*"], "interval": 0.5},
             {
                 "name": "republish",
                 "kind": "republish",
@@ -103,10 +104,9 @@ class EveryKind:
         The source gets one more, which one rule excludes.
         """
         peer, name = self.peer, self.name
-        if self.leaf:
-            external = {"api": f"bridge.{name}.API", "deliver": f"bridge.{name}.deliver"}
-            mirror = {"name": name, "external": external}
-            await peer.create_stream(name=f"N{name}", storage="memory", mirror=mirror)
+        external = {"api": f"bridge.{name}.API", "deliver": f"bridge.{name}.deliver"}
+        mirror = {"name": name, **({"external": external} if self.leaf else {})}
+        await peer.create_stream(name=f"N{name}", storage="memory", mirror=mirror)
         for number in range(messages):
             await peer.store(f"{name}.s{number % 7}".encode(), payload, block)
             await peer.store(f"$KV.S{name}.k{number}".encode(), payload, block)
@@ -119,7 +119,7 @@ class EveryKind:
             (f"K{name}", messages),
             (f"KV_C{name}", messages),
             (f"D{name}", 1),
-            *([(f"N{name}", messages + 1)] if self.leaf else []),
+            (f"N{name}", messages + 1),
         ):
             await self._holds(stream, wanted)
 
@@ -134,6 +134,8 @@ class EveryKind:
         def is_done(supervisor: RuleSupervisor) -> bool:
             received = supervisor.counters().get("received", 0)
             metrics = supervisor.metrics
+            if supervisor.rule.name == "watch":
+                return [copy["condition"] for copy in supervisor.status()["copies"]] == ["complete"]
             return received >= wanted[supervisor.rule.name] and metrics.in_flight() == 0 and metrics.progress_ns > 0
 
         await until(lambda: all(map(is_done, supervisors)))

@@ -161,6 +161,7 @@ class EveryKind:
                 "stream": f"I{name}",
                 "subject_transform": {"src": f"in{name}.>", "dest": f"kept{name}.>"},
             },
+            {"name": "watch", "kind": "watch", "streams": [f"{name}*"]},
             {
                 "name": "advisories",
                 "kind": "advisories",

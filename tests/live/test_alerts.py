@@ -205,6 +205,22 @@ async def test_a_recreated_source_and_a_message_that_is_too_large(
             assert rules(fires("NatsBridgeSourceRecreated", await look(bridge), before)) == ["rule"]
 
 
+async def test_a_native_copy_that_is_stalled(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
+    async with native_server(VERSION) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="S", subjects=["S.>"])
+        await peer.create_stream(name="T", sources=[{"name": "S"}], max_msgs=10, discard="new")
+        rule = {"name": "rule", "kind": "watch", "interval": "100ms", "stalled_after": "1s"}
+        async with running(settings_for(server.url, rule, **FREE)) as bridge:
+            await until(lambda: [copy["condition"] for copy in bridge.runs[0].status()["copies"]] == ["complete"])
+            assert not fires("NatsBridgeCopyStalled", await look(bridge))
+            for _ in range(15):
+                await peer.store(b"S.s")
+            await until(lambda: bridge.runs[0].counters.stalls == 1)
+            (labels,) = fires("NatsBridgeCopyStalled", await look(bridge))
+            assert (labels["rule"], labels["stream"], labels["source"]) == ("rule", "T", "S")
+
+
 async def test_a_configuration_that_is_refused(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ async def test_a_real_sidecar_has_all_that_they_use(
         await until(lambda: all(supervisor.state == "ready" for supervisor in bridge.supervisors))
         await here.traffic(3)
         await until(lambda: all(supervisor.metrics.progress_ns for supervisor in bridge.supervisors))
+        await until(lambda: any(supervisor.status().get("copies") for supervisor in bridge.supervisors))
         seen = await scrape(bridge)
     known: dict[str, set[str]] = {"up": set(OF_TARGETS)}
     for name, labels in seen.samples:

@@ -50,9 +50,19 @@ async def test_every_kind_of_rule_reports_what_it_did(
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == set(metric.labels)
+    of_copies = {name for name in seen.families if name.startswith("nats_bridge_watched_")}  # these name streams
     assert not any(
-        here.name in value for family in seen.families.values() for s in family.samples for value in s.labels.values()
+        here.name in value
+        for name, family in seen.families.items()
+        for s in family.samples
+        for value in s.labels.values()
+        if name not in of_copies
     )
+    copy = {"stream": f"N{here.name}", "source": here.name, "entry": "mirror"}
+    assert of(seen, "watched_missing_messages", "watch", **copy) == 0
+    assert of(seen, "watched_stalled_seconds", "watch", **copy) == 0
+    assert of(seen, "watched_state", "watch", state="complete", **copy) == 1
+    assert of(seen, "events_total", "watch", event="looks") >= 1
 
     each = len(BLOCK) + len(b"payload")
     for rule, kind, received, sent in (
@@ -80,16 +90,17 @@ async def test_every_kind_of_rule_reports_what_it_did(
         assert of(seen, "rule_state", rule, kind, state="ready") == 1
         assert of(seen, "rule_state", rule, kind, state="failed") == 0
         assert of(seen, "in_flight_messages", rule, kind) == 0
-        if kind != "native_copy":  # the server that copies confirms nothing
+        if kind not in ("native_copy", "watch"):  # the server that copies confirms nothing; the other takes nothing
             assert of(seen, "publish_duration_seconds_count", rule, kind) >= 1
-        assert of(seen, "resumed_total", rule, kind) == 0
+        if kind != "watch":
+            assert of(seen, "resumed_total", rule, kind) == 0
         assert seen.value("start_time_seconds") <= of(seen, "progress_timestamp_seconds", rule, kind)
-        if kind not in ("subject_transform", "advisories"):
+        if kind not in ("subject_transform", "advisories", "watch"):
             assert of(seen, "lag_messages", rule, kind) == 0
             assert of(seen, "lag_seconds", rule, kind) == 0
             if kind != "native_copy":  # which cannot know: the server that copies asks for what it lacks
                 assert of(seen, "lost_messages_total", rule, kind) == 0
-        if kind != "subject_transform":
+        if kind not in ("subject_transform", "watch"):
             count = of(seen, "end_to_end_latency_seconds_count", rule, kind)
             assert 1 <= count <= MESSAGES + 1
             assert of(seen, "end_to_end_latency_seconds_bucket", rule, kind, le="+Inf") == count

@@ -203,6 +203,27 @@ async def test_a_cut_link_loses_and_doubles_nothing(
                 assert run.counters.woken > 0
 
 
+async def test_what_comes_while_a_source_asks_again_is_stored_once(
+    native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
+) -> None:
+    async with pair(native_server, raw_peer, twin_version) as two, cut_wire(two.source.url) as wire:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        await two.at_target.create_stream(name="COPY", sources=[{"name": "ORDERS", "external": external()}])
+        async with served(two, tmp_path, wire=wire) as (_, run):
+            await two.at_source.store(b"orders.first")
+            await two.reaches("COPY", 1)
+            # The source's server has not noticed when the sidecar is back: its consumer still delivers.
+            woken, consumers = run.counters.woken, run.counters.consumers
+            wire.cut()
+            await until(lambda: run.counters.woken > woken)
+            for number in range(200):
+                two.at_source.publish(b"orders.%d" % (number % 7), b"%d" % number)
+            await until(lambda: run.counters.consumers > consumers)
+            await two.at_source.store(b"orders.last")
+            copies = await two.ending_with("COPY", b"west.last.new")
+            assert [each.payload for each in copies[1:-1]] == [b"%d" % number for number in range(200)]
+
+
 async def test_a_rule_is_added_changed_and_removed_while_messages_come(
     native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
 ) -> None:

@@ -164,10 +164,10 @@ async def test_every_kind_of_rule_makes_spans(
         found = attributes(span.attributes)
         assert found["messaging.operation.name"] == operations[found["messaging.nats.bridge.rule"]]
         spans.setdefault(found["messaging.nats.bridge.rule"], []).append(found)
-    assert set(spans) == set(operations)
+    assert set(spans) == set(operations) - {"watch"}  # which takes no messages
     if trace == "continue":
         counts = {rule: len(found) for rule, found in spans.items()}
-        most = dict.fromkeys(operations, MESSAGES + 1) | {"kv_sources": MESSAGES, "subject_transform": MESSAGES}
+        most = dict.fromkeys(spans, MESSAGES + 1) | {"kv_sources": MESSAGES, "subject_transform": MESSAGES}
         assert counts == most | {"advisories": 1}
     # What is stored keeps the producer's lines as they were.
     for stream in (f"T{here.name}", f"K{here.name}", f"KV_C{here.name}"):

@@ -43,6 +43,7 @@ def test_the_examples_of_every_use_are_there() -> None:
         "several-rules",
         "sources-across-clusters",
         "tested-rules",
+        "watch",
         "work-queue-copy",
         "work-queue-monitor",
     ]

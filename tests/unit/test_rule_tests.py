@@ -39,6 +39,7 @@ rules:
   - name: dead
     kind: advisories
     republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}
+  - {name: mirrors, kind: watch}
   - name: west
     kind: native_copy
     stream: A

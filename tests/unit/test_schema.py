@@ -42,11 +42,16 @@ ONLY_CHECK_KNOWS = [
         "partition of 0",
     ),
     *("belongs to servers and replies", "selects no advisory about a message", "keep one position for both"),
-    *("exclude leaves out is a number", "are written without their bucket", "must not contain wildcards (10024)"),
+    *(
+        "exclude leaves out is a number",
+        "where leaves out",
+        "are written without their bucket",
+        "must not contain wildcards (10024)",
+    ),
     *("must not overlap with $JS.API", "a dialect before 2.10", "transform destination is invalid"),
     # numbers and texts with a meaning
     *("time '2026-02-30", "'nats://h:99999'", "cannot be published to; write a subject of the stream"),
-    "are one below the other",
+    *("are one below the other", "s is no longer than the interval"),
 ]
 """What is said of wrong configurations that a schema lets pass."""
 
@@ -115,7 +120,8 @@ def test_it_offers_what_can_be_chosen() -> None:
     assert parts["RepublishRule"]["properties"]["start"]["default"] == "new"
     kinds = [parts[entry["$ref"].rpartition("/")[2]] for entry in SCHEMA["properties"]["rules"]["items"]["oneOf"]]
     assert [kind["properties"]["kind"]["const"] for kind in kinds] == [
-        *("republish", "sources", "mirror", "kv_sources", "subject_transform", "advisories", "native_copy")
+        *("republish", "sources", "mirror", "kv_sources"),
+        *("subject_transform", "advisories", "native_copy", "watch"),
     ]
 
 

@@ -45,6 +45,18 @@ def test_a_sidecar_with_one_of_everything() -> None:
     assert table[7].split()[:3] == ["events", "standby", "no"]
 
 
+def test_a_native_copy_that_is_stalled() -> None:
+    lines = plain(status_lines(samples.document(samples.watching()), 90))
+    (head,) = [at for at, line in enumerate(lines) if line.startswith("mirrors")]
+    assert lines[head].split()[:5] == ["mirrors", "ready", "0/s", "0/s", "1,207"]
+    assert lines[head + 1 :] == [
+        "  ORDERS_WEST <- ORDERS: stalled for 90 min, 1,204 missing, although the server reports l…",
+        "    likely: stream ORDERS answers, but its deliveries do not arrive",
+        "    remedy: export and import deliver.> as a stream, and $JS.FC.> as a service; check",
+        "    permissions on the path",
+    ]
+
+
 def test_why_a_configuration_is_refused_is_not_cut() -> None:
     reason = "bridge.yaml:7:3: rules[0].republish.dest: " + "a long reason " * 9 + "with its remedy at the end"
     refused = samples.document()

@@ -1,25 +1,111 @@
-"""When a link counts as stalled."""
+"""When a link counts as stalled, what is watched, and how often what is asked."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.bridge.jobs.watching.link import links_of
-from nats_bridge.bridge.jobs.watching.progress import Progress
+import pytest
+
+from nats_bridge.bridge.kinds.watching.link import links_of
+from nats_bridge.bridge.kinds.watching.progress import Progress
+from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.bridge.kinds.watching.selection import Selection
+from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
 from nats_bridge.transforms.source_record import SourceRecord
 
 
 def test_only_a_position_that_stays_while_something_is_missing_is_a_stall() -> None:
-    progress = Progress()
+    progress = Progress(stalled_after=3)
     progress.see(0, (5,), behind=True)
     progress.see(4, (6,), behind=True)  # progress
     assert progress.stalled_for(7) == 3
-    progress.see(9, (6,), behind=True)
-    assert progress.stalled_for(9) == 5
+    progress.see(5, (6,), behind=True)
+    progress.see(6, (6,), behind=True)
+    assert (progress.stalled_for(6), progress.is_stalled) == (2, False)
+    progress.see(7, (6,), behind=True)
+    assert (progress.stalled_for(7), progress.is_stalled) == (3, True)
     progress.see(10, (6,), behind=False)
-    assert progress.stalled_for(20) == 0
+    assert (progress.stalled_for(20), progress.is_stalled) == (0, False)
     progress.see(21, (6,), behind=True)
-    assert progress.stalled_for(22) == 1
+    assert (progress.stalled_for(22), progress.is_stalled) == (1, False)
+
+
+def test_unwatched_time_is_no_stall() -> None:
+    progress = Progress(stalled_after=4)
+    progress.see(0, (5,), behind=True)
+    progress.see(100, (5,), behind=True)  # the process was paused, and perhaps the server, too
+    progress.see(101, (5,), behind=True)
+    assert not progress.is_stalled
+    progress.interrupted()
+    progress.see(200, (5,), behind=True)
+    for now in (201, 202, 203):
+        progress.see(now, (5,), behind=True)
+        assert not progress.is_stalled
+    progress.see(204, (5,), behind=True)
+    assert progress.is_stalled
+
+
+def test_a_stall_outlasts_an_interruption_until_there_is_progress() -> None:
+    progress = Progress(stalled_after=1)
+    for now in range(4):
+        progress.see(now, (5,), behind=True)
+    assert progress.is_stalled
+    progress.interrupted()
+    assert (progress.is_stalled, progress.stalled_for(10)) == (True, 10)
+    progress.see(10, (5,), behind=True)
+    assert progress.is_stalled
+    progress.see(11, (6,), behind=True)
+    assert not progress.is_stalled
+
+
+def test_a_leader_that_is_away_stalls_what_it_leads() -> None:
+    progress = Progress(stalled_after=3)
+    progress.see(0, (5,), behind=False)
+    for now in (1, 2, 3, 4):
+        progress.see_nothing(now)
+    assert (progress.is_stalled, progress.stalled_for(4)) == (True, 3)
+    progress.see(5, (5,), behind=False)
+    assert not progress.is_stalled
+
+
+def test_requests_are_spread_evenly() -> None:
+    rate = RequestRate(10)
+    assert [rate.delay(100) for _ in range(3)] == pytest.approx([0, 0.1, 0.2])
+    assert rate.delay(100.05, 3) == pytest.approx(0.25)
+    assert rate.delay(100.05) == pytest.approx(0.55)
+    assert rate.delay(200) == 0
+
+
+def test_which_streams_are_watched() -> None:
+    selection = Selection(("ORDERS_*", "A[1]"))
+    assert selection.named == ("A[1]",)
+    assert [name for name in ("ORDERS_EU", "ORDERS", "XORDERS_EU", "A[1]", "A1") if name in selection] == [
+        "ORDERS_EU",
+        "A[1]",
+    ]
+    assert "anything" in Selection()
+
+
+def test_a_leader_steps_down_once_in_a_stall_and_later_each_time() -> None:
+    steps = StepDowns()
+    assert steps.may("T", 0)
+    steps.asked("T", 0)
+    assert steps.may("OTHER", 0)
+    assert not steps.may("T", 10_000)  # the same stall
+    steps.recovered("T")
+    assert not steps.may("T", 59)
+    assert steps.may("T", 60)
+    steps.asked("T", 60)
+    steps.recovered("T")
+    assert not steps.may("T", 179)
+    assert steps.may("T", 180)
+    steps.asked("T", 180)
+    steps.recovered("T")
+    assert not steps.may("T", 419)
+    assert steps.may("T", 420)
+    steps.asked("T", 180 + 240 + 3600)  # it did well for long enough
+    steps.recovered("T")
+    assert steps.may("T", 180 + 240 + 3600 + 60)
 
 
 def test_links_and_their_records() -> None:

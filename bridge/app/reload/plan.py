@@ -95,6 +95,8 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
 
 def _as_it_works(rule: Rule, settings: Settings) -> Rule:
     """Return the rule with the dialect that applies to it, wherever the configuration sets it."""
+    if "dialect" not in type(rule).model_fields:
+        return rule
     return rule.model_copy(update={"dialect": settings.dialect_of(rule)})
 
 

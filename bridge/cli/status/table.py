@@ -47,6 +47,8 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 def _behind(rule: Mapping[str, Any]) -> str:
     """The lag; for a stalled rule including what it has in flight."""
+    if "copies" in rule:
+        return count(sum(copy["missing"] or 0 for copy in rule["copies"]))
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
     held = 0 if _condition(rule) in _RUNNING else _measure(rule, "in_flight") or 0
     has_lag = rule.get("measures") and rule.get("reads_stream", True) and _condition(rule) != "standby"
@@ -142,6 +144,7 @@ def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:
             cells.append(click.style(cell, fg=column.colour(rule)) if column.colour(rule) else cell)
         yield _GAP.join(cells)
         yield from _remarks(rule, width)
+        yield from _stalled_copies(rule, width)
 
 
 def _least(columns: Sequence[_Column], widths: Mapping[str, int], longest: int) -> int:
@@ -160,11 +163,27 @@ def _remarks(rule: Mapping[str, Any], width: int) -> list[str]:
         remarks.append((f"{_condition(rule)}: {rule['waiting_for']}", _COLOURS.get(_condition(rule), "yellow")))
     errors = rule.get("last_errors")
     known = rule.get("error") or rule.get("waiting_for")
-    if errors and not (known and known in (errors[-1].get("reason") or "")):
+    reason = (errors[-1].get("reason") if errors else "") or ""
+    stalled = [copy["reason"]["text"] for copy in rule.get("copies") or () if copy["reason"]]
+    if errors and reason not in stalled and not (known and known in reason):
         last = errors[-1]
         why = f": {last['reason']}" if last.get("reason") else ""
         remarks.append((f"last error {clock(last['at'])} {last['event']}{why}", None))
     return [_cut([("  " + printable(text), colour)], width) for text, colour in remarks]
+
+
+def _stalled_copies(rule: Mapping[str, Any], width: int) -> list[str]:
+    """The lines about stalled mirrors and sources: since when, why, and the remedy."""
+    lines: list[str] = []
+    for copy in rule.get("copies") or ():
+        if copy["condition"] == "stalled":
+            missing = "messages are missing" if copy["missing"] is None else f"{count(copy['missing'])} missing"
+            lag = ", although the server reports lag 0" if copy["reported_lag"] == 0 else ""
+            stalled = f"stalled for {duration(copy['stalled_seconds'])}, {missing}{lag}"
+            lines.append(_cut([("  " + printable(f"{copy['target']} <- {copy['source']}: {stalled}"), "red")], width))
+            lines += _wrapped(f"likely: {copy['reason']['text']}", width, "    ")
+            lines += _wrapped(f"remedy: {copy['reason']['remedy']}", width, "    ")
+    return lines
 
 
 def _aligned(text: str, width: int, right: bool) -> str:
@@ -175,9 +194,9 @@ def _fit(text: str, width: int) -> str:
     return (text if len(text) <= width else text[: max(width - 1, 0)] + "…"[:width]).ljust(width)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
     """Wrap a text whose end matters."""
-    return textwrap.wrap(printable(text), max(width, 3), initial_indent="  ", subsequent_indent="  ")
+    return textwrap.wrap(printable(text), max(width, len(indent) + 1), initial_indent=indent, subsequent_indent=indent)
 
 
 def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:

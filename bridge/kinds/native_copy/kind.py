@@ -43,8 +43,8 @@ KIND = RuleKind(
     moves=native_copy_moves,
     makes=_makes,
     refuses_handoff=lambda rule: (
-        "the server copies natively already, and keeps what its mirror or source was created with: to do without the"
-        " sidecar, create another stream with the rule's subject_transforms (2.10) and the source's own external"
+        "the server copies natively already: to do without the sidecar, give its source the rule's subject_transforms,"
+        " the source's own external and opt_start_seq, or restore its mirror from a backup with these"
     ),
     handoff=None,
     take_over=None,

@@ -284,10 +284,16 @@ class NativeCopyRun(RuleRun):
             self._leaf.reconnect()
 
     def _source_is_back(self) -> None:
-        """The source's connection was lost: its consumers may have ended, or have sent what did not arrive."""
-        for deliver in self._consumers:
-            self.counters.woken += 1
-            self._leaf.write(outdated(deliver))
+        """Replace consumers after the lost connection to the source: they may have ended, or sent what did not arrive.
+
+        A source asks for a new consumer later than it decides where that begins, and until then stores what the old one
+        delivers, so that this would be stored twice (2.10.27): the old one ends.
+        """
+        for deliver, consumer in tuple(self._consumers.items()):
+            if consumer.answered and consumer.wanted:
+                self._end(deliver)
+                self.counters.woken += 1
+                self._leaf.write(outdated(deliver))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

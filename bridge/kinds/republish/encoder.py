@@ -109,7 +109,7 @@ class RepublishEncoder:
         self._where = where
         self._plain = self._timed and not self._headers_only and not self._random and where is None
         # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
-        # header lines (the reason).
+        # header lines (the reason, where not published).
         self._entries: dict[bytes, list[Any]] = {}
         self._room = _HOT_BYTES
         self._missed = 0

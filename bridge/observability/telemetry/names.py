@@ -47,6 +47,9 @@ __all__ = [
     "SUBJECT",
     "SYSTEM",
     "SYSTEM_NATS",
+    "WATCHED_MISSING",
+    "WATCHED_STALLED",
+    "WATCHED_STATE",
     "Metric",
 ]
 
@@ -70,6 +73,9 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "state": "messaging.nats.bridge.state",
         "result": "messaging.nats.bridge.result",
         "connection": "messaging.nats.bridge.connection",
+        "stream": "messaging.nats.bridge.stream",
+        "source": "messaging.nats.bridge.source",
+        "entry": "messaging.nats.bridge.entry",
         "version": "messaging.nats.bridge.version",
     }
 )
@@ -78,6 +84,7 @@ ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 _Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 _OURS = "messaging.nats.bridge."
 _BY_RULE = ("rule", "kind")
+_BY_COPY = (*_BY_RULE, "stream", "source", "entry")
 _CONVENTIONAL = {
     "messaging.client.consumed.messages": ("receive", "receive"),
     "messaging.client.sent.messages": ("publish", "send"),
@@ -213,6 +220,27 @@ END_TO_END = _histogram(
     " one per batch.",
 )
 
+WATCHED_MISSING = _gauge(
+    "watched_missing_messages",
+    "Messages of its source that a watched native copy lacks; absent while that is unknown.",
+    otel="watched.missing",
+    unit="{message}",
+    labels=_BY_COPY,
+)
+WATCHED_STALLED = _gauge(
+    "watched_stalled_seconds",
+    "For how long a stalled native copy has made no progress; 0 of one that is not stalled.",
+    otel="watched.stalled.time",
+    unit="s",
+    labels=_BY_COPY,
+)
+WATCHED_STATE = _gauge(
+    "watched_state",
+    "1 for the state that a watched native copy is in: complete, behind, stalled or unknown.",
+    otel="watched.state",
+    labels=(*_BY_COPY, "state"),
+)
+
 READY = _gauge("ready", "1 while the sidecar is ready, as /readyz says.", labels=())
 START_TIME = _gauge(
     "start_time_seconds", "When the sidecar started, in seconds since 1970.", otel="start_time", unit="s", labels=()
@@ -229,6 +257,7 @@ RELOADS = _counter(
 METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
     *(LAG_MESSAGES, LAG_SECONDS, HEADROOM, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
+    *(WATCHED_MISSING, WATCHED_STALLED, WATCHED_STATE),
     *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, CONNECTION_RECONNECTS, RELOADS),
 )
 """All of them, in the order of the documentation."""

@@ -63,6 +63,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "subject_transform": ("from",),
         "advisories": ("from", "to"),
         "native_copy": ("leaf", "from"),
+        "watch": ("connection",),
     }
 )
 """The keys by which a rule of a kind names connections; the sources of a copying rule have `from` in addition."""

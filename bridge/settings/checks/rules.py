@@ -26,6 +26,7 @@ from nats_bridge.bridge.settings.rules import (
     Rule,
     SourcesRule,
     SubjectTransformRule,
+    WatchRule,
 )
 from nats_bridge.marked_yaml import Path
 
@@ -81,7 +82,17 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
             from nats_bridge.bridge.settings.checks.native_copy import native_copy_problems  # for the same reason
 
             return native_copy_problems(rule, at, version)
+        case WatchRule():
+            return _watch_problems(rule, at)
     assert_never(rule)
+
+
+def _watch_problems(rule: WatchRule, at: Path) -> Iterator[Problem]:
+    if rule.stalled_after <= rule.interval:
+        yield Problem(
+            (*at, "stalled_after"),
+            f"{rule.stalled_after:g} s is no longer than the interval, {rule.interval:g} s; it takes several looks",
+        )
 
 
 def _republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ def _files() -> Iterator[Path]:
     yield from (ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "Makefile", "Dockerfile"))
     yield from PAGES
     for folder in ("config", "dashboards", "k8s", "charts", ".ci", ".github"):
-        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.is_file())
+        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc")
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
             if path.suffix in _CODE and path not in _NOT_OURS and not any(path.is_relative_to(data) for data in _DATA):

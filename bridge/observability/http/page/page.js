@@ -188,7 +188,7 @@ function figure(series) {
 
 // ---------------------------------------------------------------- a rule
 
-const SHOWN_ELSEWHERE = new Set(["name", "kind", "state", "ready", "leader", "condition", "waiting_for", "wedged_s", "error", "counters", "measures", "last_errors", "sources"]);
+const SHOWN_ELSEWHERE = new Set(["name", "kind", "state", "ready", "leader", "condition", "waiting_for", "wedged_s", "error", "counters", "measures", "last_errors", "sources", "copies"]);
 const opened = new Set((new URLSearchParams(location.hash.slice(1)).get("open") || "").split(",").filter(Boolean).map(decodeURIComponent));
 
 function writeOpened() {
@@ -228,10 +228,25 @@ function ruleNode(rule) {
 }
 ruleNode.made = 0;
 
+/** The native mirrors and sources that a rule watches and that are stalled. */
+const stalledCopies = (rule) => (rule.copies || []).filter((copy) => copy.condition === "stalled");
+
+const copyName = (copy) => `${copy.target} ← ${copy.source}${copy.filters?.length ? ` (${copy.filters.join(", ")})` : ""}`;
+
+function copyState(copy) {
+  const lag = copy.condition === "stalled" && copy.reported_lag === 0 ? "the server reports lag 0" : "";
+  const lost = copy.overtaken ? `${plural(copy.overtaken, "sequence")} removed before they were copied` : "";
+  const lacks = copy.missing === null ? "missing unknown" : copy.missing ? `${plural(copy.missing, "message")} missing` : "";
+  const does = copy.condition === "stalled" ? `stalled for ${seconds(copy.stalled_seconds)}` : copy.condition;
+  return [`${does} at ${WHOLE.format(copy.position)}`, lacks, lag, lost].filter(Boolean).join(", ");
+}
+
 function says(rule) {
   if (rule.error) return rule.error;
   if (isNumber(rule.wedged_s)) return `has messages in flight, waits for nothing, and has made no progress for ${seconds(rule.wedged_s)}`;
   if (rule.waiting_for) return `${WORDS[rule.condition] || rule.condition}: ${rule.waiting_for}`;
+  const [stalled, ...others] = stalledCopies(rule);
+  if (stalled) return `${copyName(stalled)}: ${copyState(stalled)}: ${stalled.reason?.text}${others.length ? `; and ${WHOLE.format(others.length)} more` : ""}`;
   return "";
 }
 
@@ -254,23 +269,26 @@ function showRule(node, rule) {
   const { parts, line, more } = node;
   node.rule = rule;
   const measures = rule.measures || {}, past = measures.history || {}, series = (key) => past[key] || [];
-  setAttribute(node, "class", `rule ${rule.condition}`);
-  setText(parts.sign, SIGNS[rule.condition] || "?");
+  const stalled = stalledCopies(rule).length;
+  setAttribute(node, "class", `rule ${rule.condition}${stalled ? " stalls" : ""}`);
+  setText(parts.sign, stalled && isAtWork(rule) ? "!" : SIGNS[rule.condition] || "?");
   setText(parts.name, rule.name);
   setText(parts.what, [rule.kind, rule.stream, rule.condition === "ready" ? "" : WORDS[rule.condition] || rule.condition,
-    rule.leader === true ? "leads" : ""].filter(Boolean).join(" · "));
-  parts.in.show(isNumber(measures.rate_in) ? `${count(measures.rate_in)}/s` : "–", "", series("rate_in"));
-  parts.out.show(isNumber(measures.rate_out) ? `${count(measures.rate_out)}/s` : "–", "", series("rate_out"));
+    rule.leader === true ? "leads" : "", rule.copies ? plural(rule.copies.length, "copy", "copies") : "",
+    stalled ? `${WHOLE.format(stalled)} stalled` : ""].filter(Boolean).join(" · "));
+  const rate = (value) => isNumber(value) && !rule.copies ? `${count(value)}/s` : "–";
+  parts.in.show(rate(measures.rate_in), "", series("rate_in"));
+  parts.out.show(rate(measures.rate_out), "", series("rate_out"));
   const isLate = isNumber(measures.lag_seconds) && measures.lag_seconds >= LATE_FROM;
   parts.lag.classList.toggle("care", isLate);
-  const shown = hasLag(rule) ? behindText(behind(rule), isLagUnknown(rule)) : "–";
+  const shown = rule.copies ? count(rule.copies.reduce((all, copy) => all + (copy.missing || 0), 0)) : hasLag(rule) ? behindText(behind(rule), isLagUnknown(rule)) : "–";
   parts.lag.show(shown, measures.lag_seconds > 0 && behind(rule) ? seconds(measures.lag_seconds) : "", series("lag_messages"));
   const late = measures.end_to_end_ms;
   parts.late.show(late ? milliseconds(late.p50) : "–", late ? `p99 ${milliseconds(late.p99)}` : "", series("end_to_end_ms"));
   setText(parts.says, says(rule));
   setHidden(parts.says, !says(rule));
   setAttribute(line, "aria-label", [`${rule.name}: ${WORDS[rule.condition] || rule.condition}`, says(rule),
-    isNumber(measures.rate_in) ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
+    isNumber(measures.rate_in) && !rule.copies ? `${count(measures.rate_in)} in and ${count(measures.rate_out)} out per second` : "",
     hasLag(rule) && isNumber(measures.lag_messages) ? `${shown} behind` : ""].filter(Boolean).join(", "));
   const isOpen = opened.has(rule.name);
   setAttribute(line, "aria-expanded", String(isOpen));
@@ -284,10 +302,14 @@ function showMore(more, rule, measures, past) {
     const facts = make("dl", { class: "facts" }), counters = make("dl", { class: "counters" });
     const errors = make("ul", { class: "errors" }), none = make("p", { class: "nothing" }, "None since the start.");
     const part = (title, ...nodes) => make("div", {}, make("h3", {}, title), ...nodes);
-    more.append(charts, make("div", { class: "lists" },
+    const copies = make("ul", { class: "copies" });
+    more.append(charts, copies, make("div", { class: "lists" },
       part("Now", facts), part("Last errors", errors, none), part("Counted since the start", counters)));
-    Object.assign(more, { charts, facts, counters, errors, none });
+    Object.assign(more, { charts, copies, facts, counters, errors, none });
   }
+  setHidden(more.charts, Boolean(rule.copies));
+  setHidden(more.copies, !rule.copies?.length);
+  showCopies(more.copies, rule.copies || []);
   SERIES.forEach((series, at) => more.charts.children[at].show(past[series.key] || [], past.interval_s || 1));
   const late = measures.publish_ms;
   const shown = [
@@ -295,8 +317,8 @@ function showMore(more, rule, measures, past) {
     ["Leader", rule.leader === null || rule.leader === undefined ? null : rule.leader ? "this replica" : "another replica"],
     ...Object.entries(rule).filter(([name]) => !SHOWN_ELSEWHERE.has(name)).map(([name, value]) => [titled(name), plainText(value)]),
     ...(rule.sources || []).map((source) => [`From ${source.name}`, Object.entries(source).filter(([name, value]) => name !== "name" && value !== false && value !== null).map(([name, value]) => value === true ? spoken(name) : `${spoken(name)} ${plainText(value)}`).join(", ")]),
-    ["In, all in all", isNumber(measures.messages_in) ? `${plural(measures.messages_in, "message")}, ${bytes(measures.bytes_in)}` : null],
-    ["Out, all in all", isNumber(measures.messages_out) ? `${plural(measures.messages_out, "message")}, ${bytes(measures.bytes_out)}` : null],
+    ["In, all in all", isNumber(measures.messages_in) && !rule.copies ? `${plural(measures.messages_in, "message")}, ${bytes(measures.bytes_in)}` : null],
+    ["Out, all in all", isNumber(measures.messages_out) && !rule.copies ? `${plural(measures.messages_out, "message")}, ${bytes(measures.bytes_out)}` : null],
     ["In flight", isNumber(measures.in_flight) ? WHOLE.format(measures.in_flight) : null],
     ["Last progress", isNumber(measures.seconds_since_progress) ? `${seconds(measures.seconds_since_progress)} ago` : null],
     ["Publishing takes", late ? `${milliseconds(late.p50)}, p99 ${milliseconds(late.p99)}` : null],
@@ -309,6 +331,23 @@ function showMore(more, rule, measures, past) {
   setHidden(more.none, errors.length > 0);
   keep(more.errors, errors.map((error, at) => [errors.length - at, error]), ([at, error]) => `${error.at} ${error.event} ${at}`,
     ([, error]) => make("li", {}, make("time", { datetime: error.at }, moment(error.at)), " ", make("code", {}, error.event), make("span", {}, error.reason || "")));
+}
+
+function showCopies(parent, copies) {
+  keep(parent, copies, (copy) => [copy.target, copy.source, copy.api, copy.entry].join("\n"), () => {
+    const parts = { sign: make("span", { class: "sign" }), name: make("b"), state: make("small"), why: make("p"), remedy: make("p"), leader: make("p") };
+    return Object.assign(make("li", {}, ...Object.values(parts)), { parts });
+  }, (node, copy) => {
+    const { parts } = node;
+    setAttribute(node, "class", copy.condition);
+    setText(parts.sign, { complete: "✓", behind: "…", stalled: "✗" }[copy.condition] || "?");
+    setText(parts.name, copyName(copy));
+    setText(parts.state, copyState(copy));
+    setText(parts.why, copy.reason ? `Likely: ${copy.reason.text}` : "");
+    setText(parts.remedy, copy.reason ? `Remedy: ${copy.reason.remedy}` : "");
+    setText(parts.leader, copy.reason && copy.step_down ? `Step down: ${copy.step_down}` : "");
+    for (const part of [parts.why, parts.remedy, parts.leader]) setHidden(part, !part.textContent);
+  });
 }
 
 function plainText(value) {
@@ -339,7 +378,7 @@ function pairs(parent, shown) {
 const REFUSED = "The changed configuration is refused, the previous one is in force";
 let state = null, lastAnswer = 0, historyDue = 0, goneSince = 0, isPaused = false, asking = null;
 const filter = { text: "", trouble: false };
-const hasTrouble = (rule) => !isAtWork(rule) || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
+const hasTrouble = (rule) => !isAtWork(rule) || stalledCopies(rule).length > 0 || (rule.measures?.lag_seconds ?? 0) >= LATE_FROM;
 const isShown = (rule) => (!filter.trouble || hasTrouble(rule)) &&
   (!filter.text || [rule.name, rule.kind, rule.stream].some((text) => String(text || "").toLowerCase().includes(filter.text)));
 
@@ -357,6 +396,8 @@ function headline() {
   if (away) return away === all && all > 1 ? `None of ${all} rules is running` : `${away} of ${plural(all, "rule")} ${away === 1 ? "is" : "are"} not running`;
   if (!state.ready) return "Not ready";
   if (refusal().length) return REFUSED;
+  const stalled = state.rules.flatMap(stalledCopies).length;
+  if (stalled) return `${plural(stalled, "native copy", "native copies")} ${stalled === 1 ? "is" : "are"} stalled`;
   return all === 1 ? "The rule is running" : `All ${all} rules are running`;
 }
 

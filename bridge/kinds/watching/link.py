@@ -24,6 +24,7 @@ class Link:
         is_mirror: whether the target is its mirror.
         api: the prefix of the API where the target's server reaches it.
         entry: the object of the target's configuration.
+        place: its number in `sources`, beginning with 0; `mirror` of a mirror.
     """
 
     target: str
@@ -31,6 +32,7 @@ class Link:
     is_mirror: bool
     api: str
     entry: Json
+    place: str = "mirror"
 
     @property
     def name(self) -> str:
@@ -94,10 +96,10 @@ def links_of(streams: Iterable[Json]) -> Iterator[Link]:
         config = info["config"]
         if config.get("mirror"):
             yield _link(config["name"], config["mirror"], is_mirror=True)
-        for entry in config.get("sources") or ():
-            yield _link(config["name"], entry, is_mirror=False)
+        for number, entry in enumerate(config.get("sources") or ()):
+            yield _link(config["name"], entry, is_mirror=False, place=str(number))
 
 
-def _link(target: str, entry: Json, *, is_mirror: bool) -> Link:
+def _link(target: str, entry: Json, *, is_mirror: bool, place: str = "mirror") -> Link:
     api = (entry.get("external") or {}).get("api") or OWN_API
-    return Link(target, entry["name"], is_mirror, api, entry)
+    return Link(target, entry["name"], is_mirror, api, entry, place)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
-from nats_bridge.bridge.jobs.watching.looking import Sight
+from nats_bridge.bridge.errors import NotPermittedError
+from nats_bridge.bridge.kinds.watching.looking import Sight
 
-__all__ = ["Reason", "overtaken", "reason_of"]
+__all__ = ["Reason", "leaderless", "not_permitted", "overtaken", "reason_of"]
 
 _EXPECTED: Final = re.compile(rb"(?<=\n)Nats-Expected-[^:\r\n]+:")
 _DOMAIN: Final = re.compile(r"\$JS\.([^.]+)\.API")
@@ -26,11 +27,27 @@ class Reason:
         code: for programs.
         text: in words.
         remedy: what to do.
+        new_leader_helps: whether the target's server may copy again once another one leads the target.
     """
 
     code: str
     text: str
     remedy: str
+    new_leader_helps: bool = False
+
+
+def not_permitted(error: NotPermittedError) -> Reason:
+    """The reason where nothing is known of a link: the watching user may not ask."""
+    return Reason("not_permitted", str(error), "allow what nats-bridge watch --permissions prints")
+
+
+def leaderless(target: str) -> Reason:
+    """The reason where the cluster answers, and the leader of the target does not."""
+    return Reason(
+        "target_leaderless",
+        f"stream {target} has no leader, or its leader does not answer",
+        f"bring back the servers that hold {target}: nats stream info {target}",
+    )
 
 
 def overtaken(sight: Sight) -> int:
@@ -154,7 +171,12 @@ def _silent(sight: Sight) -> Reason:
         )
     said = str((sight.reported.get("error") or {}).get("description", ""))
     if said:
-        return Reason("server_reports", f"the server of {sight.link.target} reports: {said}", "remove what it reports")
+        return Reason(
+            "server_reports",
+            f"the server of {sight.link.target} reports: {said}",
+            "remove what it reports",
+            new_leader_helps=True,
+        )
     if sight.link.is_external:
         deliver = (sight.link.entry.get("external") or {}).get("deliver")
         prefix = f"{deliver}.>" if deliver else "the deliver subjects"
@@ -162,11 +184,13 @@ def _silent(sight: Sight) -> Reason:
             "deliveries_lost",
             f"stream {sight.link.source} answers, but its deliveries do not arrive",
             f"export and import {prefix} as a stream, and $JS.FC.> as a service; check permissions on the path",
+            new_leader_helps=True,
         )
     return Reason(
         "wedged",
         f"stream {sight.link.source} answers, and nothing keeps {sight.link.target} from copying",
         f"have its leader step down: nats stream cluster step-down {sight.link.target}; on one server, restart it",
+        new_leader_helps=True,
     )
 
 

@@ -17,14 +17,16 @@ from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
-from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.jobs.watching.link import Link
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, next_size, own_record, read_piece
+from nats_bridge.bridge.kinds.watching.link import Link
+from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Looking", "Sight", "SourceError"]
 
 _ANSWER = 3.0  # seconds
+_READING = 3  # requests that a piece of a target takes: consumer created, flow control answered, consumer deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +108,36 @@ class Looking:
     Attributes:
         connection: the connection of the target's account.
         link: the link.
+        rate: how many requests there may be.
     """
 
     connection: Connection
     link: Link
+    rate: RequestRate
     _position: int = 0
     _copied_ns: int = 0
     _read_to: int = 0
     _is_certain: bool = True
+    _complete: tuple[object, ...] = ()  # source and target as they were when nothing was missing
 
-    async def look(self, target: Json) -> Sight:
+    async def look(self, target: Json, listed: Json | None = None) -> Sight:
         """Compare source and target once.
 
         Args:
             target: `STREAM.INFO` of the target.
+            listed: that of the source, if it is in the same account and was listed with the target.
 
         Raises:
             ApiError: the target's server cannot be asked.
         """
         position = await self._position_in(target)
+        if listed is not None and self._complete == _both(listed, target):
+            return Sight(self.link, target, listed, None, position, self._copied_ns, 0, self._is_certain)
         answer, error = await self._ask(f"STREAM.INFO.{self.link.source}")
         missing, following = None, None
-        if answer is not None:
+        if answer is not None and self._complete == _both(answer, target):
+            missing = 0
+        elif answer is not None:
             missing = max(await self._missing(answer, position), await self._left_out(target, answer))
         elif error is not None and not error.err_code and self.link.is_external:
             missing = await self._pending(position)  # all that an import needs to allow
@@ -137,12 +147,14 @@ class Looking:
             missing = min(missing, int(reported.get("lag", missing)))
         if missing:
             following, _ = await self._following(position)
+        self._complete = _both(answer, target) if answer is not None and missing == 0 else ()
         return Sight(self.link, target, answer, error, position, self._copied_ns, missing, self._is_certain, following)
 
     async def _position_in(self, target: Json) -> int:
         last = int(target["state"]["last_seq"])
         if self.link.is_mirror:
             if last != self._position:
+                await self.rate.turn()
                 newest = await self.connection.api.stored_message(self.link.target, last) if last else None
                 self._copied_ns = newest.time_ns if newest is not None else 0
             self._position = last
@@ -163,6 +175,7 @@ class Looking:
         high, size, behind = last, FIRST_PIECE, 0
         while high >= first:
             low = max(high - size + 1, first)
+            await self.rate.turn(_READING)
             piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
             if piece.position:
                 self._position, self._copied_ns = piece.position, piece.time_ns
@@ -216,6 +229,7 @@ class Looking:
             return 0
         before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
         theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
+        await self.rate.turn(_READING)
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
@@ -229,14 +243,23 @@ class Looking:
         return min(found, key=lambda message: int(message["seq"]), default=None), error
 
     async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
-        """The source's answer, from where the target's server asks, or why there is none."""
+        """The source's answer, from where the target's server asks, or why there is none.
+
+        Raises:
+            NotPermittedError: the user may not ask that.
+            ApiError: the connection is away.
+        """
         data = b"" if body is None else json.dumps(body).encode()
+        await self.rate.turn()
+        subject = f"{self.link.api}.{request}"
         try:
-            reply = await self.connection.client.request(f"{self.link.api}.{request}", data, timeout=_ANSWER)
-        except nats_py.errors.NoRespondersError:
-            return None, SourceError(0, "nothing answers there")
-        except nats_py.errors.TimeoutError:
-            return None, SourceError(0, "no answer in time")
+            answer = await self.connection.api.ask_elsewhere(subject, data, within=_ANSWER)
+        except NotPermittedError:
+            raise
+        except ApiError as error:
+            if not self.connection.client.is_connected:
+                raise
+            return None, SourceError(0, "nothing answers there" if error.http_code == 503 else "no answer in time")
         except (nats_py.errors.Error, OSError) as error:
             raise ApiError(
                 f"connection '{self.connection.name}': {request}: {error}",
@@ -245,10 +268,20 @@ class Looking:
                 description=str(error),
                 retriable=True,
             ) from None
-        answer: Json = json.loads(reply.data)
         if refused := answer.get("error"):
             return None, SourceError(int(refused.get("err_code", 0)), str(refused.get("description", "")))
         return answer, None
+
+
+def _both(source: Json, target: Json) -> tuple[object, ...]:
+    """What is not the same any more when source or target have changed."""
+    ends = ("first_seq", "last_seq", "messages", "num_deleted")
+    return (
+        source["created"],
+        *(info["state"].get(end) for info in (source, target) for end in ends),
+        target["created"],
+        target["config"],
+    )
 
 
 class _Newest:

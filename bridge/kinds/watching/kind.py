@@ -1,0 +1,36 @@
+"""Rules of kind watch, as `registry` offers them."""
+
+from __future__ import annotations
+
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.watching.counters import WatchCounters
+from nats_bridge.bridge.kinds.watching.moves import watch_moves
+from nats_bridge.bridge.kinds.watching.permissions import watch_needs
+from nats_bridge.bridge.kinds.watching.run import make_run
+
+__all__ = ["KIND"]
+
+KIND = RuleKind(
+    operation="watch",
+    counters=WatchCounters,
+    meanings=Meanings(
+        sent="sent",
+        dropped={},
+        facts={},
+        events=("looks", "failed_looks", "stalls", "recoveries", "step_downs"),
+    ),
+    run=make_run,
+    needs=watch_needs,
+    moves=watch_moves,
+    makes=lambda *_: iter(()),
+    refuses_handoff=lambda rule: (
+        "no server compares the messages of a mirror with those of its source: it reports its own lag, which stays 0"
+        " where it has stopped silently"
+    ),
+    handoff=None,
+    take_over=None,
+    durables=no_durables,
+    keeps_position=lambda _: True,
+    no_history="a watch rule writes nothing",
+    reads_stream=False,
+)

@@ -1,0 +1,39 @@
+"""At most so many requests a second, however many links an account has."""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["RequestRate"]
+
+
+class RequestRate:
+    """Spreads requests evenly.
+
+    Args:
+        per_second: how many there may be.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self._between = 1 / per_second
+        self._free_at = 0.0
+
+    def delay(self, now: float, requests: int = 1) -> float:
+        """Reserve the next requests.
+
+        Args:
+            now: seconds of a monotonic clock.
+            requests: how many.
+
+        Returns:
+            Seconds until they may be sent.
+        """
+        at = max(self._free_at, now)
+        self._free_at = at + requests * self._between
+        return at - now
+
+    async def turn(self, requests: int = 1) -> None:
+        """Wait until so many requests may be sent."""
+        delay = self.delay(asyncio.get_running_loop().time(), requests)
+        if delay > 0:
+            await asyncio.sleep(delay)

@@ -1,0 +1,216 @@
+"""All links of an account, compared until each is known to make progress or to be stalled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.kinds.watching.link import Link, links_of
+from nats_bridge.bridge.kinds.watching.looking import Looking, Sight
+from nats_bridge.bridge.kinds.watching.progress import Progress
+from nats_bridge.bridge.kinds.watching.reasons import Reason, leaderless, not_permitted, overtaken, reason_of
+from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.bridge.kinds.watching.selection import Selection
+
+__all__ = ["CONDITIONS", "Condition", "LinkState", "Watch"]
+
+Condition: TypeAlias = Literal["complete", "behind", "stalled", "unknown"]
+CONDITIONS: Final[tuple[Condition, ...]] = ("complete", "behind", "stalled", "unknown")
+"""`complete`: nothing is missing; `behind`: it makes progress, or has been without for a short time."""
+
+_AT_ONCE: Final = 16  # links
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """What is known of one link.
+
+    Attributes:
+        link: the link.
+        condition: how it does.
+        missing: how many messages the target lacks; None where that is unknown.
+        position: the newest sequence of the source that the target has.
+        last: the newest sequence of the source; None where that is unknown.
+        stalled: seconds without progress; 0 while there is some.
+        overtaken: how many sequences the source removed before they were copied.
+        reported_lag: what the server says; None if it says nothing.
+        reason: of a stall that lasts long enough, or why nothing is known.
+        replicas: how many other servers can lead the target.
+        leader: the server that leads it; None where it is in no cluster.
+    """
+
+    link: Link
+    condition: Condition
+    missing: int | None = None
+    position: int = 0
+    last: int | None = None
+    stalled: float = 0.0
+    overtaken: int = 0
+    reported_lag: int | None = None
+    reason: Reason | None = None
+    replicas: int = 0
+    leader: str | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether messages are missing, or the source cannot be read, or is another one than was copied."""
+        return self.condition != "complete"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "target": self.link.target,
+            "source": self.link.source,
+            "mirror": self.link.is_mirror,
+            "entry": self.link.place,
+            "filters": list(self.link.filters),
+            "api": self.link.api,
+            "condition": self.condition,
+            "missing": self.missing,
+            "position": self.position,
+            "source_last": self.last,
+            "stalled_seconds": round(self.stalled, 1),
+            "overtaken": self.overtaken,
+            "reported_lag": self.reported_lag,
+            "reason": self.reason
+            and {"code": self.reason.code, "text": self.reason.text, "remedy": self.reason.remedy},
+        }
+
+
+@dataclass(slots=True)
+class _Watched:
+    looking: Looking
+    progress: Progress
+    state: LinkState
+
+
+@dataclass(slots=True)
+class Watch:
+    """Watches the links of one account.
+
+    Attributes:
+        connection: its connection.
+        stalled_after: seconds without progress that make a stall.
+        rate: how many requests there may be.
+        selection: the streams whose mirrors and sources are watched.
+        clock: the time in seconds.
+        unwatched: streams that the selection names and that have nothing to watch, with the reason; of the last look.
+    """
+
+    connection: Connection
+    stalled_after: float
+    rate: RequestRate
+    selection: Selection = field(default_factory=Selection)
+    clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
+    unwatched: dict[str, str] = field(default_factory=dict)
+    _watched: dict[object, _Watched] = field(default_factory=dict)
+
+    async def look(self) -> list[LinkState]:
+        """Compare source and target of every link there is now.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        try:
+            return await self._look()
+        except ApiError:
+            for watched in self._watched.values():
+                watched.progress.interrupted()
+            raise
+
+    async def _look(self) -> list[LinkState]:
+        await self.rate.turn()
+        listed, silent = await self.connection.api.streams()
+        # Servers list a stream whose servers are all away, by its configuration (2.15).
+        infos = {info["config"]["name"]: info for info in listed if info["config"]["name"] not in silent}
+        links = {link.identity: link for link in links_of(listed) if link.target in self.selection}
+        away = {known for known, watched in self._watched.items() if watched.looking.link.target in silent}
+        for identity in self._watched.keys() - links.keys() - away:
+            del self._watched[identity]
+        for identity, link in links.items():
+            known = self._watched.get(identity)
+            if known is None:
+                looking = Looking(self.connection, link, self.rate)
+                self._watched[identity] = _Watched(looking, Progress(self.stalled_after), LinkState(link, "unknown"))
+            else:
+                known.looking.link = link  # whose place in `sources` may be another one
+        self.unwatched = {
+            name: "has no mirror and no sources" if name in infos else "does not exist"
+            for name in self.selection.named
+            if name not in silent and not any(link.target == name for link in links.values())
+        }
+        account = await self._account() if links else {}
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(identity: object) -> LinkState:
+            async with turns:
+                return await self._state(self._watched[identity], infos, account)
+
+        looks = [asyncio.create_task(one(identity)) for identity in self._watched]
+        try:
+            return await asyncio.gather(*looks)
+        finally:
+            await end_tasks(*looks)
+
+    async def _state(self, watched: _Watched, infos: dict[str, Json], account: dict[str, int]) -> LinkState:
+        link, progress = watched.looking.link, watched.progress
+        target = infos.get(link.target)
+        if target is None:
+            progress.see_nothing(self.clock())
+            watched.state = replace(
+                watched.state,
+                condition="stalled" if progress.is_stalled else "unknown",
+                stalled=progress.stalled_for(self.clock()),
+                reason=leaderless(link.target) if progress.is_stalled else None,
+            )
+            return watched.state
+        try:
+            sight = await watched.looking.look(target, None if link.is_external else infos.get(link.source))
+        except NotPermittedError as error:
+            progress.interrupted()
+            watched.state = LinkState(link, "unknown", reason=not_permitted(error))
+            return watched.state
+        except ApiError:
+            if not self.connection.client.is_connected:
+                raise
+            progress.interrupted()  # the target has just lost its leader, or was deleted
+            watched.state = replace(watched.state, condition="stalled" if progress.is_stalled else "unknown")
+            return watched.state
+        now = self.clock()
+        progress.see(now, sight.mark, sight.is_behind)
+        cluster = target.get("cluster") or {}
+        watched.state = LinkState(
+            link,
+            "stalled" if progress.is_stalled else "behind" if sight.is_behind else "complete",
+            sight.missing,
+            sight.position,
+            int(sight.source["state"]["last_seq"]) if sight.source is not None else None,
+            progress.stalled_for(now),
+            overtaken(sight),
+            sight.reported.get("lag"),
+            self._reason(sight, account) if progress.is_stalled else None,
+            len(cluster.get("replicas") or ()),
+            cluster.get("leader"),
+        )
+        return watched.state
+
+    def _reason(self, sight: Sight, account: dict[str, int]) -> Reason:
+        version = self.connection.client.connected_server_version
+        return reason_of(sight, (version.major, version.minor, version.patch), account)
+
+    async def _account(self) -> dict[str, int]:
+        await self.rate.turn()
+        info = await self.connection.api.request("INFO")
+        limits = info.get("limits") or {}
+        return {
+            "storage": int(info.get("storage", 0)),
+            "memory": int(info.get("memory", 0)),
+            "max_storage": int(limits.get("max_storage", -1)),
+            "max_memory": int(limits.get("max_memory", -1)),
+        }
