@@ -262,16 +262,8 @@ def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
 @click.option(
     "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
 )
-@click.option(
-    "--version-changes",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="docs/versions.md, generated from it, with a page per version next to it.",
-)
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
-def judge_history(
-    history: Path, report: Path | None, cases: Path | None, version_changes: Path | None, as_json: bool
-) -> int:
+def judge_history(history: Path, report: Path | None, cases: Path | None, as_json: bool) -> int:
     """Judge a recorded run again, without any server.
 
     \b
@@ -280,16 +272,12 @@ def judge_history(
     """
     from nats_bridge.conformance.history import read_history
     from nats_bridge.conformance.reports import judged, write_reports
-    from nats_bridge.conformance.reports.version_changes import version_changes as changes_pages
 
     known = read_catalogue() + (read_catalogue(cases) if cases else ())
     result = judged(read_history(history), known)
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
         write_reports(result, report)
-    if version_changes is not None:
-        for name, text in changes_pages(result, version_changes.stem).items():
-            version_changes.with_name(name).write_text(text, "utf-8")
     _print(result, as_json=as_json)
     return _EXIT_GOOD if result.passed else _EXIT_NO
 

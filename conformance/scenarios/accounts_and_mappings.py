@@ -80,7 +80,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 @scenario
 async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
-    account = await laboratory.connect(await laboratory.server('mappings: {"from.*": "in.$1"}'))
+    account = await laboratory.account('mappings: {"from.*": "in.$1"}')
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     answer = await account.publish("from.a", "x")
@@ -96,7 +96,7 @@ async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mapping of the destination changes what a client sends there, and not what a stream republishes."""
-    account = await laboratory.connect(await laboratory.server('mappings: {"out.*": "moved.$1"}'))
+    account = await laboratory.account('mappings: {"out.*": "moved.$1"}')
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     moved, unmoved = await account.subscribe("moved.*"), await account.subscribe("out.*")
     await account.publish("in.a", "republished")
@@ -108,7 +108,7 @@ async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mappin
 @scenario
 async def partition_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
     """The same functions in a mapping and in a stream: partition of a wildcard gives the same number."""
-    account = await laboratory.connect(await laboratory.server('mappings: {"m.*": "mapped.{{partition(10,1)}}"}'))
+    account = await laboratory.account('mappings: {"m.*": "mapped.{{partition(10,1)}}"}')
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.{{partition(10,1)}}"})
     received = await account.subscribe("out.>")
     mapped = await _delivered_on(account, "m.orders")
@@ -126,7 +126,7 @@ async def partition_of_a_literal_mapping(laboratory: Laboratory) -> Mapping[str,
         if not await laboratory.starts(config):
             facts[subject] = "the server does not start"
             continue
-        account = await laboratory.connect(await laboratory.server(config))
+        account = await laboratory.account(config)
         facts[subject] = await _delivered_on(account, subject)
     return facts
 

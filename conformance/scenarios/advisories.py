@@ -21,7 +21,7 @@ def _bodies(received: Collected) -> list[dict[str, Any]]:
 @scenario
 async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, Any]:
     """Which of these requests have an advisory: a read, a delete of one message, a purge, and the publish itself."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     received = await account.subscribe(
         "$JS.EVENT.ADVISORY.API"
     )  # before the first request: an audit comes when it likes
@@ -48,7 +48,7 @@ async def audit_of_deletes_and_purges(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """Created, updated, deleted: advisories that name the stream and hold no configuration."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     received = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.>")
     await account.create("S", subjects=["in.*"])
     await account.update("S", subjects=["in.>"])
@@ -65,7 +65,7 @@ async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Mapping[str, Any]:
     """``max_deliver`` is reached: an advisory names the stream's sequence, which is how dead letters are found."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     config = {
         "durable_name": "D",

@@ -25,7 +25,7 @@ def _member(number: int, *more: str) -> list[str]:
 @scenario
 async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Mapping[str, Any]:
     """Three messages of a batch: what is republished before the last one commits it, and what after."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish("in.a", "1", _member(1))
@@ -48,7 +48,7 @@ async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> M
 @scenario
 async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
     """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory reports it."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_atomic=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     advisories = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>")
@@ -67,7 +67,7 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping[str, Any]:
     """``Nats-Incr`` on a stream of counters: the copy holds the new total, and the header as it was published."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_counter=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     first = await account.publish("in.a", "", ["Nats-Incr: +5"])
@@ -83,7 +83,7 @@ async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping
 @scenario
 async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, Any]:
     """A schedule is republished when it is stored, and what it produces is republished when it fires."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     at = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -107,7 +107,7 @@ def _fast(account: Account, subject: str, payload: str, number: int, operation: 
 @scenario
 async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """Three messages of a fast batch (2.14): stored and republished as others, confirmed by one answer at the end."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_batched=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     answers = await account.subscribe("answer.>")
@@ -134,7 +134,7 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapping[str, Any]:
     """Its first message is answered with an error, and not stored."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     answers = await account.subscribe("answer.>")
     _fast(account, "in.a", "1", 1, _START)
@@ -148,7 +148,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapp
 @scenario
 async def counters_of_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
     """Two counter streams are sourced under the subject of a counter that clients count, too."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     for name, increments in (("A", ("5", "4")), ("B", ("6",))):
         await account.create(name, subjects=[f"{name}.*"], allow_msg_counter=True)
         for increment in increments:
@@ -170,7 +170,7 @@ async def _fired(account: Account, *more: str) -> None:
 @scenario
 async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
     """A schedule that is due at once, with a header of its publisher's and a TTL for what it fires."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True, allow_msg_ttl=True)
     await _fired(account, "Nats-Schedule-TTL: 1h", "A: 1")
     (fired,) = [each.message for each in await account.stored("S") if each.sequence > 1]
@@ -184,7 +184,7 @@ async def what_a_schedule_fires(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def fired_message_in_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
     """What a schedule has fired comes into a stream with sources, which can have no schedules."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], allow_msg_schedules=True)
     await _fired(account)
     await account.create("T", sources=[{"name": "S", "opt_start_seq": 2}])

@@ -22,7 +22,7 @@ def _request(stream: str, **config: Json) -> Json:
 @scenario
 async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     """A push consumer is paused before two messages, and resumed before a third; advisories report both."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     work = await account.subscribe("work")
     advisories = await account.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.D")
@@ -47,7 +47,7 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     """A consumer that delivers to a subject asks for a priority group."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     config = _request(
         "S",
@@ -63,7 +63,7 @@ async def priority_group_of_a_push_consumer(laboratory: Laboratory) -> Mapping[s
 @scenario
 async def watching_next_to_a_priority_group(laboratory: Laboratory) -> Mapping[str, Any]:
     """A watching consumer next to one with a priority group: on a work queue, and on a stream with limits."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     answers: dict[str, int | None] = {}
     group: dict[str, Json] = {"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": ["g"]}
     plain: dict[str, Json] = {"deliver_subject": "seen", "ack_policy": "none"}

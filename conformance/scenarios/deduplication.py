@@ -8,7 +8,7 @@ from typing import Any
 from nats_bridge.conformance.scenarios.account import Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.stalls import copied_or_stalled, starts_asked_for
+from nats_bridge.conformance.scenarios.stalls import copied, copied_or_stalled
 from nats_bridge.conformance.scenarios.texts import payloads_of
 from nats_bridge.conformance.scenarios.waiting import first_that
 
@@ -19,8 +19,7 @@ _SECOND = 1_000_000_000
 @scenario
 async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
     """A duplicate is not republished; when the window has passed, the same id is stored and republished again."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     republish = {"src": "in.*", "dest": "out.$1"}
     await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
     received = await account.subscribe("out.>")
@@ -45,16 +44,9 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
     """A source whose duplicate window has passed holds the same id twice, and a later message."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await _source_with_a_repeated_id(account)
-    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
-    await account.create("T", **target)
-    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
-    facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
-    if stalled:
-        facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
-    return facts
+    return await copied(account, target)
 
 
 async def _source_with_a_repeated_id(account: Account) -> None:
@@ -94,8 +86,7 @@ async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
     """The target's window is made short: where the duplicate was waited for, it is stored now."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await _source_with_a_repeated_id(account)
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
@@ -107,8 +98,7 @@ async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any
 @scenario
 async def same_id_from_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
     """Two sources with the same id in one target: the second one is a duplicate there."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("O", subjects=["in.*"])
     await account.create("P", subjects=["other.*"])

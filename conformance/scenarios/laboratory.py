@@ -101,6 +101,10 @@ class Laboratory:
         self._clients.append(client)
         return Account(client)
 
+    async def account(self, config: str = "") -> Account:
+        """A connection to a running server of its own."""
+        return await self.connect(await self.server(config))
+
     async def has_ended(self, server: NativeServer, account: Account) -> bool:
         """Whether the server process has ended; asked of a connection that the process would have closed."""
         try:

@@ -25,8 +25,7 @@ async def _emptied(account: Account, name: str) -> None:
 @scenario
 async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
     """A subject whose last message expired by ``max_age``: the next one refers to nothing, the sequence continues."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, max_age=_SECOND // 5)
     await account.publish_all("in.a", ["1"])
     await _emptied(account, "S")
@@ -42,8 +41,7 @@ async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message with ``Nats-TTL`` is removed, without a marker: the next one of its subject refers to nothing."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH, allow_msg_ttl=True)
     await account.publish_all("in.a", ["1"], ["Nats-TTL: 1s"])
     await _emptied(account, "S")
@@ -59,8 +57,7 @@ async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[
 @scenario
 async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """What expiry leaves in place of a subject's last message is republished; what a delete leaves is nothing."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create(
         "S",
         subjects=["in.*"],
@@ -91,8 +88,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
 async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message of exactly ``max_payload`` is republished, with the server's lines on top."""
     limit = 1024
-    server = await laboratory.server(f"max_payload: {limit}")
-    account = await laboratory.connect(server)
+    account = await laboratory.account(f"max_payload: {limit}")
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     answer = await account.publish("in.a", "x" * limit)
@@ -107,8 +103,7 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
     """A target that refuses new messages when it is full: sourcing resumes, without loss, as soon as there is room."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3", "4"])
     await account.create("T", sources=[{"name": "O"}], max_msgs=2, discard="new")
@@ -120,8 +115,7 @@ async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, Any]:
     """What a filtered mirror leaves out: before its first message, between, and at the end."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     for subject in ("in.b", "in.a", "in.b", "in.a", "in.b"):
         await account.publish_all(subject, ["x"])
@@ -146,8 +140,7 @@ def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
 @scenario
 async def delete_in_the_source_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that is deleted in the source stays in a mirror and in a sourcing stream."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.create("M", mirror={"name": "O"})
     await account.create("T", sources=[{"name": "O"}])

@@ -25,8 +25,7 @@ async def _grows_without_end(account: Account, name: str) -> bool:
 @scenario
 async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, Any]:
     """``"republish": {}`` in an update, as a user sends it to turn republish off."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     created = await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"}, **_LIMITS)
     refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": {}})
     await account.publish("in.a", "x")
@@ -40,8 +39,7 @@ async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[str, Any]:
     """A destination with a wildcard that can only become the stream's own literal subject is not seen as a cycle."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
     await account.publish("in.a", "x")
     return {"loops": await _grows_without_end(account, "S")}
@@ -50,8 +48,7 @@ async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Mapping[str, Any]:
     """Each destination is the other stream's subject: neither stream alone is a cycle."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("A", subjects=["a.*"], republish={"src": "a.*", "dest": "b.$1"}, **_LIMITS)
     await account.create("B", subjects=["b.*"], republish={"src": "b.*", "dest": "a.$1"}, **_LIMITS)
     await account.publish("a.x", "x")
@@ -61,8 +58,7 @@ async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Ma
 @scenario
 async def loop_ends_when_republish_is_removed(laboratory: Laboratory) -> Mapping[str, Any]:
     """An update that leaves ``republish`` out ends a loop that runs, where servers allow the edit at all."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     created = await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
     await account.publish("in.a", "x")
     await account.reached("S", _MANY)

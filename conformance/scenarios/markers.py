@@ -36,7 +36,7 @@ async def _marker(account: Account, stream: str) -> Stored:
 @scenario
 async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message whose TTL has passed in the source: what copies of it do in streams that allow TTLs or do not."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"], allow_msg_ttl=True)
     await account.create("ALLOWS", mirror={"name": "O"}, allow_msg_ttl=True)
     await account.create("PLAIN", mirror={"name": "O"})
@@ -62,7 +62,7 @@ async def ttl_of_a_copy(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, Any]:
     """What a stream with delete markers stores in place of a subject's last message, once that has expired."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], **_MARKED)
     await account.publish_all("in.a", ["1"])
     marker = await _marker(account, "S")
@@ -77,7 +77,7 @@ async def marker_of_an_expired_subject(laboratory: Laboratory) -> Mapping[str, A
 @scenario
 async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
     """The same in a bucket that keeps one value a key: watchers get the marker as that key's newest message."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("KV_B", subjects=["$KV.B.>"], max_msgs_per_subject=1, allow_direct=True, **_MARKED)
     await account.publish_all("$KV.B.key", ["1", "2"])
     marker = await _marker(account, "KV_B")
@@ -87,7 +87,7 @@ async def marker_of_an_expired_key(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def marker_in_copies(laboratory: Laboratory) -> Mapping[str, Any]:
     """A marker comes into a mirror and a sourcing stream, which make none of their own."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"], **_MARKED)
     await account.create("M", mirror={"name": "O"}, allow_msg_ttl=True, allow_rollup_hdrs=True)
     await account.create("T", sources=[{"name": "O"}], allow_msg_ttl=True, allow_rollup_hdrs=True)

@@ -14,8 +14,7 @@ from nats_bridge.conformance.scenarios.waiting import arrived
 @scenario
 async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
     """An update that removes ``mirror`` and sets ``subjects``: the sequence and the last sequence continue."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     created = await account.create("M", mirror={"name": "O"})

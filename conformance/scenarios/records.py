@@ -52,8 +52,7 @@ async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def record_from_a_client(laboratory: Laboratory) -> Mapping[str, Any]:
     """A client publishes with ``Nats-Stream-Source`` into a stream that has no sources."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     answer = await account.publish("in.a", "x", ["Nats-Stream-Source: O 1 > > in.a"])
     return {
@@ -65,8 +64,7 @@ async def record_from_a_client(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Mapping[str, Any]:
     """A target republishes what it sources, and another stream captures that: a client's message, record and all."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.create("C", subjects=["out.>"])
     # It has a subject of its own: without any, 2.9 takes no republish.
@@ -92,8 +90,7 @@ async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) ->
 
 
 async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.create("T", subjects=["t.*"])

@@ -13,7 +13,7 @@ from nats_bridge.conformance.scenarios.registry import scenario
 @scenario
 async def api_level(laboratory: Laboratory) -> Mapping[str, Any]:
     """``api.level`` of ``$JS.API.INFO``."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     return {"level": (await account.request("INFO"))["api"].get("level")}
 
 
@@ -24,7 +24,7 @@ async def _unknown_member(account: Account) -> int | None:
 @scenario
 async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
     """A member that no version knows, in a stream's and in a consumer's configuration."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     stream = await _unknown_member(account)
     if stream is not None:
         await account.create("S", subjects=["in.*"])
@@ -41,7 +41,7 @@ async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]
         if not await laboratory.starts(config):
             facts[name] = "the server does not start"
             continue
-        account = await laboratory.connect(await laboratory.server(config))
+        account = await laboratory.account(config)
         facts[name] = await _unknown_member(account)
     return facts
 
@@ -49,7 +49,7 @@ async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def pedantic_mode(laboratory: Laboratory) -> Mapping[str, Any]:
     """``"pedantic": true`` in a create request: what the server would have to fill in is refused instead."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     whole = {"name": "S", "subjects": ["in.*"], "republish": {"src": ">", "dest": "out.>"}, "pedantic": True}
     without_source = {**whole, "republish": {"src": "", "dest": "out.>"}}
     return {
@@ -61,7 +61,7 @@ async def pedantic_mode(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     """``filter_subjects`` of a consumer: used, or silently left out so that everything is delivered."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     for subject in ("in.a", "in.b", "in.c"):
         await account.publish(subject, "x")
@@ -73,7 +73,7 @@ async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, 
 @scenario
 async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
     """Which members of 2.10's transforms a server silently drops, and whether it adds metadata of its own."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     transform = {"src": "in.*", "dest": "t.$1"}
     await account.create("O", subjects=["in.*"])
     created = await account.create(

@@ -18,7 +18,7 @@ from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import payloads_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import first_that
 
-__all__ = ["copied_or_stalled", "starts_asked_for"]
+__all__ = ["copied", "copied_or_stalled"]
 
 _ROUNDS = 2
 """How often the same start has to be requested again until copying counts as stalled."""
@@ -54,17 +54,16 @@ async def _copy(
     laboratory: Laboratory, second: Sequence[str], target: Mapping[str, Json], *, has_first: bool = True
 ) -> dict[str, Any]:
     """Three messages, the second with these headers, in a source that a target copies."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"], allow_rollup_hdrs=True)
     if has_first:
         await account.publish_all("in.b", ["1"])
     await account.publish_all("in.a", ["2"], second)
     await account.publish_all("in.a", ["3"])
-    return await _copied(account, target)
+    return await copied(account, target)
 
 
-async def _copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
+async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
     """How three messages of the source are copied: what the target holds in the end, or when it stalls."""
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", **target)
@@ -130,20 +129,18 @@ async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> dict[str, Any]:
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1"])
     await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
     await account.publish_all("in.a", ["3"])
-    return await _copied(account, target)
+    return await copied(account, target)
 
 
 @scenario
 async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any]:
     """Two filters of one source that overlap in part: accepted, and then the source refuses to serve them."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.>"])
     await account.publish_all("in.b.a", ["1"])
     transforms = [{"src": "in.*.a", "dest": "x.$1"}, {"src": "in.b.*", "dest": "y.$1"}]

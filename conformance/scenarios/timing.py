@@ -18,8 +18,7 @@ _MANY = 500
 @scenario
 async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> Mapping[str, Any]:
     """On the publisher's own connection the copy arrives before the stream's answer."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     received = await account.subscribe(">")  # one subscription, so that its order is the order of the wire
     for number in range(_MANY):
@@ -60,8 +59,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
     """A copy has no reply subject, so that the publisher gets one answer."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish("in.a", "1")
@@ -72,8 +70,7 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror keeps the source's time; a source stamps the time of arrival."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish("in.a", "1")
     (source,) = await account.stored("O")
@@ -90,8 +87,7 @@ async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, Any]:
     """``opt_start_seq`` 6 of a source that has 3: what comes next, or nothing before 6?"""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.create("T", sources=[{"name": "O", "opt_start_seq": 6}])
@@ -103,8 +99,7 @@ async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, 
 @scenario
 async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror that republishes: the history that it catches up with is republished, too."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     received = await account.subscribe("out.>")
@@ -125,8 +120,7 @@ async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping
 @scenario
 async def republish_added_later(laboratory: Laboratory) -> Mapping[str, Any]:
     """Republish is added to a stream that holds messages: only new ones are sent, and refer to the old ones."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    account = await laboratory.account()
     created = await account.create("S", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     received = await account.subscribe("out.>")

@@ -30,7 +30,7 @@ async def _consume(account: Account, stream: str, **config: Json) -> None:
 @scenario
 async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     """A stream that sources a work queue takes the messages from it, as a worker would."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await account.publish_all("in.a", ["1", "2"])
     await account.create("T", sources=[{"name": "Q"}])
@@ -41,7 +41,7 @@ async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     """Which consumers a work queue shows that another stream sources."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await account.publish_all("in.a", ["1"])
     await account.create("T", sources=[{"name": "Q"}])
@@ -58,7 +58,7 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("I", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
     await account.create("T", sources=[{"name": "I"}])
     await account.connected_to_source("T")
@@ -71,7 +71,7 @@ async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, A
 @scenario
 async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
     """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue", republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     work = await account.subscribe("work")
@@ -88,7 +88,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
 @scenario
 async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     before = await account.publish("in.a", "1")
@@ -107,7 +107,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     seen = await account.subscribe("seen")
@@ -125,7 +125,7 @@ async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str,
 @scenario
 async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     """The same consumer on a work queue is accepted next to a worker, and leaves the messages to the worker."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("Q", subjects=["in.*"], retention="workqueue")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit")
     seen = await account.subscribe("seen")
@@ -145,7 +145,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
     """``no_ack``: no publisher gets an answer, and republish works all the same."""
-    account = await laboratory.connect(await laboratory.server())
+    account = await laboratory.account()
     await account.create("S", subjects=["in.*"], no_ack=True, republish=_REPUBLISH)
     received = await account.subscribe("out.>")
     answers = await account.subscribe("answer")

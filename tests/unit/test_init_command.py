@@ -41,7 +41,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         (["-o", "folder"], "-o folder: is a folder; name a file in it"),
         (["-o", "no/bridge.yaml"], "-o no/bridge.yaml: there is no folder no; make it first"),
         (["-o", "text.json"], "-o text.json: exists; --force overwrites it"),
-        (["-o", "-", "--schema"], "--schema writes it next to the configuration"),
         (["--republish", "S", "a"], "option '--republish' requires 3 arguments"),
     ],
 )

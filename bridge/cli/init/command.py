@@ -55,7 +55,6 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
     type=click.Path(path_type=Path),
     help="Write request bodies for the streams that must be changed first.",
 )
-@click.option("--schema", is_flag=True, help="Write the JSON schema next to the file, for editors.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def init_command(
     server: str | None,
@@ -66,7 +65,6 @@ def init_command(
     republish: tuple[tuple[str, str, str], ...],
     dead_letters: tuple[tuple[str, str], ...],
     stream_files: Path | None,
-    schema: bool,
     force: bool,
 ) -> int:
     """Inspect a cluster, propose rules, write a commented configuration and check it.
@@ -79,13 +77,11 @@ def init_command(
     Example:
       nats-bridge init --server nats://127.0.0.1:4222 --republish ORDERS 'orders.>' 'monitor.orders.>' -o bridge.yaml
       nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
-      nats-bridge init --from orders_eu.json --stream-files . --schema
+      nats-bridge init --from orders_eu.json --stream-files .
     """
     file = InitFile(output, force=force)
     file.must_be_free()
     connection = _connection(server, context, creds)
-    if schema and file.is_stdout:
-        raise click.UsageError("--schema writes it next to the configuration: give -o FILE, or run nats-bridge schema")
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
     configurations = [(name, read_stream_config(name)) for name in wanted]
@@ -121,7 +117,7 @@ def init_command(
             return EXIT_NO
         click.echo("nothing for a rule to do; nothing was written", err=err)
         return EXIT_GOOD
-    written = draft.write(schema=schema, stream_files=stream_files, force=force)
+    written = draft.write(stream_files=stream_files, force=force)
     click.echo(f"\nwrote {', '.join(written)}" if written else "", err=err)
     for line in draft.steps(stream_files):
         click.echo(line, err=err)

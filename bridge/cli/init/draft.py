@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.init.landscape import Landscape
-from nats_bridge.bridge.cli.init.proposed_rule import SCHEMA_FILE, ProposedRule, configuration_text, named
+from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, configuration_text, named
 from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.rules.finding import Finding
@@ -23,7 +23,6 @@ from nats_bridge.bridge.rules.loops.search import find_loops
 from nats_bridge.bridge.settings import Settings, loads
 from nats_bridge.bridge.settings.checks import rule_problems
 from nats_bridge.bridge.settings.problems import path_text
-from nats_bridge.bridge.settings.schema import configuration_schema
 
 __all__ = ["Draft", "InitFile", "obstacle", "write_whole"]
 
@@ -74,11 +73,10 @@ class Draft:
         self.findings = findings
         return None
 
-    def write(self, *, schema: bool, stream_files: Path | None, force: bool) -> list[str]:
+    def write(self, *, stream_files: Path | None, force: bool) -> list[str]:
         """Write the files.
 
         Args:
-            schema: whether the JSON schema, too.
             stream_files: folder for the bodies of requests that change streams; None for none.
             force: whether files may be overwritten.
 
@@ -94,13 +92,7 @@ class Draft:
                 place = stream_files / change.file_name
                 write_whole(place, json.dumps(change.body, indent=2, ensure_ascii=False) + "\n", force=force)
                 names.append(str(place))
-        if schema:
-            place = self.file.path.parent / SCHEMA_FILE
-            text = json.dumps(configuration_schema(), indent=2, ensure_ascii=False) + "\n"
-            # One that is there is the same, or that of another version of the bridge.
-            write_whole(place, text, force=True)
-            names.append(str(place))
-        self.file.write(self._text(self.rules, has_schema=schema))
+        self.file.write(self._text(self.rules))
         return names if self.file.is_stdout else [self.file.shown, *names]
 
     def steps(self, stream_files: Path | None) -> list[str]:
@@ -127,10 +119,8 @@ class Draft:
         settings = loads(self._text(rules), self.file.path.parent, self.file.shown)
         return ask(check_server(settings, None))
 
-    def _text(self, rules: Sequence[ProposedRule], *, has_schema: bool = False) -> str:
-        return configuration_text(
-            self._connection_there(), rules, about=self._about, file=self.file.shown, has_schema=has_schema
-        )
+    def _text(self, rules: Sequence[ProposedRule]) -> str:
+        return configuration_text(self._connection_there(), rules, about=self._about, file=self.file.shown)
 
     def _connection_there(self) -> dict[str, Any]:
         """The connection with paths as the file needs them: relative to its folder."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings.base import MAX_NAME_LENGTH
 
-__all__ = ["SCHEMA_FILE", "ProposedRule", "configuration_text", "named"]
+__all__ = ["ProposedRule", "configuration_text", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,6 @@ def named(rule: ProposedRule, taken: Iterable[str]) -> ProposedRule:
         name = plain[: MAX_NAME_LENGTH - len(ending)] + ending
     return replace(rule, data={**rule.data, "name": name})
 
-
-SCHEMA_FILE: Final = "bridge.schema.json"
-"""Where the first line of a written configuration looks for the schema: next to it."""
 
 _WIDTH = 118
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -98,7 +95,7 @@ _ELSE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def configuration_text(
-    connection: Mapping[str, Any], rules: Sequence[ProposedRule], *, about: Sequence[str], file: str, has_schema: bool
+    connection: Mapping[str, Any], rules: Sequence[ProposedRule], *, about: Sequence[str], file: str
 ) -> str:
     """The text of a configuration file.
 
@@ -107,15 +104,11 @@ def configuration_text(
         rules: at least one.
         about: what it was written from, a line each.
         file: what the file will be called, for the commands in its comments.
-        has_schema: whether the schema is written next to it.
     """
-    return "\n".join((*_head(about, file, has_schema), *_sections(connection), *_rules(rules))) + "\n"
+    return "\n".join((*_head(about, file), *_sections(connection), *_rules(rules))) + "\n"
 
 
-def _head(about: Sequence[str], file: str, has_schema: bool) -> Iterator[str]:
-    if has_schema:  # editors complain of a file that is not there
-        yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
-        yield "#"
+def _head(about: Sequence[str], file: str) -> Iterator[str]:
     for line in about:
         yield from _comment(line)
     yield "#"

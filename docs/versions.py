@@ -1,4 +1,7 @@
-"""``docs/versions.md`` and a page per version: the changes between server versions, from a judged run."""
+"""Writes docs/versions.md and a page per version: the changes between servers, from a run over native servers.
+
+python -m docs.versions build/conformance/history.jsonl
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
+import click
+
+from docs.changes import Change, changes
+from nats_bridge.conformance.catalogue import read_catalogue
 from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.reports.changes import Change, changes
+from nats_bridge.conformance.reports import judged as judged_run
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
@@ -84,7 +93,7 @@ def version_changes(judged: Judged, name: str = "versions") -> dict[str, str]:
 def _made_of(judged: Judged, natives: Sequence[Identity]) -> Iterator[str]:
     versions = ", ".join(identity.dialect for identity in natives) or "none"
     yield f"\n{len(judged.cases)} cases, on the servers {versions}. The pages are generated, do not edit them:\n"
-    yield "`nats-bridge conform judge HISTORY --version-changes docs/versions.md`.\n"
+    yield "`python -m docs.versions HISTORY`.\n"
     for objection in judged.objections():
         yield f"\n> **The run is not complete**: {objection}\n"
 
@@ -238,3 +247,15 @@ def compact_ids(ids: Iterable[str]) -> Iterator[str]:
             else:
                 runs.append([number])
         yield from (f"{name}/{run[0]}" + (f"-{run[-1]}" if len(run) > 1 else "") for run in runs)
+
+
+@click.command()
+@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="HISTORY")
+def main(history: Path) -> None:
+    """Write the pages from the history of a whole run."""
+    for name, text in version_changes(judged_run(read_history(history), read_catalogue())).items():
+        (Path(__file__).parent / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
