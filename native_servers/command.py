@@ -29,7 +29,7 @@ def servers() -> None:
     "--json",
     "as_json",
     is_flag=True,
-    help='A list of {"version", "found_by", "path"} objects instead of lines.',
+    help='A list of {"version", "origin", "path"} objects instead of lines.',
 )
 def list_servers(as_json: bool) -> None:
     """List the servers on PATH and in the cache.
@@ -40,11 +40,11 @@ def list_servers(as_json: bool) -> None:
     """
     found = available()
     if as_json:
-        rows = [{"version": one.version, "found_by": one.found_by, "path": str(one.binary)} for one in found]
+        rows = [{"version": one.version, "origin": one.origin, "path": str(one.binary)} for one in found]
         click.echo(json.dumps(rows, indent=2))
         return
     for one in found:
-        click.echo(f"{one.version:<10} {one.found_by:<6} {one.binary}")
+        click.echo(f"{one.version:<10} {one.origin:<6} {one.binary}")
     if not found:
         click.echo("no native server yet; get one with: nats-bridge servers fetch 2.15", err=True)
 

@@ -37,7 +37,7 @@ class FoundServer:
 
     version: str
     binary: Path
-    found_by: str
+    origin: str
 
 
 WAYS = (
@@ -105,19 +105,19 @@ def resolve(
     cache = cache or ServerCache()
     try:
         with tempfile.TemporaryDirectory(prefix="nats-bridge-list-") as folder:
-            listed, found_by = released(Path(folder), report), "go list"
+            listed, origin = released(Path(folder), report), "go list"
     except WayFailedError as error:
         report(f"nats-server {minor}: Go cannot say which patch is the newest: {error}")
-        listed, found_by = [], ""
+        listed, origin = [], ""
     newest = newest_patch(minor, listed)
     if newest is None:
-        newest, found_by = (
+        newest, origin = (
             newest_patch(minor, (*cache.versions(), *KNOWN_NEWEST)),
             "the cache and the built-in table",
         )
     if newest is None:
         raise ServerNotFoundError(minor, [("versions", f"no release of the line {minor} is known")])
-    report(f"nats-server {minor}: the newest patch is {newest}, from {found_by}")
+    report(f"nats-server {minor}: the newest patch is {newest}, from {origin}")
     return newest
 
 

@@ -1,4 +1,4 @@
-"""Handles Handles SIGINT and SIGTERM in commands that finish what is in flight."""
+"""Handles Handles Handles SIGINT and SIGTERM in commands that finish what is in flight."""
 
 from __future__ import annotations
 

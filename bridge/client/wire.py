@@ -61,7 +61,7 @@ and the next connect reads the credentials again; or a reload has lowered `max_p
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Where the parser hands the messages of one subscription."""
+    """The receiver of one subscription's messages."""
 
     on_batch: Callable[[list[Delivered]], None]
     on_control: Callable[[bytes, bytes], None] | None
@@ -564,7 +564,7 @@ class WireClient(Client):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """What nats-py asks for before every handshake."""
+        """The TLS context, which nats-py requests before every handshake."""
         context = super().ssl_context
         if isinstance(context, RenewedContext):
             context.renew()

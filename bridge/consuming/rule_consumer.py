@@ -85,7 +85,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """How a rule reads its stream.
+    """The way a rule reads its stream.
 
     Attributes:
         stream: its name.

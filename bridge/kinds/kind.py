@@ -1,4 +1,4 @@
-"""What a kind of rule offers to code for all kinds: process, metrics, permissions, loop checks, handoff."""
+"""The interface of a kind of rule: process, metrics, permissions, loop checks, handoff."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Meanings:
 
 
 class Counters(Protocol):
-    """What a run counts."""
+    """The counters of a run."""
 
     def as_dict(self) -> dict[str, int]:
         """All counts by name."""

@@ -52,7 +52,7 @@ def nothing_in_flight() -> InFlight:
 
 @dataclass(slots=True)
 class Backlog:
-    """What one stream still holds for a rule, by the newest delivery or a later answer of the server.
+    """The messages that one stream still holds for a rule, by the newest delivery or a later answer of the server.
 
     Attributes:
         messages: how many wait; None while that is not known.
@@ -155,7 +155,7 @@ class RuleMetrics:
         self._backlogs.clear()
 
     def backlog(self) -> Backlog:
-        """What one more stream holds for the rule, to be reported with `took`."""
+        """Make the backlog of one more stream, to be reported with `took`."""
         self._backlogs.append(backlog := Backlog())
         return backlog
 
@@ -303,7 +303,7 @@ def _rate(before: int, after: int, seconds: float) -> float:
 
 
 def _quantiles(before: Sequence[int], after: Sequence[int]) -> dict[str, float] | None:
-    """Of what was recorded between two moments, in milliseconds."""
+    """Quantiles of the records between two moments, in milliseconds."""
     counts = [b - a for a, b in zip(before, after, strict=True)]
     middle, high = quantile(counts, 0.5), quantile(counts, 0.99)
     if middle is None or high is None:

@@ -43,7 +43,7 @@ def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Ne
 
 
 def _lease_needs(settings: Settings) -> Iterator[Need]:
-    """What the leases of replicas need; nothing where there are none."""
+    """The needs of the leases of replicas; none without leadership."""
     leases = settings.leadership
     if leases is None:
         return
@@ -73,7 +73,7 @@ class Grant:
 
     Attributes:
         way: to publish, or to subscribe.
-        subject: what to; for a subscription perhaps with a queue group behind a space.
+        subject: the subject; for a subscription perhaps with a queue group after a space.
         reasons: what it is for, with the rules that need it, each once.
         without: what is lost without it; empty where something fails.
     """
@@ -91,7 +91,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionGrants:
-    """What the user of one connection is granted.
+    """The grants of one connection's user.
 
     Attributes:
         connection: its name.
@@ -109,7 +109,7 @@ class ConnectionGrants:
 
 
 def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[ConnectionGrants]:
-    """What the users of a configuration's connections must be allowed, in the order of the configuration.
+    """Compute the grants of a configuration's connections, in their order.
 
     Args:
         settings: the configuration.
@@ -134,7 +134,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
 
 
 def grants_for(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
-    """What needs come to, for each connection of `inboxes`, which says under what it gets its answers."""
+    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix."""
     return [
         ConnectionGrants(name, prefix, tuple(_granted([need for need in needs if need.connection == name])))
         for name, prefix in inboxes.items()
@@ -189,7 +189,7 @@ _SHARED_INBOXES = "_INBOX"
 
 
 def as_text(connections: Sequence[ConnectionGrants]) -> str:
-    """One `permissions` block per connection, as nats-server reads it, with a comment behind every line."""
+    """One `permissions` block per connection, as nats-server reads it, with a comment after every line."""
     return "\n".join(line for connection in connections for line in _block(connection))
 
 

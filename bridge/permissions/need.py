@@ -30,7 +30,7 @@ class Need:
     Attributes:
         connection: whose user needs it.
         way: to publish, or to subscribe.
-        subject: what to, perhaps with wildcards; for a subscription perhaps with a queue group behind a space.
+        subject: the subject, perhaps with wildcards; for a subscription perhaps with a queue group after a space.
         why: what it is for, in a few words.
         rule: the rule that needs it; empty for the sidecar itself.
         without: what is lost without it, for what can be done without; empty for what cannot.
@@ -65,7 +65,7 @@ def flow_control(stream: str) -> str:
 
 
 def acknowledgement(stream: str) -> str:
-    """Where messages of any consumer of a stream are acknowledged, also of those whose names the server chooses."""
+    """The subject on which any consumer of a stream is acknowledged, also one that the server names."""
     return f"$JS.ACK.{stream}.>"
 
 

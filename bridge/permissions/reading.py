@@ -13,7 +13,7 @@ _EXPIRE = "they stay on the server for some seconds more"
 
 
 def existing(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
-    """For a stream that a rule must find: its state; and where it is missing, what there is instead."""
+    """The needs to find a stream: its state; if it is missing, the names of others."""
     yield write(connection, api_subject("STREAM.INFO", stream), f"state of stream {stream}", rule=rule)
     yield write(
         connection,
@@ -26,7 +26,7 @@ def existing(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
 
 
 def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
-    """For reading parts of a stream by consumers whose names the server chooses."""
+    """The needs to read parts of a stream by consumers that the server names."""
     yield write(connection, api_subject("CONSUMER.CREATE", stream), f"reads stream {stream}", rule=rule)
     yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
     yield write(
@@ -48,7 +48,7 @@ def replays(connection: str, stream: str, *, rule: str) -> Iterator[Need]:
 def durable_consumer(
     connection: str, stream: str, consumer: str, *, rule: str, acknowledges: bool, moved: bool = True
 ) -> Iterator[Need]:
-    """For a position that a durable consumer keeps.
+    """The needs of a durable consumer's position.
 
     Args:
         connection: the connection that holds the stream.
@@ -72,7 +72,7 @@ def durable_consumer(
 
 
 def passing_consumers(connection: str, stream: str, *, rule: str, supervised: bool = True) -> Iterator[Need]:
-    """For following a stream by a consumer that keeps no position, whose name the server chooses.
+    """The needs to follow a stream by a consumer without a position that the server names.
 
     Args:
         connection: the connection that holds the stream.

@@ -1,4 +1,4 @@
-"""What servers report about the streams that rules name: narrows permissions, and is optional."""
+"""Reads facts about the streams that rules name, to narrow permissions; optional."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class _Written:
 
 
 class DeliveryCounters(Protocol):
-    """What a delivery counts; see `RuleCounters`."""
+    """The counters of a delivery; see `RuleCounters`."""
 
     bytes_out: int
     in_doubt: int
@@ -121,7 +121,7 @@ class Delivery:
 
     @property
     def waiting_for(self) -> str | None:
-        """What blocks its writes; None for nothing."""
+        """The obstacle to its writes; None without one."""
         if self._broken or not self._target.client.is_connected:
             return f"connection '{self._target.name}'"
         if self._target.client.unsent_bytes > _MOST_UNSENT:

@@ -1,4 +1,4 @@
-"""What an encoder knows of the subjects that it sees, in two generations that are bounded by memory.
+"""Caches what an encoder knows about subjects, in two generations that are bounded by memory.
 
 When the young generation is full, it becomes the old one, and what was in that and was not seen again is forgotten. So
 nothing is ever cleared whole, and a subject that is seen often costs one look into a dict.
@@ -19,7 +19,7 @@ _Known = TypeVar("_Known")
 
 
 class KnownSubjects(Generic[_Known]):
-    """What is known of subjects.
+    """The known subjects.
 
     Args:
         find: finds it for a subject that is seen for the first time, or again after a long time.
@@ -38,7 +38,7 @@ class KnownSubjects(Generic[_Known]):
         self._most = self._room = most
 
     def enter(self, subject: bytes) -> _Known:
-        """What is known of a subject that is not among the young; it will be, where it is kept."""
+        """Return the entry of a subject outside the young generation; move it there, where it is kept."""
         if not self._kept:
             return self._find(subject)
         old = self._old

@@ -181,7 +181,7 @@ class RuleRun(ABC):
 
     @property
     def waiting_for(self) -> str | None:
-        """What it waits for, in words: a connection, the lease, or the kind's own; None where nothing blocks it."""
+        """The obstacle, in words: a connection, the lease, or the kind's own; None without one."""
         away = next(
             (
                 f"connection '{connection.name}'"
@@ -196,7 +196,7 @@ class RuleRun(ABC):
 
     @abstractmethod
     def _waits_for(self) -> str | None:
-        """What else the rule needs and waits for, in addition to connections and lease; the kind's own."""
+        """The kind's own obstacle, in addition to connections and lease."""
 
     def _fail(self, error: BaseException) -> None:
         """End with an error; only the first one counts."""

@@ -105,7 +105,7 @@ class RuleSupervisor:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the rule waits for, in words; None where nothing outside blocks it."""
+        """The rule's obstacle, in words; None where nothing outside blocks it."""
         match self._phase:
             case "waiting":
                 return str(self._missing)

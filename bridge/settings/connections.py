@@ -18,7 +18,7 @@ _EXAMPLE = "write it like nats://127.0.0.1:4222"
 
 
 def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
-    """Why `url` cannot be used, or None if it can.
+    """The reason why `url` is unusable, or None.
 
     Args:
         url: a server's URL; the scheme and the port may be left out, as nats-py allows.
@@ -78,7 +78,7 @@ _ServerUrl = Annotated[str, AfterValidator(_server_url), Field(json_schema_extra
 
 
 class Tls(Part):
-    """How a connection is encrypted and whom it trusts."""
+    """A connection's TLS settings."""
 
     ca: Path | None = Field(default=None, description="PEM file with the certificate authorities to trust")
     cert: Path | None = Field(default=None, description="PEM file with the client's certificate; needs `key`")

@@ -47,7 +47,7 @@ class Overlay:
 
 
 def overlay(environ: Mapping[str, str]) -> Overlay:
-    """What the variables of `environ`, and the secret files they point to, set."""
+    """Read the values that variables of `environ`, and the secret files they point to, set."""
     result = Overlay()
     given = {name.upper(): (name, value) for name, value in environ.items() if name.upper().startswith(PREFIX)}
     _, folder = given.pop(SECRETS_DIR_VARIABLE, ("", ""))

@@ -59,7 +59,7 @@ LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)
 
 
 class Telemetry(Part):
-    """What the sidecar exports in addition to metrics, which are always at `/metrics`."""
+    """Exports in addition to metrics, which are always at `/metrics`."""
 
     trace: Literal["passthrough", "link", "continue"] = Field(
         default="passthrough",
@@ -125,7 +125,7 @@ NATIVE_DIALECT = "native"
 
 
 class Log(Part):
-    """How the sidecar logs, on standard error."""
+    """The sidecar's log, on standard error."""
 
     format: Literal["auto", "json", "console"] = Field(
         default="auto", description="json, console, or auto: console at a terminal, json elsewhere"

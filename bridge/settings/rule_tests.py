@@ -73,7 +73,7 @@ class GivenMessage(Part):
 
 
 class ExpectedMessage(Part):
-    """What must come of it; what is left out may be anything."""
+    """The expected result; members that are left out may be anything."""
 
     subject: str = Field(description="its subject")
     headers: Annotated[dict[str, str | None], AfterValidator(_lines)] = Field(
@@ -92,5 +92,5 @@ class RuleTest(Part):
 
     @property
     def title(self) -> str:
-        """What to call it in reports."""
+        """The title in reports."""
         return self.name or f"{self.rule}: {self.given.subject}"

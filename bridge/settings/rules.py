@@ -61,7 +61,7 @@ OBJECT_STREAM = "OBJ_"
 
 
 class Delivery(StrEnum):
-    """What a crash may do: lose what was in flight (`at_most_once`), or duplicate it (`at_least_once`)."""
+    """The effect of a crash: messages in flight are lost (`at_most_once`), or duplicated (`at_least_once`)."""
 
     AT_MOST_ONCE = "at_most_once"
     AT_LEAST_ONCE = "at_least_once"
@@ -101,7 +101,7 @@ class HeaderEquals(Part):
 
 
 class _OfOneStream:
-    """What rules have that work on one stream."""
+    """The common fields of rules that work on one stream."""
 
     if TYPE_CHECKING:  # fields of the rule, each where it stands among the others
 
@@ -118,7 +118,7 @@ class _OfOneStream:
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: its stream."""
+        """The rule's subject in messages: its stream."""
         return self.stream
 
     @property
@@ -178,7 +178,7 @@ class SubjectTransform(Part):
 
 
 class External(Part):
-    """How the target's own server would reach a stream of another account or domain: for the source record."""
+    """The target server's way to a stream of another account or domain: for the source record."""
 
     api: str = Field(
         min_length=1,
@@ -239,7 +239,7 @@ class Source(Part):
 
 
 class CopyingRule(Part):
-    """What all rules have that store copies in a stream."""
+    """The common fields of rules that store copies in a stream."""
 
     target_connection: str = Field(default="default", alias="to", description="connection that holds the stream")
     on_rejected: OnRejectedField = Field(
@@ -264,7 +264,7 @@ class CopyingRule(Part):
     @property
     @abstractmethod
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
 
     @property
     def streams(self) -> tuple[tuple[str, str], ...]:
@@ -273,7 +273,7 @@ class CopyingRule(Part):
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: the stream that it copies into."""
+        """The rule's subject in messages: the stream that it copies into."""
         return self.target_stream
 
     @property
@@ -297,7 +297,7 @@ class SourcesRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return self.sources
 
 
@@ -320,7 +320,7 @@ class MirrorRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return (self.mirror,)
 
 
@@ -370,7 +370,7 @@ class KvSourcesRule(CopyingRule):
 
     @property
     def entries(self) -> tuple[Source, ...]:
-        """What is copied, as entries of `sources`."""
+        """The rule's sources, as entries of `sources`."""
         return tuple(source.entry(self.bucket) for source in self.sources)
 
 
@@ -414,7 +414,7 @@ class AdvisoriesRule(Part):
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: the pattern of advisories."""
+        """The rule's subject in messages: the pattern of advisories."""
         return self.republish.src
 
     @property
@@ -451,7 +451,7 @@ class NativeCopyRule(_OfOneStream, Part):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What is served, as an entry of a stream's `sources`."""
+        """The served stream, as an entry of a stream's `sources`."""
         return Source(
             name=self.stream, filter_subject=self.filter_subject, subject_transforms=self.subject_transforms
         ).native()

@@ -228,7 +228,7 @@ class _RowReading:
         return Standpoint(self._rows.task.plan.source.name, self._created, self._filters, self.handled)
 
     async def open(self, handled: int, created: str) -> None:
-        """Begin behind a sequence."""
+        """Begin after a sequence."""
         self._rows.task.check(handled, created, self._rows.kept.forgotten)
         self.handled, self._created = handled, created
         self._feeding = asyncio.create_task(self._feed())

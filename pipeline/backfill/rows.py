@@ -180,7 +180,7 @@ class KeptRows:
         self._ended = False
 
     async def behind(self, handled: int) -> AsyncIterator[Piece]:
-        """The rows behind a sequence: those that are kept, then new ones. Nothing before is kept on."""
+        """The rows after a sequence: the kept ones, then new ones. Earlier rows are dropped."""
         self.stored(handled)
         pieces: Sequence[Piece] | None = tuple(self._kept)
         while pieces is not None:

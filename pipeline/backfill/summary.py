@@ -23,7 +23,7 @@ class EntrySummary:
         unselected: read and not meant by the entry.
         duplicates: the target had their message ids already.
         skipped: rejected by the target permanently and sent to the dead letters.
-        out_of_order: stored behind later ones.
+        out_of_order: stored after later ones.
         seconds: how long it took.
         next_sequence: where the live rule resumes.
         start_counts: whether its `start` must say so; else the target does.

@@ -21,7 +21,7 @@ class Facts:
         state: what it holds.
         server: the version of the server that was asked.
         cluster: the name of its cluster; empty for a server of its own.
-        remaining: messages behind a sequence that the filters let pass.
+        remaining: messages after a sequence that the filters let pass.
     """
 
     state: StreamState
@@ -37,7 +37,7 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
         connection: where it is.
         stream: its name.
         subjects: filters.
-        after: the sequence behind which remaining messages are counted.
+        after: the sequence after which remaining messages are counted.
 
     Raises:
         OptionError: the stream has another retention than limits.

@@ -27,7 +27,7 @@ class Chunk:
     Attributes:
         folder: where its files are, from the capture's directory; empty where the range held no messages.
         first: the first sequence of the range.
-        last: the last one; the next chunk begins behind it, or behind a gap.
+        last: the last one; the next chunk begins after it, or after a gap.
         messages: how many messages the range held.
         size: bytes of its files.
         files: their names and sizes in bytes, in the order of their sequences.

@@ -68,7 +68,7 @@ class TaskPlace:
 
 
 def named_write(write_id: str | None) -> tuple[str, int | None]:
-    """The name of a write, and the sequence behind which its messages are, if the option says so.
+    """The name of a write, and the sequence after which its messages are, if the option says so.
 
     Args:
         write_id: the option `writeId`: a name, perhaps with `@` and the stream's last sequence before the write, as

@@ -64,7 +64,7 @@ class RowBundle:
         return bytes(memoryview(values)[:end])
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """Those from one place to before another, one by one, without reply subjects."""
+        """The operations of a slice, one by one, without reply subjects."""
         part = self._slice(start, stop)
         written: list[bytes] = part._joined(b"").to_pylist()
         return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
@@ -103,7 +103,7 @@ def constant(text: bytes) -> pa.Scalar:
 
 
 def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """The bytes of each row, one part behind the other."""
+    """The bytes of each row, one part after the other."""
     return pc.binary_join_element_wise(*parts, constant(b""))
 
 

@@ -45,7 +45,7 @@ class BulkParser:
     worth: int = 32 * 1024
 
     def take(self, data: bytes) -> int:
-        """Hand on the whole deliveries at the front of a read; the position behind them."""
+        """Hand on the whole deliveries at the front of a read; return the position after them."""
         if len(data) < self.worth:
             return 0
         found = _messages(np.frombuffer(data, np.uint8))

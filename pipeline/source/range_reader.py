@@ -96,7 +96,7 @@ class _Reading:
             self._check(await state_of(connection, state.name), at)
 
     async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
-        """What still exists of the range, with new consumers behind what is here as often as it takes."""
+        """Yield what still exists of the range; a new consumer resumes after what has arrived, as often as needed."""
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
         pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)

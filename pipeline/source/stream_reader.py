@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(state, done)
 
     async def _within(self, connection: Connection, state: StreamState, done: int, last: int, rows: int) -> int:
-        """The last sequence of a batch that begins behind `done` and holds at most so many rows."""
+        """The last sequence of a batch that begins after `done` and holds at most so many rows."""
         least = done + rows
         if not state.limits or (state.messages == state.last - state.first + 1 and not self._options.subjects):
             return least

@@ -32,7 +32,7 @@ def test_list_for_people(cached: Path) -> None:
 
 def test_list_for_programs(cached: Path) -> None:
     result = CliRunner().invoke(servers, ["list", "--json"])
-    assert json.loads(result.stdout) == [{"version": "2.10.27", "found_by": "cache", "path": str(cached)}]
+    assert json.loads(result.stdout) == [{"version": "2.10.27", "origin": "cache", "path": str(cached)}]
 
 
 def test_an_empty_list_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

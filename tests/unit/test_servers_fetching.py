@@ -234,13 +234,13 @@ def test_what_is_at_hand(path: Path, cache: ServerCache) -> None:
     stand_in(cache.path("2.9.10"), "nats-server: v2.9.10")
     (cache.path("2.9.10").parent.parent / "notes").mkdir()
     stand_in(path / "nats-server", "nats-server: v2.12.1")
-    assert [(one.version, one.found_by) for one in available(cache)] == [
+    assert [(one.version, one.origin) for one in available(cache)] == [
         ("2.12.1", "path"),
         ("2.9.10", "cache"),
         ("2.10.27", "cache"),
     ]
     stand_in(path / "nats-server", "something else")
-    assert [one.found_by for one in available(cache)] == ["cache", "cache"]
+    assert [one.origin for one in available(cache)] == ["cache", "cache"]
 
 
 def test_a_minor_is_its_newest_released_patch(cache: ServerCache) -> None:

@@ -155,7 +155,7 @@ def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape
 
 
 class InitFile:
-    """Where the configuration goes.
+    """The file of the configuration.
 
     Args:
         output: a path, or `-` for stdout.

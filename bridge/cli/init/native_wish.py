@@ -432,7 +432,7 @@ def _stored(entry: Json) -> list[str]:
 
 
 def _missing(patterns: list[str], subjects: list[str]) -> Iterator[str]:
-    """Those patterns that none of a stream's subjects holds."""
+    """The patterns that none of a stream's subjects covers."""
     found: list[str] = []
     for pattern in patterns:
         if not any(is_subset(pattern.encode(), subject.encode()) for subject in (*subjects, *found)):

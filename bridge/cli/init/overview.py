@@ -1,4 +1,4 @@
-"""What `nats-bridge init` says of a cluster, and of a native configuration on it."""
+"""Prints what `nats-bridge init` finds on a cluster, and about a native configuration."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def verdict_lines(comparison: Comparison) -> list[str]:
 
 
 def abilities(server: Dialect) -> tuple[tuple[str, bool, str], ...]:
-    """What servers of a version do natively: a feature, whether they do it at all, how far or what the bridge has."""
+    """List the features of a server version: the feature, whether it exists, and its limit or the bridge's rule."""
     republish = (
         "natively"
         if server.republish_can_be_edited

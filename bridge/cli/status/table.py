@@ -211,7 +211,7 @@ def _cut(parts: Sequence[tuple[str, str | None]], width: int) -> str:
 
 
 _UNITS = ((1e6, 1e3, "k"), (1e9, 1e6, "M"), (1e12, 1e9, "G"), (1e15, 1e12, "T"))
-"""Below which number, divided by what, and the letter behind it."""
+"""Upper bounds, divisors and unit letters."""
 
 
 def count(value: float | None) -> str:

@@ -13,7 +13,7 @@ __all__ = ["NO_SERVER_SELECTS", "Handoff", "Wish", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How to hand over.
+    """The options of a handoff.
 
     Attributes:
         back: from the server to the bridge.

@@ -73,7 +73,7 @@ def own_wanted(sourcing: Sourcing) -> Wanted:
 
 
 def native_wanted(entry: Json, server: Dialect) -> Wanted:
-    """What a server looks for.
+    """The records that a server looks for.
 
     Args:
         entry: an entry of `sources`, as the server will have it.

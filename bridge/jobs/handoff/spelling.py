@@ -39,7 +39,7 @@ def spellings(entry: Json) -> Iterator[Json]:
 
 
 def as_transforms(entry: Json) -> list[Json]:
-    """What an entry selects and renames, written as `subject_transforms`; the server's records do not differ."""
+    """The entry's filters and renames as `subject_transforms`; the server's records do not differ."""
     if entry.get("subject_transforms"):
         return [{"src": each.get("src", ""), "dest": each.get("dest", "")} for each in entry["subject_transforms"]]
     return [{"src": entry.get("filter_subject") or ">", "dest": ""}]

@@ -20,7 +20,7 @@ _HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "repub
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a server says to an update.
+    """A server's answer to an update.
 
     Attributes:
         refusals: why it would not take it, or not do what it says.
@@ -32,7 +32,7 @@ class Verdict:
 
 
 def server_dialect(connection: Connection) -> Dialect:
-    """That of a connection's server; the newest one for a server that is newer than all we know."""
+    """The dialect of a connection's server; the newest known one for a newer server."""
     try:
         return dialect(connection.server_version)
     except UnknownDialectError:

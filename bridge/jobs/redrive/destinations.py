@@ -49,7 +49,7 @@ class Destination:
         )
 
     def stores_as(self, subject: bytes) -> bytes:
-        """What it stores a subject under: its own transform may change it at the ingress."""
+        """The subject under which it stores a message: its ingress transform may change it."""
         transform = self.config.get("subject_transform") or {}
         if not transform.get("dest"):
             return subject
@@ -77,7 +77,7 @@ class Destinations:
 
     @classmethod
     async def look(cls, api: JetStreamApi, letters: Json) -> Destinations:
-        """As they are now.
+        """Read the present state.
 
         Args:
             api: the API of the connection that holds them.

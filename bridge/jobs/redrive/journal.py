@@ -43,7 +43,7 @@ def journal_subject(stream: str, created: str) -> str:
 
 
 class StoppedError(Exception):
-    """It should end while a record waits to be stored: the records say nothing that is not so."""
+    """The redrive ended while a record was waiting to be stored; the stored records are correct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Journal:
         return record.time_ns
 
     async def _newest_if(self, payload: bytes) -> PubAck | None:
-        """What stands for the answer to an earlier attempt, if that was stored."""
+        """A substitute for the answer to an earlier attempt, if that was stored."""
         newest = await self._api.last_message(JOURNAL, self._subject)
         return PubAck("stored", JOURNAL, newest.sequence) if newest is not None and newest.payload == payload else None
 

@@ -48,7 +48,7 @@ class _Message:
     """A letter's message, ready.
 
     Attributes:
-        letters: the letter's sequence, with those of the same message behind it.
+        letters: the letter's sequence, followed by those of the same message.
         taker: the stream that takes it.
         subject, block, payload: what is published.
         identity: its `Nats-Msg-Id`.
@@ -249,7 +249,7 @@ class Redriving:
         return [message for message in found if message is not None]
 
     async def _message(self, letters: tuple[int, ...]) -> _Message | None:
-        """What is published for a letter; None if it, or the message that it names, was removed."""
+        """The message to publish for a letter; None if it, or the message that it names, was removed."""
         stored = await self._letters.api.stored_message(self._stream, letters[0])
         if stored is None:
             return None
@@ -343,7 +343,7 @@ class Redriving:
     def _judged(
         self, messages: Sequence[_Message], answers: Sequence[asyncio.Future[Delivered | None]]
     ) -> tuple[list[_Message], list[int], str]:
-        """What is not decided, the letters that are done, and a reason why something is not decided."""
+        """The undecided messages, the letters that are done, and a reason for the undecided ones."""
         left: list[_Message] = []
         done: list[int] = []
         reason = ""
@@ -372,7 +372,7 @@ class Redriving:
         self._doubtful += message.letters
 
     async def _missing(self, messages: list[_Message]) -> tuple[list[_Message], list[int]]:
-        """What must be published of messages of which some may be stored, and the letters of those that are."""
+        """The messages to publish, of some that may be stored, and the letters of those that are."""
         left: list[_Message] = []
         done: list[int] = []
         age = asyncio.get_running_loop().time() - self._began

@@ -1,4 +1,4 @@
-"""How messages move through an advisories rule."""
+"""The moves of messages through an advisories rule."""
 
 from __future__ import annotations
 

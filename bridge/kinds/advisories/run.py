@@ -54,7 +54,7 @@ _ADVISORIES = b"$JS.EVENT.ADVISORY."
 def make_run(
     rule: AdvisoriesRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> AdvisoriesRun:
-    """What runs a rule; see `RuleKind.run`."""
+    """Make the run of a rule; see `RuleKind.run`."""
     return AdvisoriesRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 

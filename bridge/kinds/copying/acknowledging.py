@@ -103,7 +103,7 @@ class Acknowledging:
         self._gone = 0  # how many of these have not come yet
 
     async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:
-        """The sequence of the source behind which the consumer begins.
+        """The sequence of the source after which the consumer begins.
 
         Args:
             copies: the entry's newest copies of this source, by its sequences.
@@ -139,7 +139,7 @@ class Acknowledging:
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingReader:
-        """What reads the source in one round."""
+        """The reader of the source in one round."""
         self._reader = AcknowledgingReader(
             self._source,
             self._consumer,

@@ -31,19 +31,19 @@ class Bundle(Protocol):
         """How many they are."""
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
-        """What to write.
+        """The bytes to write.
 
         Args:
             replies: the reply subject of all messages, or that of each; empty for none.
         """
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """Those from one place to before another, one by one, without reply subjects."""
+        """The operations of a slice, one by one, without reply subjects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some messages of a bundle, from one place to before another."""
+    """A slice of a bundle's messages."""
 
     bundle: Bundle
     start: int

@@ -27,7 +27,7 @@ class CopyCounters(ReaderCounters):
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
         asked_again: written again to learn whether they are stored, which message ids make harmless.
-        out_of_order: stored behind later ones of the same source, because the target left them out at first.
+        out_of_order: stored after later ones of the same source, because the target left them out at first.
         rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
     """

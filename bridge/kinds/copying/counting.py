@@ -92,7 +92,7 @@ class Counting:
     async def additions(
         self, operations: list[Operation], subjects: Mapping[bytes, bytes], limit: int
     ) -> list[Operation]:
-        """What to write for copies; everything must be settled before, and before `keep` or `forget` is called.
+        """The operations of additions for copies; everything must be settled before, and before `keep` or `forget`.
 
         Args:
             operations: the copies as they would be stored elsewhere, in order.
@@ -125,7 +125,7 @@ class Counting:
         self._shown |= self._made.keys()
 
     def forget(self) -> None:
-        """Something of what was made last may not be stored: read it from the target again."""
+        """Forget the last additions, which may not be stored: read the counters from the target again."""
         for subject in self._made:
             self._known.pop(subject, None)
             self._shown.discard(subject)
@@ -180,7 +180,7 @@ class Counting:
         return _Counter(dict(totals), not self._forgets)
 
     async def _earlier(self, subject: str, last: int) -> Totals | None:
-        """What the newest copy of the entry says where other clients have written after it."""
+        """The totals in the newest copy of the entry, where other clients have written after it."""
         found = None
         replay = Replay(self._api, self._plan.stream, (subject,), headers_only=True)
         async with contextlib.aclosing(replay.between(1, last)) as batches:

@@ -196,16 +196,16 @@ class CopyEntry:
 
     @property
     def in_flight(self) -> InFlight:
-        """What is sent and not stored yet."""
+        """The messages sent and not stored yet."""
         return self._round.publisher.in_flight if self._round is not None else nothing_in_flight()
 
     @property
     def standpoint(self) -> Standpoint | None:
-        """Where it stands in the source; see `bridge.consuming.lag`."""
+        """Its standpoint in the source; see `bridge.consuming.lag`."""
         return self._round.reader.standpoint if self._round is not None else self._context.standpoint
 
     async def not_taken(self) -> int | None:
-        """What the round's consumer has that was not taken; see `bridge.consuming.lag`.
+        """The messages that the round's consumer holds; see `bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.

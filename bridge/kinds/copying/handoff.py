@@ -55,7 +55,7 @@ class _Decision:
 
 
 def names_of(entries: tuple[Source, ...]) -> list[str]:
-    """What the entries are called in messages: their sources, numbered where one comes twice."""
+    """The names of entries in messages: their sources, numbered where one comes twice."""
     sources = [entry.name for entry in entries]
     return [
         f"source '{name}'" if sources.count(name) == 1 else f"source {number} ('{name}')"

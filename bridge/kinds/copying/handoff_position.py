@@ -60,7 +60,7 @@ class EntryAtTarget:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """What a consumer of the source can be asked for; the rest is left out on arrival."""
+        """The filters of a consumer of the source; the rest is left out on arrival."""
         return tuple(each.decode() for each in self.sourcing.filters) if len(self.sourcing.filters) == 1 else ()
 
 

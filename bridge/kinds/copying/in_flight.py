@@ -147,7 +147,7 @@ class Unconfirmed:
         return self._all_asking(messages, now) if isinstance(messages, list) else self._all_of(messages, now)
 
     def asking(self, operation: Operation) -> bytes:
-        """What to write for a message that asks by its own name."""
+        """The operation of a message that asks by its own name."""
         name, data = operation
         subject_end = data.index(b" ", 5) + 1
         return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])

@@ -1,4 +1,4 @@
-"""How messages move through a copying rule."""
+"""The moves of messages through a copying rule."""
 
 from __future__ import annotations
 

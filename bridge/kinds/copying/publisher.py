@@ -82,7 +82,7 @@ class Publisher:
         one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
             that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its source's ends the rule.
-        first_alone: have one message stored before others are sent behind it.
+        first_alone: have one message stored before others are sent after it.
         fence: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
         window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
@@ -186,7 +186,7 @@ class Publisher:
 
     @property
     def in_flight(self) -> InFlight:
-        """What is to be sent, or sent and not known to be stored."""
+        """The messages to send, or sent and not known to be stored."""
         expected = tuple(self._expected)
         messages = self._unconfirmed.count + len(self._left)
         return InFlight(messages, expected[0][1] if expected and messages else 0)

@@ -49,7 +49,7 @@ class SourceMessage:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to resume.
+    """The point to resume at.
 
     Attributes:
         handled: the source's sequence up to which nothing is missing in the target.
@@ -163,7 +163,7 @@ def compare(
 
 
 def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume, counted: Collection[int]) -> Resume:
-    """Where to resume behind what the target has confirmed, whatever it has removed since.
+    """The point to resume at after what the target has confirmed, whatever it has removed since.
 
     Args:
         confirmed: the source's sequence up to which it has confirmed everything.

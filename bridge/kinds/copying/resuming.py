@@ -135,7 +135,7 @@ class Resuming:
     async def _behind_confirmed(
         self, confirmed: int, target: Target, tail: TargetTail, filters: tuple[str, ...]
     ) -> Resume:
-        """What is missing between what is confirmed and the newest copy, which an interruption may have left out."""
+        """The messages missing between the confirmed ones and the newest copy, perhaps left out by an interruption."""
         newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
         highest = max((copy.record.sequence for copy in newer), default=confirmed)
         if highest - confirmed == len(newer):
@@ -248,7 +248,7 @@ class Resuming:
             await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, target_info: Json, source_info: Json) -> int:
-        """Where to begin when the target holds no copy: as the server decides it (2.10 to 2.15)."""
+        """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
@@ -349,7 +349,7 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
 async def _source_between(
     source_api: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, SourceMessage]:
-    """What the rule selects of the source between two sequences, both included."""
+    """The rule's selection of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
     where = rule.where if isinstance(rule, Sourcing) else None
     replay = Replay(source_api, name, filters, headers_only=True)

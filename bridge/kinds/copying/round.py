@@ -153,7 +153,7 @@ class Round:
             life,
             rule=plan.rule,
             alone=plan.alone,
-            # A message that is left out would shift all numbers behind it.
+            # A message that is left out would shift all later numbers.
             one_by_one=plan.one_by_one
             or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused))
             or (target.counts and target.replicas > 1),  # each addition is made of the one before
@@ -217,7 +217,7 @@ class Round:
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
     async def _resume(self, last: int) -> Resume:
-        """Where to resume in the source, by what the target holds up to a sequence."""
+        """The point in the source to resume at, by what the target holds up to a sequence."""
         context, plan, resuming = self._context, self.plan, self._context.resuming
         if self._gap_filler is not None:
             self._gap_filler.follow(last)
@@ -289,7 +289,7 @@ class Round:
         """Native copying reports nothing either; see `BatchSink`."""
 
     def confirm(self, reply: bytes) -> Awaitable[None] | None:
-        """Nothing is to be acknowledged: the position is in the target; see `BatchSink`."""
+        """Acknowledge nothing: the position is in the target; see `BatchSink`."""
         return None
 
     async def settled(self) -> None:
@@ -325,7 +325,7 @@ class Round:
     async def _carefully(
         self, batch: list[Delivered], out: list[Operation], done: int, special: Special | None
     ) -> None:
-        """Send messages that the target may refuse alone, so that none behind them is stored before that is known."""
+        """Send messages that the target may refuse alone, so that no later one is stored before the answer."""
         publisher = self.publisher
         send = partial(self._count, batch) if self.encoder.counts else self._send
         while True:

@@ -53,7 +53,7 @@ def make_run(
     connections: Mapping[str, Connection],
     context: RuleContext,
 ) -> CopyRun:
-    """What runs a rule; see `RuleKind.run`."""
+    """Make the run of a rule; see `RuleKind.run`."""
     return CopyRun(rule, connections, partial(_open_without_echo, settings, rule.target_connection), context)
 
 
@@ -188,7 +188,7 @@ class CopyRun(RuleRun):
 
     @property
     def plans(self) -> tuple[EntryPlan, ...]:
-        """What each entry does, in the rule's order; known after `check`."""
+        """The plan of each entry, in the rule's order; known after `check`."""
         return tuple(self._plans)
 
     @property
@@ -210,7 +210,7 @@ class CopyRun(RuleRun):
         return any(entry.has_work for entry in self._entries)
 
     def status(self) -> dict[str, Any]:
-        """Where every entry stands; see `RuleRun`."""
+        """The state of every entry; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
 
     def _in_flight(self) -> InFlight:
@@ -398,7 +398,7 @@ class CopyRun(RuleRun):
 def _acknowledged_filters(
     place: str, source: Source, sourcing: Sourcing, source_stream: Json, server_version: str
 ) -> tuple[str, ...]:
-    """What the consumer selects whose messages are acknowledged: exactly what is copied, or others would be lost.
+    """The filters of a consumer whose messages are acknowledged: exactly what is copied, or others would be lost.
 
     Raises:
         RuleRefusedError: no consumer can select that.
@@ -448,7 +448,7 @@ def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
 
 
 def _consumer_filters(sourcing: Sourcing, subjects: Sequence[str], server_version: str) -> tuple[str, ...]:
-    """What the source's server can select for us; the rest is left out when it arrives."""
+    """The filters that the source's server applies; the rest is left out on arrival."""
     filters = sourcing.filters
     if any(all(is_subset(subject.encode(), pattern) for subject in subjects) for pattern in filters if subjects):
         return ()  # it leaves nothing out, and 2.9 sometimes needs a millisecond per message to find that

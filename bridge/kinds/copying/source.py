@@ -30,10 +30,10 @@ class Reading(Protocol):
 
     @property
     def standpoint(self) -> Standpoint:
-        """Where it stands; see `bridge.consuming.lag`."""
+        """Its standpoint; see `bridge.consuming.lag`."""
 
     async def open(self, handled: int, created: str) -> None:
-        """Begin behind a sequence of the source that was created at this time."""
+        """Begin after a sequence of the source that was created at this time."""
 
     async def not_taken(self) -> int | None:
         """How many messages wait for it; see `bridge.consuming.lag`."""

@@ -142,7 +142,7 @@ def _room(config: Json, state: Json) -> tuple[float, float]:
 
 
 def _dialect(server_version: str) -> Dialect:
-    """That of a server; the newest one for a server that is newer than all we know."""
+    """The dialect of a server; the newest known one for a newer server."""
     try:
         return dialect(server_version)
     except UnknownDialectError:

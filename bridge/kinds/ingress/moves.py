@@ -1,4 +1,4 @@
-"""How messages move through a subject_transform rule."""
+"""The moves of messages through a subject_transform rule."""
 
 from __future__ import annotations
 

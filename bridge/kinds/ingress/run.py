@@ -52,7 +52,7 @@ _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 def make_run(
     rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> IngressRun:
-    """What runs a rule; see `RuleKind.run`."""
+    """Make the run of a rule; see `RuleKind.run`."""
     return IngressRun(rule, connections[rule.source_connection], context)
 
 

@@ -92,7 +92,7 @@ class NativeEncoder:
         return left_out
 
     def _behind(self, subject: bytes) -> bytes | None:
-        """What follows the reply subject; None for a message that is not selected."""
+        """The bytes after the reply subject; None for a message that is not selected."""
         becomes = self._sourcing.destination(subject)
         if becomes is None:
             return None

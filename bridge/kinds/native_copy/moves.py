@@ -1,4 +1,4 @@
-"""How messages move through a native_copy rule."""
+"""The moves of messages through a native_copy rule."""
 
 from __future__ import annotations
 

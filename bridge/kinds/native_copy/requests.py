@@ -66,7 +66,7 @@ def refusal_of(api: str, stream: str, deliver: bytes, payload: bytes) -> bytes |
     allowed more on the stream's server.
 
     Args:
-        api: the request's subject behind the prefix of the API.
+        api: the request's subject after the prefix of the API.
         stream: the stream that is served.
         deliver: what deliver subjects begin with.
         payload: the request's JSON.
@@ -99,7 +99,7 @@ def read_create(api: str, payload: bytes) -> CreateRequest | None:
     """A request for a consumer; None for any other, or for one without a deliver subject.
 
     Args:
-        api: the request's subject behind the prefix of the API.
+        api: the request's subject after the prefix of the API.
         payload: its JSON.
     """
     if _parts(api)[0] != _CREATE:

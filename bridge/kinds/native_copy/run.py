@@ -62,7 +62,7 @@ _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
 def make_run(
     rule: NativeCopyRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> NativeCopyRun:
-    """What runs a rule; see `RuleKind.run`."""
+    """Make the run of a rule; see `RuleKind.run`."""
     options = connect_options(settings.connections[rule.leaf_connection], rule.leaf_connection)
     return NativeCopyRun(rule, connections[rule.source_connection], options, context)
 
@@ -284,7 +284,7 @@ class NativeCopyRun(RuleRun):
             self._leaf.reconnect()
 
     def _source_is_back(self) -> None:
-        """The source's connection was lost: its consumers may have ended, or have sent what did not arrive.
+        """Replace consumers after the lost connection to the source: they may have ended, or sent what did not arrive.
 
         A source asks for a new consumer later than it decides where that begins, and until then stores what the old one
         delivers, so that this would be stored twice (2.10.27): the old one ends.
@@ -386,7 +386,7 @@ class NativeCopyRun(RuleRun):
         return True
 
     async def _filters(self, create: CreateRequest) -> tuple[str, ...]:
-        """What to select on the stream's server; the rest is left out here."""
+        """The filters on the stream's server; the rest is left out here."""
         filters = tuple(pattern.decode() for pattern in self._sourcing.filters)
         too_old = len(filters) > 1 and not is_at_least(self._connection.server_version, _SEVERAL_FILTERS)
         if create.has_filter or too_old or not filters:

@@ -1,4 +1,4 @@
-"""How messages move through a republish rule."""
+"""The moves of messages through a republish rule."""
 
 from __future__ import annotations
 

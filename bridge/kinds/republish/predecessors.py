@@ -119,7 +119,7 @@ class Predecessors:
             self._search()
 
     async def left(self, suspect: Suspect) -> Left | None:
-        """What is left of a suspect's subject; None where the model knows it now. See `Ask`."""
+        """The newest message left of a suspect's subject; None where the model knows it now. See `Ask`."""
         self._search()
         retention = self._encoder.retention
         purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}

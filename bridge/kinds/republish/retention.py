@@ -245,7 +245,7 @@ class Retention:
             self.raise_floor(purge.up_to + 1)
 
     def skip(self, first: int, last: int) -> None:
-        """What has these sequences never came, and never will."""
+        """Note sequences that never came, and never will."""
         self.skipped.append((first, last))
 
     def gone_at(self, sequence: int, newest: int) -> None:
@@ -307,7 +307,7 @@ class Retention:
         ]
 
     def newest_known(self, subject: bytes, last: int) -> int | None:
-        """What is left in place of a suspect: the newest that exists, 0 if none; None where only a server knows."""
+        """The message in place of a suspect: the newest that exists, 0 if none; None where only a server knows."""
         purges = self.purges(subject, last)
         if not all(purge.answered for purge in purges):
             return None

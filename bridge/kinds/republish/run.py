@@ -54,7 +54,7 @@ _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 def make_run(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> RepublishRun:
-    """What runs a rule; see `RuleKind.run`."""
+    """Make the run of a rule; see `RuleKind.run`."""
     return RepublishRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
@@ -205,7 +205,7 @@ class RepublishRun(RuleRun):
         return self._republish
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
-        """What makes the rule's messages, before it has seen any; after `check`.
+        """The rule's encoder, before its first message; after `check`.
 
         Args:
             retention: the model of what the stream removes.

@@ -36,7 +36,7 @@ class Link:
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """The name in messages."""
         filters = ", ".join(self.filters)
         return f"{self.target} <- {self.source}" + (f" ({filters})" if filters else "")
 
@@ -68,7 +68,7 @@ class Link:
         return record.is_of(name, tuple(each.encode() for each in self.filters), destinations)
 
     def reported(self, target: Json) -> Json:
-        """What the target's server says of this link, in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
+        """The target server's report of this link in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
         if self.is_mirror:
             return target.get("mirror") or {}
         several: list[Json] = [each for each in target.get("sources") or () if each.get("name") == self.source]

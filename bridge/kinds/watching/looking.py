@@ -70,7 +70,7 @@ class Sight:
 
     @property
     def reported(self) -> Json:
-        """What the target's server says of the link: `lag`, `active`, `error`."""
+        """The target server's report of the link: `lag`, `active`, `error`."""
         return self.link.reported(self.target)
 
     @property
@@ -185,7 +185,7 @@ class Looking:
         self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:
-        """How many messages the source has behind a position: what a consumer there would still deliver."""
+        """The number of messages that the source has after a position, for a consumer there."""
         state = source["state"]
         if int(state["last_seq"]) <= position:
             return 0
@@ -219,7 +219,7 @@ class Looking:
         return int(created["num_pending"])
 
     async def _left_out(self, target: Json, source: Json) -> int:
-        """How many messages a mirror lacks between its first and its last one, and behind that.
+        """The number of messages that a mirror lacks between its first and its last one, and after that.
 
         A mirror that could not store a message, because it was full, skips it and never returns to it (2.9 to 2.15).
         """
@@ -233,7 +233,7 @@ class Looking:
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
-        """The first message of the source behind a position that the link copies, or why there is none."""
+        """The first message of the source after a position that the link copies, or the reason without one."""
         found: list[Json] = []
         error: SourceError | None = None
         for subject in self.link.filters or (">",):

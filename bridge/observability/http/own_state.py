@@ -150,7 +150,7 @@ def _rule_check(supervisor: RuleSupervisor) -> Check:
 
 
 def _waiting_for(supervisor: RuleSupervisor) -> str | None:
-    """What a rule waits for, in words: its supervisor (a stream, the lead) or its run (anything else)."""
+    """The obstacle of a rule, in words: its supervisor's (a stream, the lead) or its run's (anything else)."""
     if supervisor.waiting_for is not None:
         return _without_name(supervisor, supervisor.waiting_for)
     is_running = supervisor.run is not None and supervisor.state in ("ready", "waiting")

@@ -47,7 +47,7 @@ class WatchedSeat(Protocol):
 
     @property
     def run(self) -> RuleRun | None:
-        """What runs it at this moment."""
+        """The present run."""
 
 
 @dataclass(slots=True)

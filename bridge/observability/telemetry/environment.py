@@ -18,7 +18,7 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be exported.
+    """The requested exports.
 
     Attributes:
         metrics: whether metrics are.

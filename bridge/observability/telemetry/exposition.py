@@ -85,7 +85,7 @@ class _Piece(Collector):
 
 
 def _samples_at(piece: bytes) -> int:
-    """Where the first sample begins, behind the lines about the metric."""
+    """The position of the first sample, after the lines about the metric."""
     start = 0
     while piece.startswith(b"#", start):
         start = piece.index(b"\n", start) + 1

@@ -114,12 +114,12 @@ class Metric:
 
     @property
     def operation(self) -> tuple[str, str] | None:
-        """What the conventions call the operation that it counts, and that operation's type; None for ours."""
+        """The conventions' name and type of the counted operation; None for our own metrics."""
         return _CONVENTIONAL.get(self.otel)
 
     @property
     def sample_name(self) -> str:
-        """The name as it is queried; a histogram's has `_bucket`, `_sum` and `_count` behind it."""
+        """The name in queries; a histogram adds `_bucket`, `_sum` and `_count`."""
         return f"{self.prometheus}_total" if self.kind == "counter" else self.prometheus
 
 

@@ -98,7 +98,7 @@ class Telemetry:
         self._shutdowns = []
 
     def tracing_of(self, rule: Rule) -> RuleTracing | None:
-        """What makes the rule's spans; None for no spans."""
+        """The maker of the rule's spans; None for no spans."""
         mode = self._settings.telemetry.trace
         if self._spans is None or mode == "passthrough":
             return None

@@ -139,7 +139,7 @@ class RuleTracing:
 
 
 def end(spans: Sequence[Span]) -> None:
-    """What they stand for is done."""
+    """End the spans."""
     for span in spans:
         span.end()
 

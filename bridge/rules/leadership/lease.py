@@ -30,7 +30,7 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the bucket holds for a rule.
+    """A rule's record in the bucket.
 
     Attributes:
         holder: which replica wrote it.

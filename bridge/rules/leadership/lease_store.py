@@ -68,7 +68,7 @@ class Bucket:
 
     @property
     def stream(self) -> str:
-        """The stream behind it."""
+        """The bucket's stream."""
         return f"KV_{self.name}"
 
     def config(self, replicas: int) -> Json:

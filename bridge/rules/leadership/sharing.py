@@ -16,7 +16,7 @@ __all__ = ["Announcement", "Share"]
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a replica says of itself.
+    """A replica's announcement.
 
     Attributes:
         replica: its name.

@@ -146,7 +146,7 @@ class AccountGraph:
 
 
 def _dialect_of(connection: Connection) -> Dialect:
-    """How a connection's server reads its configurations."""
+    """The dialect of a connection's server."""
     try:
         return dialect(connection.server_version)
     except UnknownDialectError:

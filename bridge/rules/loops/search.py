@@ -94,7 +94,7 @@ class _Exits:
         self._by_first[move.selects.first].append(move)
 
     def for_subjects(self, pattern: Pattern) -> list[Move]:
-        """Those that may take some of these subjects."""
+        """The moves that may take some of these subjects."""
         if pattern.first is None:
             return self._all
         return self._by_first.get(pattern.first, []) + self._by_first.get(None, [])

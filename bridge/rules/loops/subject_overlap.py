@@ -1,4 +1,4 @@
-"""Where the results of a transform may land, and what a filter selects, among the subjects that a stream has."""
+"""Computes which subjects of a stream the results of a transform may have, and a filter may select."""
 
 from __future__ import annotations
 

@@ -49,20 +49,20 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str | bytes) -> Pattern:
-        """What a subscription, a stream's subject or a consumer's filter stands for."""
+        """The set of subjects of a subscription, a stream's subject or a consumer's filter."""
         tokens = (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text).split(DOT)
         return cls(tuple(tokens[:-1]), rest=True) if tokens[-1] == REST else cls(tuple(tokens))
 
     @classmethod
     def of_source(cls, text: str | bytes) -> Pattern:
-        """What a transform's source stands for: a token that only begins with `*` matches anything there, too."""
+        """The set of subjects of a transform's source: there a token that begins with `*` matches anything, too."""
         pattern = cls.of(text)
         loose = tuple(ANY if isinstance(token, bytes) and token[:1] == ANY else token for token in pattern.tokens)
         return cls(loose, pattern.rest)
 
     @classmethod
     def of_destination(cls, text: str) -> Pattern:
-        """What a transform's destination can give at most, if no more is known than its text."""
+        """The largest set of subjects that a destination's text allows."""
         plain: list[bytes] = []
         for token in text.encode("utf-8", "surrogateescape").split(DOT):
             if token == REST or b"{{" in token or token[:1] == b"$":
@@ -94,7 +94,7 @@ class Pattern:
         return self.rest == other.rest if len(other.tokens) == len(self.tokens) else other.rest
 
     def through(self, transform: Transform) -> Pattern | None:
-        """What a transform makes of the subjects, those that it does not match left out; None if none is left.
+        """The results of a transform for matching subjects; None if none matches.
 
         A transform with an empty destination leaves the subjects as they are.
         """

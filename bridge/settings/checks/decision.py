@@ -99,7 +99,7 @@ class _Decider:
         return None
 
     def _unusable(self, transform: SubjectTransform, written: tuple[str, str]) -> str | None:
-        """What is wrong with a transform that a server takes, or that is brought to one that has none."""
+        """The problems of a transform that a server accepts, or that a server without transforms gets."""
         try:
             compiled = compile_transform(in_bytes(transform.src), in_bytes(transform.dest), self._own)
         except TransformError as error:

@@ -100,7 +100,7 @@ def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | st
 
 
 def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigError | None:
-    """What a server says to a stream with this transform, if it refuses it."""
+    """The server's refusal of a stream with this transform, if it refuses it."""
     config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
     try:
         validate(config, dialect)

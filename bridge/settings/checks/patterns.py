@@ -79,7 +79,7 @@ def may_fit(transform: Transform, pattern: str) -> bool:
 
 
 def filter_problem(pattern: str, noun: str = "subject") -> str | None:
-    """Why nothing is selected by `pattern`, or None; `noun` says what it should select, if not subjects."""
+    """The reason why `pattern` selects nothing, or None; `noun` names what it should select, if not subjects."""
     if not is_valid_pattern(in_bytes(pattern)):
         return f"'{pattern}' is not a {noun}: tokens between dots, '>' only as the last"
     if not is_valid_filter(in_bytes(pattern)):

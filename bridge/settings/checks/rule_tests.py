@@ -12,7 +12,7 @@ __all__ = ["test_problems"]
 
 
 def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[Problem]:
-    """What is wrong with tests, beyond their shape."""
+    """The problems of tests, beyond their shape."""
     named = {rule.name: rule for rule in rules}
     for position, test in enumerate(tests):
         rule, place = named.get(test.rule), ("tests", position)

@@ -20,7 +20,7 @@ _FIRST_WITH_TRANSFORMS: Final = dialect("2.10.0")
 
 
 def dialect_problem(text: str) -> str | None:
-    """Why `text` is no dialect, or None."""
+    """The reason why `text` is no dialect, or None."""
     if text == NATIVE_DIALECT:
         return None
     try:
@@ -71,7 +71,7 @@ def between(source: str, destination: str, reason: str) -> str:
 
 
 def crash(transform: Transform, version: Dialect) -> str | None:
-    """How the transform would end a server of its dialect, and a remedy; None where it does not."""
+    """The way the transform crashes a server of its dialect, and a remedy; None where it does not."""
     if "crash-partition-zero" in transform.defects:
         return f"partition of 0 ends servers of version {version.name}; use 1 or more"
     return None
@@ -80,7 +80,7 @@ def crash(transform: Transform, version: Dialect) -> str | None:
 def remedy(
     code: str, source: str, destination: str, build: Callable[[bytes, bytes], Transform] = compile_transform
 ) -> str:
-    """What to do about a refused transform, behind a semicolon; empty where the reason says enough.
+    """The remedy for a refused transform, after a semicolon; empty where the reason says enough.
 
     Args:
         code: that of the `TransformError`.
@@ -121,7 +121,7 @@ def _remedy(code: str, source: str, destination: str, build: Callable[[bytes, by
 
 
 def _other_function(destination: str) -> str:
-    """What may have been meant by the first function that no server knows."""
+    """The function that may have been meant by the first unknown one."""
     for name, opening in _FUNCTION.findall(destination):
         if name not in _FUNCTIONS:
             return did_you_mean(name, _FUNCTIONS)

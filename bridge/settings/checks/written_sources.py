@@ -21,7 +21,7 @@ CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
 
 @dataclass(frozen=True, slots=True)
 class WrittenSource:
-    """Something that is copied from.
+    """A source as written.
 
     Attributes:
         at: where it stands in the configuration.
@@ -57,7 +57,7 @@ class WrittenSource:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What the first field of source records names: the stream, and the API prefix of an external one."""
+        """The identity in the first field of source records: the stream, and the API prefix of an external one."""
         return self.source.name, self.source.external.api if self.source.external else ""
 
 
@@ -144,7 +144,7 @@ _COMPUTED: Final = re.compile(r"\$[0-9]+|\{\{.+\}\}")
 
 
 def key_problems(source: WrittenSource) -> Iterator[Problem]:
-    """What is wrong with the transforms and exclusions of a bucket; nothing for a stream."""
+    """The problems of a bucket's transforms and exclusions; none for a stream."""
     if not source.holds_keys:
         return
     for number, pattern in enumerate(source.exclude):
@@ -169,7 +169,7 @@ def _not_a_key(text: str) -> str | None:
 
 
 def _unusable(destination: str) -> str | None:
-    """Why no client could get a key that comes out."""
+    """The reason why no client could get a resulting key."""
     for token in destination.split(".") if destination else ():
         if not token:
             return f"'{destination}' is not a key: tokens between dots, none of them empty"
