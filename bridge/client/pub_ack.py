@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "WRONG_LAST_SEQUENCE", "PubAck"]
+__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "PubAck"]
 
 SEALED = 10109
 INCREMENT_MISSING = 10169
 SOURCE_RECORD_REFUSED = 10227
-WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-"""Something else was stored since; the second is said without the last sequence (2.12)."""
 
+_WRONG_LAST_SEQUENCE = (10071, 10164)  # the second is said without the last sequence (2.12)
 _ID_PENDING = 10158
 _NOT_NOW = frozenset(
     {
@@ -83,9 +82,14 @@ class PubAck:
         return self.err_code == _ID_PENDING or (not self.err_code and self.kind in ("later", "refused"))
 
     @property
+    def overtaken(self) -> bool:
+        """Whether something was stored behind what the publisher expected to be the last."""
+        return self.err_code in _WRONG_LAST_SEQUENCE
+
+    @property
     def last_sequence(self) -> int | None:
         """The stream's last sequence, which it reports when it refuses an expected one."""
-        if self.err_code not in WRONG_LAST_SEQUENCE:
+        if not self.overtaken:
             return None
         number = self.description.rpartition(":")[2].strip()
         return int(number) if number.isdigit() else None

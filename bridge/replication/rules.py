@@ -13,6 +13,9 @@ from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.bridge.permissions import Need, as_text, grants_for
+from nats_bridge.bridge.permissions.need import api_subject, listen, write
+from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
@@ -20,11 +23,14 @@ from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 __all__ = [
     "TAKEOVER",
     "CopyRun",
+    "Need",
     "RepublishRun",
     "Resuming",
     "Retention",
     "RuleContext",
     "StreamLimits",
+    "api_subject",
+    "as_text",
     "close_connections",
     "common_subject",
     "consumer_filters",
@@ -33,7 +39,11 @@ __all__ = [
     "covering_filter",
     "durable_name",
     "entry_key",
+    "grants_for",
     "kind_of",
+    "listen",
     "open_connections",
     "open_leases",
+    "replays",
+    "write",
 ]

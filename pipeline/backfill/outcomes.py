@@ -87,11 +87,11 @@ class CopyOutcomes:
             while done < len(batch):
                 out: list[Operation] = []
                 done, special = loop.run(batch, out, done)
-                made += [Made(by_sequence[sequence], *_taken_apart(operation)) for sequence, operation in out]
+                made += [Made(by_sequence[sequence], *taken_apart(operation)) for sequence, operation in out]
                 if special is None:
                     continue
                 if special.operation is not None:
-                    made.append(Made(special.message, *_taken_apart(special.operation[1])))
+                    made.append(Made(special.message, *taken_apart(special.operation[1])))
                 else:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
@@ -99,7 +99,7 @@ class CopyOutcomes:
             yield made
 
 
-def _taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
+def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
     """Subject, header block and payload of an `HPUB` operation without a reply subject."""
     line, _, rest = operation.partition(b"\r\n")
     _, subject, size, total = line.split(b" ")
@@ -133,7 +133,7 @@ class RepublishOutcomes:
                     continue
                 operation, reason = self.operation_of(message)
                 if operation is not None:
-                    made.append(Made(message, *_taken_apart(operation)))
+                    made.append(Made(message, *taken_apart(operation)))
                 elif reason in _REASONS:
                     made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
             yield made

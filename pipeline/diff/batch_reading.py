@@ -17,6 +17,7 @@ from nats_bridge.pipeline.diff.comparing import (
     MESSAGE_ID,
     RECORD,
     RECORD_NAME,
+    REPAIRED,
     Comparison,
     Read,
     Reader,
@@ -31,7 +32,7 @@ __all__ = ["BatchReader", "Columns", "batch_reader"]
 _MARK: Final = b"-Source: "
 _BEFORE: Final = len(b"\r\nNats-Stream")
 _USUAL: Final = re.compile(
-    rb"\r\nNats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
+    rb"\r\nNats-(Stream|Bridge|Repair)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
     rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
 )
 _OWN: Final = re.compile(rb"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}")
@@ -79,7 +80,8 @@ def _columns(found: list[Read]) -> Columns:
 def _quick(comparison: Comparison, one: Reader) -> BatchReader:
     copied = comparison.by == "provenance:right"
     bit = {what: 1 << at for at, what in enumerate(ALLOWANCES)}
-    name, identity, message_id, record = bit[RECORD_NAME], bit[IDENTITY], bit[MESSAGE_ID], bit[RECORD]
+    identity, message_id, record = bit[IDENTITY], bit[MESSAGE_ID], bit[RECORD]
+    renamed = {b"Bridge": bit[RECORD_NAME], b"Repair": bit[REPAIRED], b"Stream": 0}
     marks = tuple(b"\n" + header + b":" for header in comparison.ignored_headers)
     match, own_id = _USUAL.match, _OWN.fullmatch
     last = comparison.last if comparison.last is not None else 1 << 64
@@ -115,8 +117,7 @@ def _quick(comparison: Comparison, one: Reader) -> BatchReader:
                             state, bits = State.ELSEWHERE, 0
                         source = b""
                     else:
-                        if kind == b"Bridge":
-                            bits |= name
+                        bits |= renamed[kind]
                         if extra:
                             bits |= identity
                         if bits:

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from nats_bridge.bridge.replication import without_earlier
-from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
+from nats_bridge.pipeline.diff.provenance import (
+    REPAIR_HEADER,
+    Provenance,
+    provenance,
+    same_source,
+    without_republished_lines,
+)
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
@@ -35,8 +41,8 @@ __all__ = [
     "reader",
 ]
 
-By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id"]
-"""What identifies two messages as the same one."""
+By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id", "subject"]
+"""What identifies two messages as the same one; by subject, the newest of each is compared."""
 
 
 class State:
@@ -66,8 +72,9 @@ RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
 COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
+REPAIRED: Final = Ignored("Nats-Repair-Source taken for Nats-Stream-Source")
 
-ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED)
+ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED, REPAIRED)
 """What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
 
 
@@ -110,9 +117,9 @@ def bits_of(comparison: Comparison) -> tuple[int, ...]:
     """The bits of `Read.ignored` that this comparison can set."""
     kinds: tuple[Ignored, ...] = (MESSAGE_ID, RENAMED, COUNTED) if comparison.bridged else ()
     if is_unrecorded(comparison):
-        kinds += (RECORD,) if comparison.rule else (RECORD, STAYING)
+        kinds += (RECORD,) if comparison.rule and comparison.by != "subject" else (RECORD, STAYING)
     elif comparison.bridged:
-        kinds += (RECORD_NAME, IDENTITY)
+        kinds += (RECORD_NAME, IDENTITY, REPAIRED)
     named = range(len(ALLOWANCES), len(ALLOWANCES) + len(comparison.ignored_headers))
     return (*sorted(ALLOWANCES.index(kind) for kind in kinds), *named)
 
@@ -120,7 +127,8 @@ def bits_of(comparison: Comparison) -> tuple[int, ...]:
 def is_unrecorded(comparison: Comparison) -> bool:
     """Whether copies are compared with what they are copies of, so that source records are left out."""
     rule = comparison.rule
-    return comparison.by == "provenance:right" and not (isinstance(rule, Sourcing) and not rule.mirrors)
+    copied = comparison.by == "provenance:right" and not (isinstance(rule, Sourcing) and not rule.mirrors)
+    return copied or comparison.by == "subject"
 
 
 def is_plain(comparison: Comparison) -> bool:
@@ -138,6 +146,7 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
     identify = _identification(comparison, right=right)
     compared = _comparable(comparison, right=right)
     rule = None if right else comparison.rule
+    by_subject = comparison.by == "subject"
 
     def read(sequence: int, subject: bytes, block: bytes) -> Read:
         state, source, number, entry = identify(sequence, block)
@@ -145,6 +154,7 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
             return state, source, number, entry, None, None, 0
         if rule is None:
             changed, ignored = compared(block)
+            source = subject if by_subject else source
             return state, source, number, entry, None, None if changed is block else changed, ignored
         copied = rule.destination(subject)
         if copied is None or (isinstance(rule, Sourcing) and rule.where is not None and not rule.where.holds(block)):
@@ -154,7 +164,7 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
         elif isinstance(rule, Sourcing):
             block = rule.bare(block)
         changed, ignored = compared(block)
-        return state, source, number, entry, copied, changed, ignored
+        return state, copied if by_subject else source, number, entry, copied, changed, ignored
 
     return read
 
@@ -187,6 +197,8 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
         return by_sequence
     if comparison.by == "id":
         return by_id
+    if comparison.by == "subject":
+        return lambda *_: (State.COMPARED, b"", 0, b"")
     return by_source if comparison.by == "provenance:right" else by_provenance
 
 
@@ -215,11 +227,12 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
         if right:
             change(RECORD, b"\nNats-Stream: ", without_republished_lines)
         change(RECORD, b"-Source:", _without_record)
-        if not right and rule is None:
+        if comparison.by == "subject" or (not right and rule is None):
             for prefix in _STAYING:
                 change(STAYING, b"\n" + prefix, _prefix_remover(prefix))
     elif comparison.bridged:
-        change(RECORD_NAME, b"\nNats-Bridge-Source:", _renamed)
+        change(RECORD_NAME, b"\n" + TWIN_HEADER + b":", _renamer(TWIN_HEADER))
+        change(REPAIRED, b"\n" + REPAIR_HEADER + b":", _renamer(REPAIR_HEADER))
         change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
     if comparison.bridged:
         change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
@@ -256,8 +269,8 @@ def _prefix_remover(prefix: bytes) -> _Change:
     return lambda block: header_block.remove_prefix(block, prefix)
 
 
-def _renamed(block: bytes) -> bytes:
-    return block.replace(b"\n" + TWIN_HEADER + b":", b"\n" + HEADER + b":")
+def _renamer(name: bytes) -> _Change:
+    return lambda block: block.replace(b"\n" + name + b":", b"\n" + HEADER + b":")
 
 
 def _with_own_names(block: bytes) -> bytes:
@@ -275,4 +288,6 @@ def _without_identity(block: bytes) -> bytes:
 
 
 def _without_record(block: bytes) -> bytes:
-    return header_block.remove(header_block.remove(block, HEADER), TWIN_HEADER)
+    for name in (HEADER, TWIN_HEADER, REPAIR_HEADER):
+        block = header_block.remove(block, name)
+    return block

@@ -75,7 +75,7 @@ def _record(result: Result, kind: str, label: str) -> Played | Unplayed:
     case, number = f"diff/{kind}/1", result.kinds.get(kind, 0)
     if number and kind in result.allowed:
         return Unplayed(case, label, Outcome.SKIPPED, f"{number} found, and allowed")
-    if kind == "order" and result.comparison.by == "sequence":
+    if kind == "order" and result.comparison.by in ("sequence", "subject"):
         return Unplayed(case, label, Outcome.INAPPLICABLE, "messages of equal sequences are in the same order")
     facts = {"messages": number, "examples": [example_line(each) for each in result.examples.get(kind, ())]}
     return Played(case, label, Observation(facts=facts), 0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from nats_bridge.pipeline.diff.comparing import By, Comparison
@@ -16,6 +16,7 @@ from nats_bridge.pipeline.diff.deciding import Decision, decide
 from nats_bridge.pipeline.diff.details import FINDINGS, findings
 from nats_bridge.pipeline.diff.digests import key_columns
 from nats_bridge.pipeline.diff.findings import text
+from nats_bridge.pipeline.diff.latest import latest
 from nats_bridge.pipeline.diff.matching import Counts, counts, matched
 from nats_bridge.pipeline.diff.ordering import out_of_order
 from nats_bridge.pipeline.diff.overview import Example, overview_of
@@ -75,6 +76,7 @@ class Result:
         order_is_exact: whether the messages out of order are the fewest that would have to be moved.
         allowed: kinds that are no difference.
         findings: all of them, with the columns `details.FINDINGS`; to be read while the session lives.
+        identities: what `matching.matched` gives; as long.
     """
 
     left: OpenSide
@@ -89,6 +91,7 @@ class Result:
     order_is_exact: bool
     allowed: frozenset[str]
     findings: DataFrame = field(repr=False)
+    identities: DataFrame = field(repr=False)
 
     @property
     def is_equal(self) -> bool:
@@ -110,18 +113,19 @@ def compared(
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     with _settings(spark):
-        progress.enter("reading the left side")
-        one = open_side(spark, left)
+        # The right first: then the left has all that a copier has brought meanwhile.
+        progress.enter("reading the right side")
+        other = open_side(spark, right)
         try:
-            progress.enter("reading the right side")
-            other = open_side(spark, right)
+            progress.enter("reading the left side")
+            one = open_side(spark, left)
             try:
                 with _compared(one, other, wanted, progress) as result:
                     yield result
             finally:
-                other.close()
+                one.close()
         finally:
-            one.close()
+            other.close()
 
 
 @contextmanager
@@ -129,6 +133,9 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
     decision = _decision(left, right, wanted)
     comparison = _comparison(left, decision.by, wanted)
     messages = left.messages + right.messages
+    if comparison.by == "subject":
+        left = replace(left, frame=latest(left.frame, comparison.rule))
+        right = replace(right, frame=latest(right.frame))
     progress.enter("bringing both sides together", total=messages)
     found = matched(left.frame, right.frame, comparison, messages).persist()
     shown: DataFrame | None = None
@@ -142,7 +149,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         if counted.odd:
             duplicated = counted.duplicated > 0
             parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, duplicated=duplicated))
-        if comparison.by != "sequence":
+        if comparison.by not in ("sequence", "subject"):
             progress.enter("comparing the order", total=counted.common)
             moved, exact = out_of_order(_pairs(found), left.first, left.last)
             if moved is not None:
@@ -167,6 +174,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             order_is_exact=exact,
             allowed=wanted.allowed,
             findings=shown,
+            identities=found,
         )
     finally:
         if shown is not None:
@@ -190,14 +198,18 @@ def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
             raise OptionError(f"{left.place.shown}: does not say of which stream it is; give --source NAME")
     elif wanted.source:
         raise OptionError("--source NAME: belongs to --by provenance:right")
-    if rule is not None and not (by == "provenance:right" or (by == "sequence" and _keeps_sequences(rule))):
+    if rule is not None and not (
+        by == "provenance:right"
+        or (by == "sequence" and _keeps_sequences(rule))
+        or (by == "subject" and isinstance(rule, Sourcing))
+    ):
         raise OptionError(
             f"--by {by}: a rule or transform makes copies of the left side's messages, so the right side must say what "
             "it holds copies of: --by provenance:right"
         )
     return Comparison(
         by=by,
-        bridged=wanted.like == "bridged" or (wanted.like == "auto" and by.startswith("provenance")),
+        bridged=wanted.like == "bridged" or (wanted.like == "auto" and by.startswith(("provenance", "subject"))),
         ignored_headers=wanted.ignored_headers,
         source=source,
         first=left.place.first or 0,
@@ -244,7 +256,7 @@ def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, compar
             return "none"
         values: dict[str, Any] = row[0].asDict()
         source = text(bytes(values.get("source") or b""))
-        if comparison.by == "id":
+        if comparison.by in ("id", "subject"):
             return source or "none"
         if comparison.by == "provenance":
             return f"{source} {values['number']}" if source else "none"

@@ -17,6 +17,7 @@ _BY = {
     "provenance": "where they come from",
     "provenance:right": "what the right side's messages are copies of",
     "id": "their Nats-Msg-Id",
+    "subject": "their subject, the newest of each",
 }
 
 
@@ -77,9 +78,11 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
     reason = f": {result.reason}" if result.reason else ""
     yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
-    if result.left_out[0]:
+    if comparison.by == "subject" and any(result.left_out):
+        yield "       left out: older messages of the same subject, and what the rule does not copy"
+    elif result.left_out[0]:
         yield "       left out on the left: what the rule does not copy"
-    if result.left_out[1]:
+    if result.left_out[1] and comparison.by != "subject":
         yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
     for what, (left, right) in counts.ignored.items():
         divergence = f", {what.divergence}" if what.divergence else ""

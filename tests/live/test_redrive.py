@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections import Counter
@@ -373,23 +374,29 @@ async def says(process: asyncio.subprocess.Process, text: str) -> None:
         assert line, "it ended instead"
 
 
+LETTERS, KILLS_9 = int(os.environ.get("REDRIVE_LETTERS", "1000")), int(os.environ.get("REDRIVE_KILLS", "5"))
+
+
 @pytest.mark.unstoppable
 async def test_kill_9_at_any_moment(
-    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By hand with REDRIVE_LETTERS=100000 REDRIVE_KILLS=20, and --timeout 3600."""
+    monkeypatch.setattr("tests.live.until.LIMIT", max(LIMIT, LETTERS / 50))
     url = await servers.url(newest_version)
     here = await Scene.make(url, await raw_peer(url), unique_name("kill9"))
-    await here.given_up(1000)
-    for kill in range(1, 6):
+    await here.given_up(LETTERS)
+    for kill in range(1, KILLS_9 + 1):
         process = await redriving_process(url, here.letters)
-        await until(lambda kill=kill: holds(here.peer, here.name, 1000 + 150 * kill))  # type: ignore[misc]
+        least = LETTERS + LETTERS * kill // (KILLS_9 + 2)
+        await until(lambda least=least: holds(here.peer, here.name, least))  # type: ignore[misc]
         process.kill()
         await process.communicate()
     process = await redriving_process(url, here.letters)
     out, err = await process.communicate()
     assert process.returncode == 0, err
     assert b"put back" in out
-    assert await here.put_back(1000) == list(range(1, 1001))
+    assert await here.put_back(LETTERS) == list(range(1, LETTERS + 1))
 
 
 async def test_a_signal_finishes_what_is_in_flight_and_the_next_one_resumes(

@@ -127,6 +127,7 @@ _LINES = st.lists(
             b"Nats-Stream-Source: O  7 > >",
             b"Nats-Bridge-Source: O:AbCdEfGh 90 a.> b.> a.x",
             b"Nats-Bridge-Source: P 7 > >",
+            b"Nats-Repair-Source: O 7 > > s",
             b"Nats-Bridge-Source: \xff 7 > > s id more",
             b"X: Nats-Stream-Source: O 1 > >",
             b"Nats-Bridge-Counter-Sources: {}",
@@ -165,7 +166,7 @@ def test_many_at_once_are_read_as_one_by_one(
         assert columns.ignored == [row[6] for row in rows]
         possible = sum(1 << bit for bit in bits_of(comparison))
         assert not any(bits & ~possible for bits in columns.ignored)
-        assert len(ignored_of(comparison)) == 7 + len(ignored)
+        assert len(ignored_of(comparison)) == 8 + len(ignored)
 
 
 @pytest.mark.parametrize("version", ["2.9", "2.10", "2.12", "2.15"])

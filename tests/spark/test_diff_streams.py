@@ -135,5 +135,5 @@ async def test_a_compacted_bucket_and_what_it_was(
 async def test_a_stream_that_is_not_there(spark: SparkSession, url: str) -> None:
     connection = Connection.model_validate({"servers": [url]})
     with pytest.raises(Exception, match="NONE") as error:
-        await asyncio.to_thread(found, spark, Place("NONE", connection), Place("OTHER", connection))
+        await asyncio.to_thread(found, spark, Place("OTHER", connection), Place("NONE", connection))
     assert isinstance(error.value, PipelineError) or "nats-bridge says" in str(error.value)

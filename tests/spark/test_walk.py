@@ -1,4 +1,4 @@
-"""The walk of docs/spark.md, step by step."""
+"""The walks of the pages on Spark, step by step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from docs.walk import DOCS, WALKS, comparable, play, steps
 
 
+@pytest.mark.parametrize(("page", "least"), [("spark.md", 5), ("spark-diff.md", 2)])
 @pytest.mark.usefixtures("spark")
-def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
-    walk = steps((DOCS / "spark.md").read_text("utf-8"))
-    assert len(walk) >= 5
-    for reported, played in zip(walk, play(walk, tmp_path, WALKS["spark.md"]), strict=True):
+def test_the_page_shows_what_its_commands_print(page: str, least: int, tmp_path: Path) -> None:
+    walk = steps((DOCS / page).read_text("utf-8"))
+    assert len(walk) >= least
+    for reported, played in zip(walk, play(walk, tmp_path, WALKS[page]), strict=True):
         assert comparable(played.output) == comparable(reported.output), reported.code

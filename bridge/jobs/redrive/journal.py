@@ -21,7 +21,7 @@ from uuid import uuid4
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
-from nats_bridge.bridge.client.pub_ack import WRONG_LAST_SEQUENCE, PubAck
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
@@ -207,7 +207,7 @@ class Journal:
         waiting.cancel()
         if pub_ack.kind != "refused" or pub_ack.leaves_open:
             return pub_ack
-        if pub_ack.err_code in WRONG_LAST_SEQUENCE:
+        if pub_ack.overtaken:
             if (earlier := await self._newest_if(payload)) is not None:
                 return earlier
             raise RuleRefusedError(

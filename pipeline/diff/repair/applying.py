@@ -1,0 +1,150 @@
+"""Publishes what a repair appends or puts, each once, and deletes what is too much.
+
+Theory of operation: `Rounds` sends, as it does for Spark's writing. A put names the sequence that the comparison has
+seen as the newest of its subject, so what is newer stays. After an interruption, and where something else was stored
+since, the stream is asked whether it holds the message. A repair that is killed is simply run again: it compares again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from nats_bridge.bridge.errors import ApiError
+from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay
+from nats_bridge.pipeline.backfill.outcomes import taken_apart
+from nats_bridge.pipeline.rounds import Place, Rounds, Standing
+from nats_bridge.transforms import header_block
+
+__all__ = ["Applied", "Applying"]
+
+_ID: Final = b"Nats-Msg-Id"
+
+
+@dataclass(slots=True)
+class Applied:
+    """What was done.
+
+    Attributes:
+        stored: messages that the stream has now.
+        deleted: messages that it has no more.
+        newer: subjects of which it had something newer than was compared.
+        remembered: messages that it did not store, because it remembers their id, and does not hold them.
+        refused: for each reason, messages that it refused.
+    """
+
+    stored: int = 0
+    deleted: int = 0
+    newer: int = 0
+    remembered: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was done."""
+        return not (self.newer or self.remembered or self.refused)
+
+
+class Applying:
+    """Changes one stream.
+
+    Args:
+        connection: the connection of the right side.
+        stream: its stream.
+        created: when that was created, as `STREAM.INFO` tells.
+        patience: seconds for which the server may be away, or the stream take nothing.
+    """
+
+    def __init__(self, connection: Connection, stream: str, created: str, patience: float) -> None:
+        self.applied = Applied()
+        self.untaken: set[bytes] = set()  # names of operations that were not stored
+        self._api = connection.api
+        self._stream = stream
+        self._counters = CopyCounters()
+        self._sent = 0
+        self._there: set[bytes] = set()  # ids of what was stored, when a round began
+        again = "run the repair again"
+        place = Place(
+            stream,
+            rule=f"repair of {stream}",
+            where=f"stream '{stream}'",
+            recreated=f"since it was compared: {again}",
+            again=again,
+            room=f"and {again}",
+        )
+        self._rounds: Rounds[list[Operation]] = Rounds(
+            place, connection, self, self._counters, patience=patience, created=created
+        )
+        self._is_open = False
+
+    async def send(self, operations: list[Operation]) -> None:
+        """Publish; returns when they are in flight. Errors as for `Rounds.settled`."""
+        if not self._is_open:
+            subject, _, _ = taken_apart(operations[0][1])
+            await self._rounds.open(subject, await self._rounds.info())
+            self._is_open = True
+        self._sent += len(operations)
+        await self._rounds.send(operations)
+
+    async def settled(self) -> None:
+        """Wait until everything sent is stored, or known not to be."""
+        if self._is_open:
+            await self._rounds.settled()
+        self.applied.remembered = self._counters.duplicates
+        self.applied.stored = self._sent - len(self.untaken) - self.applied.remembered
+
+    async def delete(self, sequence: int, subject: bytes | None) -> None:
+        """Delete a message; with a subject, also all before it that have this one.
+
+        Raises:
+            ApiError: the server refuses it.
+        """
+        try:
+            if subject is None:
+                await self._rounds.patiently(
+                    self._api.request, f"STREAM.MSG.DELETE.{self._stream}", {"seq": sequence, "no_erase": True}
+                )
+            else:
+                body = {"filter": subject.decode(), "seq": sequence + 1}
+                await self._rounds.patiently(self._api.request, f"STREAM.PURGE.{self._stream}", body)
+        except ApiError as error:
+            if error.http_code not in (400, 404):
+                raise
+            self.applied.refused[str(error)] += 1
+        else:
+            self.applied.deleted += 1
+
+    async def close(self) -> None:
+        """Stop; what is not confirmed stays unknown."""
+        await self._rounds.close()
+
+    # -- what `Rounds` asks ------------------------------------------------------------------------------------------
+
+    async def look(self, standing: Standing, in_flight: Sequence[list[Operation]]) -> None:
+        """See what the stream holds of what is in flight (see `Sender`)."""
+        if not in_flight:
+            return
+        self._there = set()
+        replay = Replay(self._api, self._stream, headers_only=True)
+        async with contextlib.aclosing(replay.between(standing.behind + 1, standing.last)) as batches:
+            async for batch in batches:
+                self._there |= {header_block.read(block, _ID) or b"" for _, _, block, _ in batch}
+
+    def left(self, messages: list[Operation]) -> list[Operation]:
+        """What is not there."""
+        return [each for each in messages if header_block.read(taken_apart(each[1])[1], _ID) not in self._there]
+
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        """Count what the stream does not take, unless it is what an earlier attempt stored."""
+        subject, block, payload = taken_apart(operation[1])
+        if pub_ack.overtaken:
+            newest = await self._rounds.patiently(self._api.last_message, self._stream, subject.decode())
+            if newest is not None and (newest.header_block, newest.payload) == (block, payload):
+                return
+            self.applied.newer += 1
+        else:
+            self.applied.refused[f"{pub_ack.description} ({pub_ack.err_code})"] += 1
+        self.untaken.add(operation[0])
