@@ -113,7 +113,7 @@ def compared(
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
     with _settings(spark):
-        # The right first: then the left has all that a copier has brought meanwhile.
+        # The right first: then the left has all that a copier has brought until then.
         progress.enter("reading the right side")
         other = open_side(spark, right)
         try:

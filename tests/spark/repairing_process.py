@@ -1,6 +1,6 @@
 """A repair of two streams without Spark, as a process that can be killed: `python -m tests.spark.repairing_process`.
 
-It compares by itself, in Python: one stream lacks messages with ids, in the other some subjects lack their value, and
+It compares on its own, in Python: one stream lacks messages with ids, in the other some subjects lack their value, and
 others have a wrong one. What is published, and how, is the repair's.
 """
 

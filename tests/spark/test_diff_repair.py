@@ -69,14 +69,14 @@ class Pair:
     def comparing(self) -> AbstractContextManager[Result]:
         return compared(self._spark, *self.places, Wanted(**self._wanted))
 
-    async def repair(self, meanwhile: Callable[[], Any] | None = None, **wanted: Any) -> Repair:
+    async def repair(self, in_between: Callable[[], Any] | None = None, **wanted: Any) -> Repair:
         """Compare, let something happen, and repair."""
         loop = asyncio.get_running_loop()
 
         def work() -> Repair:
             with repairer(self.places[1]) as one, self.comparing() as result:
-                if meanwhile is not None:
-                    asyncio.run_coroutine_threadsafe(meanwhile(), loop).result()
+                if in_between is not None:
+                    asyncio.run_coroutine_threadsafe(in_between(), loop).result()
                 return one.repair(result, RepairWanted(**wanted), Progress("repair"))
 
         return await asyncio.to_thread(work)
@@ -272,7 +272,7 @@ async def test_copies_that_were_lost_are_appended_and_move_no_position(
         assert (done.applied.stored, done.applied.deleted, done.is_complete) == (3, 1, True), counted(done)
         assert (await pair.repair()).groups == {}
         assert sum(REPAIR_HEADER in one.header_block for one in await pair.stored(pair.right)) == 3
-        # The server goes on behind what it has copied, though it looks for its position again.
+        # The server continues after what it has copied, though it looks for its position again.
         await peer.close()
         server.restart()
         peer = pair.peer = await raw_peer(server.url)
@@ -282,7 +282,7 @@ async def test_copies_that_were_lost_are_appended_and_move_no_position(
         assert payloads == list(range(1, 22))
 
 
-async def test_what_a_rule_brings_itself_is_left_to_it_until_it_is_stopped_for_good(
+async def test_what_a_rule_brings_itself_is_left_to_it_until_it_is_stopped_permanently(
     spark: SparkSession, url: str, peer: RawPeer, unique_name: Name
 ) -> None:
     pair, entry = await copied_pair(spark, url, peer, unique_name("behind"), allowed=frozenset({"order"}))
@@ -352,9 +352,9 @@ RULES = Rules("provenance:right", True, "", 100, 0, True, {"": (10, 50)}, {}, Fa
         ({}, ("missing", "20", 20, 0), ("append", "")),
         ({}, ("missing", "51", 51, 0), ("none", "behind all that was copied")),
         ({"stopped": True}, ("missing", "51", 51, 0), ("append", "")),
-        ({"looked_at": {"": 15}}, ("missing", "20", 20, 0), ("none", "among the newest 131,072 copies")),
-        ({"looked_at": {"": 15}}, ("missing", "14", 14, 0), ("append", "")),
-        ({"looked_at": {"": 15}, "stopped": True}, ("missing", "20", 20, 0), ("append", "")),
+        ({"checked_after": {"": 15}}, ("missing", "20", 20, 0), ("none", "among the newest 131,072 copies")),
+        ({"checked_after": {"": 15}}, ("missing", "14", 14, 0), ("append", "")),
+        ({"checked_after": {"": 15}, "stopped": True}, ("missing", "20", 20, 0), ("append", "")),
         ({}, ("missing", "9", 9, 0), ("none", "older than all that the right side holds")),
         ({"forgets": False}, ("missing", "9", 9, 0), ("append", "")),
         ({"by": "provenance", "held": {"S": (10, 50)}}, ("missing", "S 20", 3, 0), ("append", "")),
@@ -366,7 +366,7 @@ RULES = Rules("provenance:right", True, "", 100, 0, True, {"": (10, 50)}, {}, Fa
         ({"by": "sequence"}, ("extra", "20", 0, 20), ("delete", "")),
         ({}, ("payload", "20", 20, 7), ("replace", "")),
         ({"deletes": False}, ("payload", "20", 20, 7), ("none", "needs a deletion")),
-        ({"denied": "nobody"}, ("payload", "20", 20, 7), ("none", "nobody")),
+        ({"denied": "sealed"}, ("payload", "20", 20, 7), ("none", "sealed")),
         ({"by": "subject", "deletes": False}, ("payload", "a", 20, 7), ("put", "")),
         ({"by": "subject"}, ("missing", "a", 20, 0), ("put", "")),
         ({}, ("duplicated", "20", 0, 7), ("delete", "")),

@@ -54,7 +54,7 @@ class Applying:
     Args:
         connection: the connection of the right side.
         stream: its stream.
-        created: when that was created, as `STREAM.INFO` tells.
+        created: when that was created, from `STREAM.INFO`.
         patience: seconds for which the server may be away, or the stream take nothing.
     """
 

@@ -116,16 +116,16 @@ class Repairer:
         config, target = self._config, self._target
         by = result.comparison.by
         denied = [name for name in ("sealed", "deny_purge" if by == "subject" else "deny_delete") if config.get(name)]
-        held, looked_at = held_by_source(result, looks_back=not config.get("sources"))
+        held, checked_after = held_by_source(result, looks_back=not config.get("sources"))
         rules = Rules(
             by,
             wanted.delete,
-            f"the stream lets nobody delete ({', '.join(denied)})" if denied else "",
+            f"the stream allows no deletions ({', '.join(denied)})" if denied else "",
             int(self._state["last_seq"]),
             target.kept_per_subject,
             target.forgets,
             held,
-            looked_at,
+            checked_after,
             wanted.stopped,
         )
         copies = Copies(result.comparison, result.left.stream or "LEFT", target, self._connection.client.max_payload)
@@ -265,7 +265,7 @@ def _unfit(config: Json) -> str:
     if config.get("retention", "limits") != "limits":
         return "loses what its consumers have read: what is missing there may be done"
     if config.get("mirror"):
-        return "is a mirror, which takes nothing but from its origin: delete it and create it again"
+        return "is a mirror, which stores only what its source has: delete it and create it again"
     if config.get("no_ack"):
         return "confirms nothing (no_ack)"
     if (config.get("subject_transform") or {}).get("dest"):

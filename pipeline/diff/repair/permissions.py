@@ -19,7 +19,7 @@ def repair_permissions(left: Place, right: Place, *, by: str, delete: bool) -> s
     Args:
         left: the left side.
         right: the side that is repaired.
-        by: what identifies messages, as far as it is said.
+        by: what identifies messages; empty where that is decided from the messages.
         delete: whether messages are deleted.
     """
     sides = {name: place for name, place in (("left", left), ("right", right)) if place.connection is not None}

@@ -1,4 +1,4 @@
-"""What each finding asks for, as far as a stream allows it: an append, a put, a deletion, or nothing and why.
+"""What each finding asks for: an append, a put, a deletion where the stream allows it, or nothing and why.
 
 Theory of operation: a stream changes no message and takes none in its middle. Where the newest message of each subject
 is compared, a newer one repairs; elsewhere what is missing is appended, and what is wrong or too much can only be
@@ -66,12 +66,12 @@ class Rules:
     Attributes:
         by: how messages are identified.
         deletes: whether deletions are asked for.
-        denied: why the stream lets nobody delete; empty if it does.
+        denied: why the stream allows no deletions; empty if it does.
         last: its last sequence.
         keeps: how many messages of a subject it keeps; 0 for any number.
         forgets: whether its limits remove messages.
         held: for each source, the lowest and the highest sequence of which it has a copy.
-        looked_at: for each source, the sequence behind which a rule's start looks for what is missing.
+        checked_after: for each source, the sequence behind which a rule's start looks for what is missing.
         stopped: whether nothing copies any more.
     """
 
@@ -82,7 +82,7 @@ class Rules:
     keeps: int
     forgets: bool
     held: Mapping[str, tuple[int, int]]
-    looked_at: Mapping[str, int]
+    checked_after: Mapping[str, int]
     stopped: bool
 
     def decide(self, kind: str, identity: str, left: int, right: int) -> tuple[Action, str]:
@@ -118,7 +118,7 @@ class Rules:
         sequence = int(number) if self.by == "provenance" else left
         if sequence > high and not self.stopped:
             return _BEHIND
-        if sequence > self.looked_at.get(source, high) and not self.stopped:
+        if sequence > self.checked_after.get(source, high) and not self.stopped:
             return _AMONG_NEWEST
         return _BEFORE if self.forgets and sequence < low else ""
 
@@ -136,7 +136,7 @@ _NEVER: Final = {
 
 
 def held_by_source(result: Result, *, looks_back: bool) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    """What the right side has copies of, see `Rules.held` and `Rules.looked_at`.
+    """What the right side has copies of, see `Rules.held` and `Rules.checked_after`.
 
     Args:
         result: the comparison.
