@@ -438,7 +438,8 @@ async def test_a_command_that_is_killed_is_run_again(
             start_new_session=True,
         )
         if kill < KILLS:
-            await until(lambda target=target, before=before: stores(peer, target, before + 1))  # type: ignore[misc]
+            # Spark starts and compares before that, for minutes on a busy machine.
+            await until(lambda target=target, before=before: stores(peer, target, before + 1), 900)  # type: ignore[misc]
             last = (await peer.api(f"STREAM.INFO.{target}"))["state"]["last_seq"]
             killed[last < (puts if is_bucket else captured)] += 1
             os.killpg(process.pid, signal.SIGKILL)
