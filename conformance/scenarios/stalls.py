@@ -20,6 +20,8 @@ from nats_bridge.conformance.scenarios.waiting import first_that
 
 __all__ = ["copied", "copied_or_stalled"]
 
+_MIRRORS = 4
+"""How many mirrors must not stall until mirrors count as not stalling."""
 _ROUNDS = 2
 """How often the same start has to be requested again until copying counts as stalled."""
 
@@ -64,10 +66,20 @@ async def _copy(
 
 
 async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
-    """How three messages of the source are copied: what the target holds in the end, or when it stalls."""
-    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
-    await account.create("T", **target)
-    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+    """How three messages of the source are copied: what the target holds in the end, or when it stalls.
+
+    A mirror of a server before 2.12 drops what it read in the same batch as a message that it cannot store, and stalls;
+    what comes in the next batch it stores. How messages fall into batches is chance: it is created again if it did not
+    stall.
+    """
+    for attempt in range(1, (_MIRRORS if "mirror" in target else 1) + 1):
+        if attempt > 1:
+            await account.request("STREAM.DELETE.T")
+        requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
+        await account.create("T", **target)
+        stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+        if stalled:
+            break
     facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
     if stalled:
         facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
