@@ -159,7 +159,7 @@ async def test_replicas_share_the_rules_without_a_loss(
         async with under_load(here):
             await here.least.count(500)
             second = await group.start(leadership=SHARE)
-            await until(lambda: (len(led(first)), len(led(second))) == (3, 2))
+            await until(lambda: (len(led(first)), len(led(second))) == (3, 3))
             await here.least.count(len(here.least.messages) + 500)
             assert await first.stop() == 0, first.log
             await until(lambda: len(led(second)) == len(rules))

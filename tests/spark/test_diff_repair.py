@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -380,86 +377,3 @@ def test_what_a_finding_asks_for(
 ) -> None:
     action, reason = replace(RULES, **changes).decide(*finding)
     assert (action, reason[: len(expected[1])]) == expected
-
-
-KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "4")), int(os.environ.get("REPAIR_DIFFERENCES", "4000"))
-
-
-@pytest.mark.java
-@pytest.mark.exhaustive
-@pytest.mark.unstoppable
-@pytest.mark.timeout(7200)
-async def test_a_command_that_is_killed_is_run_again(
-    url: str,
-    peer: RawPeer,
-    unique_name: Name,
-    tmp_path: Path,
-    record_property: Callable[[str, object], None],
-) -> None:
-    """By turns a stream from a capture, and buckets. By hand with REPAIR_DIFFERENCES=100000."""
-    stream, left, right = (unique_name(name) for name in ("KILLED", "LEFT", "RIGHT"))
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
-    await peer.store(f"{stream}.a".encode(), b"0", block(b"Nats-Msg-Id: 0", b"A: 1"))
-    for name in (left, right):
-        await peer.create_stream(name=name, subjects=[f"{name}.>"], max_msgs_per_subject=1)
-        await peer.store(f"{name}.0".encode(), b"0")
-    each = DIFFERENCES // KILLS
-    captured, keys, puts = 1, 1, 1
-    killed = Counter[bool]()
-    for kill in range(KILLS + 2):
-        if is_bucket := kill % 2 == 1:
-            changed = min(keys, each // 4) - 1
-            for number in [*range(1, changed + 1), *range(keys, keys + each - changed)]:
-                peer.publish(f"{left}.{number}".encode(), b"%d of %d" % (kill, number))
-            await peer.flushed()
-            keys, puts = keys + each - changed, puts + each
-            sides: tuple[str, ...] = (
-                left,
-                right,
-                "--by",
-                "subject",
-                "--transform",
-                f"{left}.>",
-                f"{right}.>",
-                "--server",
-                url,
-            )
-        else:
-            captured += each
-            folder = published(tmp_path / f"{kill}", f"{stream}.a", range(captured))
-            sides = str(folder), stream, "--by", "id", "--right-server", url, "--allow", "order"
-        target = right if is_bucket else stream
-        before = (await peer.api(f"STREAM.INFO.{target}"))["state"]["last_seq"]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nats_bridge", "diff", *sides, "--repair", "--apply", "--quiet"),
-            *("--spark", "spark.driver.memory=1g"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        if kill < KILLS:
-            # Spark starts and compares before that, for minutes on a busy machine.
-            await until(lambda target=target, before=before: stores(peer, target, before + 1), 900)  # type: ignore[misc]
-            last = (await peer.api(f"STREAM.INFO.{target}"))["state"]["last_seq"]
-            killed[last < (puts if is_bucket else captured)] += 1
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.communicate()
-        else:
-            out, err = await process.communicate()
-            assert process.returncode == 0, (out, err)
-    record_property("killed before everything was stored", killed[True])
-    state = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
-    found = await stored_messages(peer, stream, state["messages"])
-    assert sorted(int(one.payload) for one in found) == list(range(captured))
-    states = [(await peer.api(f"STREAM.INFO.{name}"))["state"] for name in (left, right)]
-    ours, theirs = [
-        {one.subject.split(b".")[1]: one.payload for one in await stored_messages(peer, name, state["messages"])}
-        for name, state in zip((left, right), states, strict=True)
-    ]
-    assert theirs == ours
-    # Each round changes a key once; one that is killed leaves changes to the next, which then needs one put for both.
-    assert len(theirs) <= states[1]["last_seq"] <= puts
-
-
-async def stores(peer: RawPeer, stream: str, sequence: int) -> bool:
-    return int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]) >= sequence
