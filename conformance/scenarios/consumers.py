@@ -10,9 +10,10 @@ from nats_bridge.conformance.catalogue.case import Json
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import payloads_of
-from nats_bridge.conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.waiting import arrived, first_that
 
 _LATER = "2099-01-01T00:00:00Z"
+_WHILE_PAUSED = 2
 
 
 def _request(stream: str, **config: Json) -> Json:
@@ -30,7 +31,13 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.request("CONSUMER.DURABLE.CREATE.S.D", config)
     paused = await account.request("CONSUMER.PAUSE.S.D", {"pause_until": _LATER})
     await account.publish_all("in.a", ["1", "2"])
-    pending = (await account.request("CONSUMER.INFO.S.D"))["num_pending"]
+
+    async def pending() -> int | None:
+        # A consumer counts what was stored a moment after the publisher has its answer.
+        count: int = (await account.request("CONSUMER.INFO.S.D"))["num_pending"]
+        return count if count >= _WHILE_PAUSED else None
+
+    while_paused = await first_that(pending, "the count of two messages that are not delivered")
     await account.request("CONSUMER.PAUSE.S.D", {})
     # Up to 2.15.1 a resumed consumer reads the stream when the next message is stored.
     await account.publish_all("in.a", ["3"])
@@ -38,7 +45,7 @@ async def paused_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     reported = await arrived(advisories, 2)
     return {
         "paused": paused["paused"],
-        "pending_while_paused": pending,
+        "pending_while_paused": while_paused,
         "delivered": payloads_of([each.message for each in delivered]),
         "advisories": [json.loads(each.message.payload)["paused"] for each in reported],
     }
