@@ -8,11 +8,10 @@ from typing import TypeAlias
 
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.settings import NATIVE_DIALECT, Settings
+from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.rule_tests import ExpectedMessage, GivenMessage, RuleTest
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.destination import text_of
-from nats_bridge.transforms.dialect import NEWEST, dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
 from nats_bridge.transforms.sourcing import Copied
@@ -51,13 +50,8 @@ def run_tests(settings: Settings) -> Iterator[Verdict]:
     rules = {rule.name: rule for rule in settings.rules}
     for position, test in enumerate(settings.tests):
         rule = rules[test.rule]
-        version = settings.dialect_of(rule)
         try:
-            made = tuple(
-                kind_of(rule).makes(
-                    rule, NEWEST if version == NATIVE_DIALECT else dialect(version), test.given, _stored(test.given)
-                )
-            )
+            made = tuple(kind_of(rule).makes(rule, settings.offline_dialect_of(rule), test.given, _stored(test.given)))
         except EngineError as error:
             raise ConfigError(f"rule '{rule.name}': {error}") from None
         results = [each for each in made if not isinstance(each, Refusal)]

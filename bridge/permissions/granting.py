@@ -13,8 +13,6 @@ from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
-from nats_bridge.bridge.settings.models import NATIVE_DIALECT
-from nats_bridge.transforms.dialect import NEWEST, dialect
 from nats_bridge.transforms.subject import is_subset
 
 __all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_for", "grants_of"]
@@ -142,10 +140,8 @@ def grants_for(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[Connec
 
 
 def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
-    text = settings.dialect_of(rule)
     # What a destination can become is the same in all dialects, as permissions see it.
-    version = NEWEST if text == NATIVE_DIALECT else dialect(text)
-    return kind_of(rule).needs(rule, settings, version, known)
+    return kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:

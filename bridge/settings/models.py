@@ -11,6 +11,7 @@ from nats_bridge.bridge.settings.base import LISTEN, BucketName, DurableName, Fl
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import Rule
+from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 
 __all__ = [
     "DEFAULT_DIALECT",
@@ -165,3 +166,8 @@ class Settings(Part):
     def dialect_of(self, rule: Rule) -> str:
         """The rule's dialect, or the configuration's; may be `native`."""
         return rule.dialect or self.dialect
+
+    def offline_dialect_of(self, rule: Rule) -> Dialect:
+        """The rule's dialect where no server can be asked: for `native`, that of the newest one."""
+        text = self.dialect_of(rule)
+        return NEWEST if text == NATIVE_DIALECT else dialect(text)

@@ -101,7 +101,7 @@ class HeaderEquals(Part):
 
 
 class _OfOneStream:
-    """The common fields of rules that work on one stream."""
+    """Properties that rules of one stream share."""
 
     if TYPE_CHECKING:  # fields of the rule, each where it stands among the others
 

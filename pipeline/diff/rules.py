@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.replication.rules import compiled_entry
 from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source
-from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
+from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
-from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = ["rule_of", "transform_of"]
-
-_NATIVE = "native"
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
@@ -29,8 +28,7 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     if rule is None:
         known = ", ".join(each.name for each in settings.rules) or "none"
         raise ConfigError(f"--rule {name}: the configuration has no such rule; it has {known}")
-    shown = settings.dialect_of(rule) if not isinstance(rule, RepublishRule) or rule.dialect else settings.dialect
-    version = NEWEST if shown == _NATIVE else dialect(shown)
+    version = settings.offline_dialect_of(rule)
     if isinstance(rule, RepublishRule):
         if rule.where is not None:
             raise ConfigError(f"--rule {name}: has where, and what it leaves out looks like what is missing")
@@ -63,9 +61,7 @@ def transform_of(source: str, destination: str, stream: str) -> Sourcing:
 
 
 def _compiled(entry: Source, version: Dialect, place: str, *, mirrors: bool) -> Sourcing:
-    where = None if entry.where is None else entry.where.condition
-    exclude = [pattern.encode() for pattern in entry.exclude]
     try:
-        return compile_sourcing(entry.native(), version, mirrors=mirrors, exclude=exclude, where=where)
+        return compiled_entry(entry, version, mirrors=mirrors)
     except EngineError as error:
         raise ConfigError(f"{place}: {error}") from None

@@ -17,7 +17,7 @@ _DELETIONS = 100
 
 @contextmanager
 def _written_to(folder: Path) -> Iterator[None]:
-    """Create files in a folder, one after the other, until it is gone."""
+    """Create files in a folder, one after the other, until it is deleted."""
     over = threading.Event()
 
     def write() -> None:

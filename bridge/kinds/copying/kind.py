@@ -56,7 +56,7 @@ def _makes(
 ) -> Iterator[Copied | Refusal]:
     for entry in rule.entries:
         if given.stream in (None, entry.name):
-            outcome = compiled_entry(rule, entry, dialect).apply(message)
+            outcome = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule)).apply(message)
             if outcome is not None:
                 yield outcome
 

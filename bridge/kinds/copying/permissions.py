@@ -23,7 +23,7 @@ def copying_needs(
     stored: list[str] = []
     consumers = iter(durables(rule, settings.name))
     for source in rule.entries:
-        compiled = compiled_entry(rule, source, dialect)
+        compiled = compiled_entry(source, dialect, mirrors=isinstance(rule, MirrorRule))
         for pattern in destinations(compiled):
             stored.append(pattern.decode())
             yield write(target, stored[-1], f"stores copies in {stream}", rule=name)

@@ -377,7 +377,7 @@ class CopyRun(RuleRun):
 
     def _compiled(self, source: Source, version: Dialect) -> Sourcing:
         try:
-            return compiled_entry(self.rule, source, version)
+            return compiled_entry(source, version, mirrors=isinstance(self.rule, MirrorRule))
         except EngineError as error:
             raise ConfigError(f"rule '{self.rule.name}': source '{source.name}': {error}") from None
 

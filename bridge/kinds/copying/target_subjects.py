@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.bridge.settings import CopyingRule, MirrorRule, Source
+from nats_bridge.bridge.settings import Source
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import ANY, REST, tokens
@@ -16,7 +16,7 @@ _SOMETHING = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in a subject that is only meant to be stored by a stream."""
 
 
-def compiled_entry(rule: CopyingRule, source: Source, dialect: Dialect) -> Sourcing:
+def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourcing:
     """The filters and transforms of an entry.
 
     Raises:
@@ -24,7 +24,6 @@ def compiled_entry(rule: CopyingRule, source: Source, dialect: Dialect) -> Sourc
     """
     exclude = [pattern.encode() for pattern in source.exclude]
     where = None if source.where is None else source.where.condition
-    mirrors = isinstance(rule, MirrorRule)
     return compile_sourcing(source.native(), dialect, mirrors=mirrors, exclude=exclude, where=where)
 
 

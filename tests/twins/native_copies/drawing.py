@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nats_bridge.transforms.dialect import dialect
+from tests.twins.drawing import Delete, Purge
 
 __all__ = ["Delete", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
 
@@ -68,20 +69,6 @@ class Publish:
     subject: bytes
     block: bytes = b""
     payload: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete one of the newest messages: the one so many before the last."""
-
-    back: int
-
-
-@dataclass(frozen=True, slots=True)
-class Purge:
-    """Purge: the members of the request."""
-
-    how: dict[str, Any] = field(default_factory=dict)
 
 
 Step: TypeAlias = Publish | Delete | Purge
