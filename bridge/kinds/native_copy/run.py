@@ -20,7 +20,8 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_expo
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.operations import publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError

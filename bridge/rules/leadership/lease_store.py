@@ -20,8 +20,9 @@ from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
