@@ -137,8 +137,7 @@ class NativeCopyRun(RuleRun):
             self,
             self._context.fence,
         )
-        self._running = asyncio.create_task(self._leaf.run())
-        self._running.add_done_callback(self._ran)
+        self._running = self._follow(asyncio.create_task(self._leaf.run()))
         return {"leaf": rule.leaf_connection, "prefix": rule.prefix}
 
     async def _drain(self, *, failed: bool) -> None:
@@ -157,10 +156,6 @@ class NativeCopyRun(RuleRun):
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
         await self._requests.close()
-
-    def _ran(self, running: asyncio.Task[None]) -> None:
-        if not running.cancelled() and (error := running.exception()) is not None:
-            self._fail(error)
 
     @property
     def ready(self) -> bool:
@@ -253,8 +248,7 @@ class NativeCopyRun(RuleRun):
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         del self._answering[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+        self._over(task)
 
     def _deliver_interest(self, subject: bytes, *, added: bool, standing: bool) -> None:
         if not added:
