@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.consuming.counters import Counters
     from nats_bridge.bridge.consuming.rule_consumer import Durable
     from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
     from nats_bridge.bridge.permissions.need import Need
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
     from nats_bridge.transforms.sourcing import Copied
 
-__all__ = ["RECEIVED", "Counters", "Meanings", "RuleKind", "no_durables"]
+__all__ = ["RECEIVED", "Meanings", "RuleKind", "no_durables"]
 
 RECEIVED = "received"
 """The counter of messages that a rule has taken, in every kind."""
@@ -42,13 +43,6 @@ class Meanings:
     dropped: Mapping[str, str]
     facts: Mapping[str, str]
     events: tuple[str, ...]
-
-
-class Counters(Protocol):
-    """The counters of a run."""
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
 
 
 # What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
@@ -516,17 +518,10 @@ Rule: TypeAlias = Annotated[
 ]
 """Any rule; `kind` says which."""
 
-KINDS: Final = (
-    "republish",
-    "sources",
-    "mirror",
-    "kv_sources",
-    "subject_transform",
-    "advisories",
-    "native_copy",
-    "watch",
+KINDS: Final[Mapping[str, type[Part]]] = MappingProxyType(
+    {get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Rule)[0])}
 )
-"""Every kind of rule."""
+"""The model of every kind of rule."""
 
 RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))
 """Validates one rule alone."""

@@ -24,14 +24,11 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     Raises:
         ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.
     """
-    rule = next((each for each in settings.rules if each.name == name), None)
-    if rule is None:
-        known = ", ".join(each.name for each in settings.rules) or "none"
-        raise ConfigError(f"--rule {name}: the configuration has no such rule; it has {known}")
+    rule = settings.rule_named(name)
     version = settings.offline_dialect_of(rule)
     if isinstance(rule, RepublishRule):
-        if rule.where is not None:
-            raise ConfigError(f"--rule {name}: has where, and what it leaves out looks like what is missing")
+        if left_out_by := "where" if rule.where is not None else "exclude" if rule.exclude else "":
+            raise ConfigError(f"--rule {name}: has {left_out_by}, and what it leaves out looks like what is missing")
         try:
             return compile_republish(rule.stream, rule.republish.native(), version)
         except EngineError as error:

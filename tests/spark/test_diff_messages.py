@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.settings import loads
 from nats_bridge.pipeline.diff.batch_reading import batch_reader
 from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
 from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
+from nats_bridge.pipeline.diff.rules import rule_of
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
@@ -273,3 +277,15 @@ def test_a_single_late_message_is_the_one_that_is_displaced() -> None:
     assert displaced([1, 9, 3, 4, 5, 6]) == [1]
     assert displaced([6, 7, 8, 9, 1]) == [4]
     assert displaced([]) == []
+
+
+@pytest.mark.parametrize("left_out", ["exclude: [orders.test.>]", "where: {header: X-Region, equals: eu}"])
+def test_a_republish_rule_that_leaves_messages_out_makes_no_copies_to_compare(left_out: str) -> None:
+    settings = loads(
+        "rules:\n  - {name: monitor, kind: republish, stream: ORDERS, republish: {dest: 'm.>'}, " + left_out + "}",
+        Path(),
+        "c.yaml",
+        {},
+    )
+    with pytest.raises(ConfigError, match="has (exclude|where), and what it leaves out looks like what is missing"):
+        rule_of(settings, "monitor", "ORDERS")

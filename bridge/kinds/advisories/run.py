@@ -28,7 +28,6 @@ from nats_bridge.bridge.kinds.advisories.copy_search import CopySearch
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
-from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.rules.run import RuleRun
@@ -98,7 +97,6 @@ class AdvisoriesRun(RuleRun):
         self._window = 0  # advisories in flight
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
-        self._warned: dict[str, Pace] = {}
         # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name)
@@ -321,7 +319,3 @@ class AdvisoriesRun(RuleRun):
         in_flight = self._publisher.in_flight if self._publisher is not None else ()
         if refused_publication(text) in [subject.lower() for subject in in_flight]:
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))
-
-    def _warn(self, event: str, **what: Any) -> None:
-        if self._warned.setdefault(event, Pace()).due():
-            self._log.warning(event, **what)
