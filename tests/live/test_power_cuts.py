@@ -6,6 +6,7 @@ fewer than were lost, or more, so that the stream looks longer than what was rea
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,8 @@ from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.power_cut import PowerCut
-from tests.live.raw_messages import OpenPeer
-from tests.live.sidecar_process import Load, Scene, differing
+from tests.live.raw_messages import OpenPeer, connected
+from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
@@ -185,3 +186,28 @@ async def test_a_mirror_with_the_sources_sequences_stops(
                 assert isinstance(bridge.error, RuleRefusedError)
                 assert "sequences can be kept no longer" in str(bridge.error)
                 assert (await here.state())["last_seq"] == KEPT + LOST
+
+
+async def test_a_message_that_the_server_cannot_read(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Bits flipped in its file: the server leaves it out, and the rules pass on what is behind it."""
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S")
+        for number in range(1, 31):
+            await peer.store(b"S.a", b"payload %d." % number)
+        await asyncio.to_thread(server.stop)
+        (file,) = server.store_dir.rglob("S/msgs/*.blk")
+        file.write_bytes(file.read_bytes().replace(b"payload 15.", b"qayload 15."))
+        await asyncio.to_thread(server.start)
+        await connected(peer)
+        seen = await Seen.of(peer, "out.>")
+        republish = {"name": "seen", "stream": "S", "republish": {"src": "S.>", "dest": "out.>"}, "start": "first"}
+        async with running(settings_for(server.url, republish, here.rule())) as bridge:
+            await seen.until_sequence(30)
+            await here.holds(29)
+            readable = [number for number in range(1, 31) if number != 15]
+            assert seen.sequences == readable
+            assert await here.source_sequences() == readable
+            assert bridge.supervisors[0].counters()["vanished"] == 1
