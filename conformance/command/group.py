@@ -312,6 +312,26 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
         raise ConformanceError(f"{error.filename or site}: {error.strerror}") from None
 
 
+@conform.command("export")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+def export_cases(folder: Path) -> None:
+    """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
+
+    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `conform --cases DIR` reads it, too.
+
+    \b
+    Example:
+      nats-bridge conform export cases/
+    """
+    from nats_bridge.conformance.catalogue.exporting import about, export
+
+    try:
+        cases = export(folder)
+    except OSError as error:
+        raise ConformanceError(f"{error.filename or folder}: {error.strerror}") from None
+    click.echo(f"{folder}: {cases} cases, version {about()['version']}, {about()['license']}")
+
+
 @conform.command("schema")
 def case_schema() -> None:
     """Print the JSON schema of case files.

@@ -18,6 +18,7 @@ import structlog
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.replay import LIMITED
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
@@ -266,6 +267,9 @@ class AdvisoriesRun(RuleRun):
                 self.counters.suppressed += 1
             return None
         advisory = Advisory.read(subject, payload)
+        if advisory.consumer.startswith(LIMITED):
+            self.counters.unmatched += 1
+            return None
         if destination.startswith(_ADVISORIES) or (
             # Consumers of dead letters have their own failures; as dead letters again these would never end.
             advisory.sequence and self._streams.is_own(advisory.stream, destination)

@@ -75,6 +75,8 @@ KIND = RuleKind(
             "out_of_order": "out_of_order",
         },
         events=(
+            "shorter_streams",
+            "shorter_targets",
             "gaps",
             "acknowledged",
             "already_there",

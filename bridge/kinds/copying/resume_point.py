@@ -58,6 +58,8 @@ class Resume:
         foreign: how many copies are of messages that the source lost.
         assumed: how many messages are not in the target and are taken for deleted there.
         left_out: which messages before the newest copy are not in the target.
+        target_lost: whether the target has lost copies that it had confirmed.
+        source_lost: whether the source has lost messages that were copied, which was not seen before.
     """
 
     handled: int
@@ -66,6 +68,8 @@ class Resume:
     foreign: int = 0
     assumed: int = 0
     left_out: frozenset[int] = field(default=frozenset(), compare=False)
+    target_lost: bool = False
+    source_lost: bool = False
 
 
 def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:

@@ -48,7 +48,7 @@ KIND = RuleKind(
         sent="republished",
         dropped={name: name for name in ("unmatched", "suppressed", "looped", "too_large")},
         facts={**READING_FACTS, "in_doubt": "in_doubt", "repeated_out": "resent", "vanished": "vanished"},
-        events=("gaps", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
+        events=("gaps", "shorter_streams", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
     ),
     run=make_run,
     needs=republish_needs,

@@ -176,8 +176,8 @@ class RepublishRun(RuleRun):
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
-        handled = await seeding.seed(self._info, rule.start, resumed)
+        self._seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
+        handled = await self._seeding.seed(self._info, rule.start, resumed)
         await self._follower.begin(handled)
         await self._reader.open(handled, self._info["created"])
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
@@ -341,6 +341,13 @@ class RepublishRun(RuleRun):
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
         self._follower.recreated(info)
+
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Learn again what precedes the messages after `kept`; see `BatchSink`."""
+        self._delivery.acknowledged = self._newest = b""  # of messages that the stream has lost
+        self.counters.shorter_streams += 1
+        self._follower.recreated(info)
+        await self._seeding.seed(info, self.rule.start, kept)
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
