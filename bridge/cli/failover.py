@@ -196,7 +196,8 @@ def _state(stream: StreamPlan) -> str:
 
 def _of_consumer(stream: StreamPlan, move: Move, file: Path | None, *, is_saved: bool) -> Iterator[str]:
     mark = click.style("ok", fg="green") if move.good else click.style("no", fg="red")
-    yield f"  {mark}  {printable(move.name)}: acknowledged to {move.floor:,}, begins at {move.begins:,}"
+    place = f"begins at {move.begins:,}" if move.request is not None else "cannot be moved"
+    yield f"  {mark}  {printable(move.name)}: acknowledged to {move.floor:,}, {place}"
     for problem in move.problems:
         yield f"      {printable(problem)}"
     if move.redelivered:

@@ -18,6 +18,7 @@ from nats_bridge.transforms.subject import matches
 from tests.live.commands import Ran, command_here
 from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of
+from tests.live.native_copies import external, pair
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
@@ -87,11 +88,14 @@ class Scene(Copies):
         for number in range(count):
             await self.peer.store(f"{self.name}.{'ab'[number % 2]}.{number}".encode(), b"x")
 
-    async def consumer(self, name: str, fetched: int, acknowledged: list[int], **config: Any) -> None:
+    async def consumer(
+        self, name: str, fetched: int, acknowledged: list[int], *, stream: str = "", **config: Any
+    ) -> None:
         """A pull consumer that has fetched so many messages, and acknowledged some of them (by number, from 0)."""
-        await self.create(self.peer, self.name, {"durable_name": name, "ack_policy": "explicit", **config})
+        stream = stream or self.name
+        await self.create(self.peer, stream, {"durable_name": name, "ack_policy": "explicit", **config})
         jetstream = self.client.jetstream(timeout=60)
-        subscription = await jetstream.pull_subscribe_bind(name, stream=self.name)
+        subscription = await jetstream.pull_subscribe_bind(name, stream=stream)
         messages = await subscription.fetch(fetched, timeout=60) if fetched else []
         for number in acknowledged:
             await messages[number].ack_sync(timeout=60)
@@ -179,7 +183,7 @@ async def test_a_consumer_continues_with_the_next_message(
     await here.consumer("some", 3, [0, 1], filter_subject=f"{here.name}.b.*")  # 2, 4, 6
     await here.consumer("fresh", 0, [])
     await here.consumer("done", 17, list(range(17)))
-    await here.create(here.peer, here.name, {"durable_name": "push", "ack_policy": "none", "deliver_subject": "d"})
+    await here.consumer("new", 0, [], deliver_policy="new")
     planned = await here.planned()
     assert planned["plain"]["redelivered"] == []
     assert planned["holes"]["ack_floor"] == 2
@@ -190,6 +194,7 @@ async def test_a_consumer_continues_with_the_next_message(
     assert await here.moved("some") == await here.following(4, f"{here.name}.b.*")
     assert await here.moved("fresh") == await here.following(0)
     assert await here.moved("done") == []
+    assert await here.moved("new") == []
     again = await here.planned(code=1)
     assert again["plain"]["problems"] == [f"{here.target} has a consumer plain already: delete it first"]
 
@@ -243,6 +248,47 @@ async def test_copies_behind_later_ones(newest_version: str, servers: SharedServ
     shown = (await here.plan()).out
     assert "redelivered, although acknowledged: 3, copied after later ones" in shown
     assert f"receives 1 messages that are no copies of {here.name}" in shown
+
+
+async def test_a_filter_that_the_copy_cannot_have(
+    newest_version: str, servers: SharedServers, scene: Callable[..., Any]
+) -> None:
+    here: Scene = await scene("sources", await servers.url(newest_version))
+    transforms = [{"src": f"{here.name}.{token}.*", "dest": f"{here.target}.all.$1"} for token in "ab"]
+    rule = here.rule(entry={"subject_transforms": transforms})
+    here.copying = lambda: [rule]  # type: ignore[method-assign]
+    await here.publish(6)
+    await here.copied(6)
+    await here.consumer("both", 2, [0, 1], filter_subjects=[f"{here.name}.a.*", f"{here.name}.b.*"])
+    await here.consumer("one", 1, [0], filter_subject=f"{here.name}.a.*")
+    await here.consumer("none", 0, [], filter_subject=f"{here.name}.c.*")
+    shown = (await here.plan(code=1)).out
+    assert "one: acknowledged to 1, cannot be moved\n      its filters would also select other messages" in shown
+    assert f"cannot be moved\n      nothing that it reads is copied to {here.target}" in shown
+    assert sorted(file.name for file in (here.folder / "out").iterdir()) == [f"{here.target}.both.json"]
+    assert await here.moved("both") == [3, 4, 5, 6]
+
+
+async def test_a_copy_through_a_native_copy_rule(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Its subjects are those of the rule, which neither records nor the mirror's configuration name."""
+    async with pair(native_server, raw_peer, newest_version) as here:
+        await here.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        for subject in (b"orders.1", b"more.x", b"orders.2"):
+            await here.at_source.store(subject)
+        config = {"durable_name": "workers", "ack_policy": "explicit", "filter_subject": "orders.*"}
+        await Scene.create(here.at_source, "ORDERS", config)
+        document = here.document()
+        document["connections"]["target"] = {"servers": [here.target.url]}
+        (tmp_path / "bridge.yaml").write_text(json.dumps(document), "utf-8")
+        async with here.bridged():
+            await here.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+            await here.reaches("COPY", 3)
+        ran = await command_here("failover", "plan", "-c", str(tmp_path / "bridge.yaml"), "--to", "target", "--json")
+        (stream,) = json.loads(ran.out)["streams"]
+        (move,) = stream["consumers"]
+        assert (move["begins"], move["following"], move["request"]["config"]["filter_subject"]) == (1, 2, "west.*.new")
 
 
 async def test_a_copy_that_is_behind(newest_version: str, servers: SharedServers, scene: Callable[..., Any]) -> None:
@@ -304,7 +350,7 @@ async def test_the_way_back_and_forth(newest_version: str, servers: SharedServer
             "failover", "plan", "-c", str(config), "--stream", rule["sources"][0]["name"], "--json"
         )
         (stream,) = json.loads(ran.out)["streams"]
-        return dict(stream["way_back"])
+        return dict(stream)
 
     async def holds(stream: str, payloads: list[bytes]) -> bool:
         count = int((await here.peer.api(f"STREAM.INFO.{stream}"))["state"]["messages"])
@@ -316,13 +362,20 @@ async def test_the_way_back_and_forth(newest_version: str, servers: SharedServer
     streams = [here.target, here.name]
     for turn in range(4):
         active, other = streams[turn % 2], streams[1 - turn % 2]
-        entry = await plan(rule)
+        entry = (await plan(rule))["way_back"]
         await here.peer.store(f"{active}.a.new".encode(), b"%d" % turn)
         stored.append(b"%d" % turn)
         rule = {"name": f"back{turn}", "kind": "sources", "stream": other, "sources": [entry]}
         async with running(settings_for(here.url, rule)):
             await until(partial(holds, other, stored))
         assert await holds(active, stored)
+        if not turn:
+            await here.consumer("late", 3, [0, 1], stream=active)
+            await here.consumer("done", 5, list(range(5)), stream=active)
+            done, late = (await plan(rule))["consumers"]
+            assert (done["good"], done["begins"]) == (True, 6)
+            # Its other messages were copied before the failover.
+            assert (late["begins"], late["not_acknowledged_and_not_arrived"]) == (5, [[3, 4]])
 
 
 async def test_the_printed_permissions_are_enough(

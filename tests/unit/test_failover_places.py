@@ -87,6 +87,7 @@ def test_copies_of_other_streams_on_the_same_subjects_are_named() -> None:
 )
 def test_what_is_read_and_not_copied_is_named(filters: list[str], entry: Sourcing, uncopied: tuple[str, ...]) -> None:
     assert moved(filters, entry).uncopied == uncopied
+    assert moved(filters, entry).is_any == (filters != ["orders.us.*"])
 
 
 TOKENS = st.sampled_from(["a", "b", "c"])

@@ -19,11 +19,13 @@ class MovedFilters:
 
     Attributes:
         filters: its filters; none for everything.
+        is_any: whether anything that the consumer reads is copied.
         uncopied: what the consumer reads of the source and no entry copies, as patterns.
         surplus: copies that the filters select as well, and that the consumer does not read of the source.
     """
 
     filters: tuple[str, ...]
+    is_any: bool = True
     uncopied: tuple[str, ...] = ()
     surplus: tuple[str, ...] = ()
 
@@ -59,7 +61,7 @@ def moved_filters(
         if any((becomes := part.becomes(EVERYTHING)) is not None and becomes.meet(each) is not None for each in kept)
     ]
     texts = tuple(map(str, kept))
-    return MovedFilters(() if texts == (">",) else texts, tuple(map(str, uncopied)), tuple(surplus))
+    return MovedFilters(() if texts == (">",) else texts, bool(texts), tuple(map(str, uncopied)), tuple(surplus))
 
 
 def _meets(patterns: Sequence[Pattern], other: Pattern) -> Iterator[Pattern]:

@@ -33,7 +33,7 @@ class Move:
         name: the consumer.
         floor: the source's sequence up to which it has acknowledged everything.
         outstanding: how many messages are delivered and not acknowledged.
-        begins: the target's sequence from which it continues.
+        begins: the target's sequence from which it continues; 0 if it cannot be moved.
         redelivered: sequences of the source that were delivered, are not below the floor, and come again.
         again: acknowledged ones that come again, because their copies are stored behind others.
         ahead: how many copies follow that were not delivered.
@@ -193,16 +193,20 @@ async def _planned(
     found = account.consumers.get(copied.source_name, [])
     durable = [each for each in found if each["config"].get("durable_name") and not _is_own(each)]
     ephemeral = [str(each["name"]) for each in found if not each["config"].get("durable_name") and not _is_own(each)]
-    moved = [_filters(copied, filters_of(each["config"])) for each in durable]
-    places = [
-        Place.of(each, filters_of(each["config"]), here.filters) for each, here in zip(durable, moved, strict=True)
-    ]
-    copies = await find_places(copied, target.api, source.api if source is not None else None, places)
     there = {str(each["name"]) for each in targets.consumers.get(copied.target_name, ())}
-    moves = [
-        _move(copied, consumer, place, here, copies, there, target, is_saved=source is None)
-        for consumer, place, here in zip(durable, places, moved, strict=True)
-    ]
+    moves: list[Move] = []
+    movable: list[tuple[Json, MovedFilters, Place]] = []
+    for consumer in durable:
+        moved = _filters(copied, filters_of(consumer["config"]))
+        if refused := _refused(moved, copied.target["config"], target.server_version):
+            moves.append(_not_moved(consumer, refused))
+        else:
+            movable.append((consumer, moved, Place.of(consumer, filters_of(consumer["config"]), moved.filters)))
+    places = [place for _, _, place in movable]
+    copies = await find_places(copied, target.api, source.api if source is not None else None, places)
+    for consumer, moved, place in movable:
+        moves.append(_move(copied, consumer, moved, place, copies, there, is_saved=source is None))
+    moves.sort(key=lambda move: move.name)
     return StreamPlan(
         copied.source_name,
         copied.target_name,
@@ -242,18 +246,16 @@ def _wrong_source(copied: CopiedStream) -> list[str]:
 def _move(
     copied: CopiedStream,
     consumer: Json,
-    place: Place,
     moved: MovedFilters,
+    place: Place,
     copies: Copies,
     there: set[str],
-    target: Connection,
     *,
     is_saved: bool,
 ) -> Move:
     config, here = consumer["config"], copied.target["config"]
     first = max(int(copied.target["state"]["first_seq"]), 1) if copies.newest_at else copies.last + 1
-    refused = _refused(moved, here, target.server_version)
-    in_the_way = [f"{here['name']} has a consumer {consumer['name']} already: delete it first"]
+    in_the_way = f"{here['name']} has a consumer {consumer['name']} already: delete it first"
     acknowledged, missing = ranges(place.acknowledged), ranges(place.missing)
     if is_saved:
         acknowledged, missing = _may_be_missing(place, copies, copied, int(consumer.get("num_pending", 0)))
@@ -268,16 +270,23 @@ def _move(
         place.foreign,
         acknowledged,
         missing,
-        (*refused, *(in_the_way if consumer["name"] in there else ())),
+        (in_the_way,) if consumer["name"] in there else (),
         tuple(_notes(copied, consumer, moved, is_saved=is_saved)),
-        None if refused else _request(config, here, moved.filters, place.begins or first),
+        _request(config, here, moved.filters, place.begins or first),
     )
+
+
+def _not_moved(consumer: Json, why: Sequence[str]) -> Move:
+    floor, outstanding = int(consumer["ack_floor"]["stream_seq"]), int(consumer.get("num_ack_pending", 0))
+    return Move(str(consumer["name"]), floor, outstanding, 0, (), (), 0, 0, (), (), tuple(why), (), None)
 
 
 def _refused(moved: MovedFilters, target: Json, version: str) -> list[str]:
     """Why the target can have no such consumer."""
     name, patterns = target["name"], [each.encode() for each in moved.filters]
     found = []
+    if not moved.is_any:
+        found.append(f"nothing that it reads is copied to {name}")
     if moved.surplus:
         found.append(f"its filters would also select other messages of {name}: {', '.join(moved.surplus)}")
     if patterns and not takes_filters(version, patterns, target.get("subjects") or ()):

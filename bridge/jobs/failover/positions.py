@@ -72,8 +72,10 @@ class Place:
             moved: the same in the target.
         """
         floor, delivered = int(consumer["ack_floor"]["stream_seq"]), int(consumer["delivered"]["stream_seq"])
-        if consumer["config"].get("ack_policy") == "none":
+        if not consumer.get("num_ack_pending"):
             floor = delivered
+        # After a restart, 2.9 reports a floor of 0 until the first acknowledgement.
+        floor = max(floor, int(consumer["config"].get("opt_start_seq") or 1) - 1)
         return cls(floor, max(delivered, floor), _selecting(filters), _selecting(moved))
 
     @property
@@ -245,7 +247,9 @@ async def _lacking(
 ) -> None:
     """Let the places see what the target lacks."""
     first = min([copies.reached, *(place.floor for place in places)]) + 1
-    async for message in _messages(_replay(source, copied.source), first, int(copied.source["state"]["last_seq"])):
+    # A consumer may have received what was stored after the stream was asked.
+    last = max([int(copied.source["state"]["last_seq"]), *(place.delivered for place in places)])
+    async for message in _messages(_replay(source, copied.source), first, last):
         subject, block = message[0], message[2]
         sequence = AckReply.parse(message[1]).stream_sequence
         entry = next((n for n, each in enumerate(copied.entries) if each.sourcing.selects(subject, block)), None)
