@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -290,10 +291,11 @@ async def test_connections_cut_at_any_moment(
     await kept.count(stored)
     came = kept.sequences
     first = list(dict.fromkeys(came))
-    assert first == sorted(first)
     if delivery == "at_most_once":
         assert came == first
-        assert end - len(came) <= counters.in_doubt
+        # What a server reads late from a connection that was cut, it takes behind what came over the next one.
+        late = sum(sequence < furthest for sequence, furthest in zip(came, accumulate(came, max), strict=True))
+        assert end - len(came) + late <= counters.in_doubt
     else:
         assert first == list(range(1, end + 1))
         assert (await here.durable())["ack_floor"]["stream_seq"] == end
