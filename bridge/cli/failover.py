@@ -56,7 +56,7 @@ def save_command(file: Path, **given: Any) -> int:
     account = ask(_read(settings, name))
     save_account(account, file)
     silent = [f"stream {each}" for each in account.silent]
-    silent += [f"{number} consumers of {each}" for each in account.streams if (number := account.unlisted(each))]
+    silent += [f"{number} consumers of {each}" for each, number in account.unlisted.items()]
     consumers = [each for several in account.consumers.values() for each in several]
     durable = sum("durable_name" in each["config"] for each in consumers)
     click.echo(f"{file}: streams: {len(account.streams):,}, durable consumers: {durable:,}, as of {account.taken}")

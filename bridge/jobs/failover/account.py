@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -28,21 +28,22 @@ class Account:
         streams: each as `STREAM.INFO` gives it, by name.
         consumers: those of a stream, each as `CONSUMER.INFO` gives it, by the stream's name.
         silent: streams whose leader did not answer.
+        unlisted: how many consumers of a stream did not answer, where some did not.
     """
 
     taken: str
     streams: dict[str, Json]
     consumers: dict[str, list[Json]]
     silent: tuple[str, ...] = ()
-
-    def unlisted(self, stream: str) -> int:
-        """How many consumers of a stream did not answer."""
-        counted = int(self.streams[stream]["state"].get("consumer_count", 0))
-        return max(counted - len(self.consumers.get(stream, ())), 0)
+    unlisted: dict[str, int] = field(default_factory=dict)
 
 
-async def read_account(connection: Connection, wanted: Callable[[str], bool] = lambda _: True) -> Account:
-    """Ask a server for all streams of its account, and the consumers of those whose name is wanted.
+async def read_account(connection: Connection, has_wanted: Callable[[str], bool] = lambda _: True) -> Account:
+    """Ask a server for all streams of its account, and for consumers.
+
+    Args:
+        connection: a connection of the account.
+        has_wanted: whether the consumers of a stream are wanted, by its name.
 
     Raises:
         ApiError: it cannot be asked.
@@ -50,12 +51,13 @@ async def read_account(connection: Connection, wanted: Callable[[str], bool] = l
     taken = rfc3339_nano(time.time_ns()).decode()
     listed, silent = await connection.api.streams()
     streams = {str(info["config"]["name"]): info for info in listed if info["config"]["name"] not in silent}
-    consumers = {
-        name: await connection.api.consumers(name)
-        for name, info in streams.items()
-        if info["state"].get("consumer_count") and wanted(name)
-    }
-    return Account(taken, streams, consumers, tuple(silent))
+    consumers: dict[str, list[Json]] = {}
+    unlisted: dict[str, int] = {}
+    for name in streams:  # what a list says of their number leaves out those on other servers of a cluster
+        if has_wanted(name):
+            consumers[name], away = await connection.api.consumers_and_silent(name)
+            unlisted |= {name: away} if away else {}
+    return Account(taken, streams, consumers, tuple(silent), unlisted)
 
 
 def save_account(account: Account, path: Path) -> None:
@@ -70,6 +72,7 @@ def save_account(account: Account, path: Path) -> None:
             {"info": info, "consumers": account.consumers.get(name, [])} for name, info in account.streams.items()
         ],
         "silent": list(account.silent),
+        "unlisted": account.unlisted,
     }
     written = path.with_name(f"{path.name}.new")
     try:
@@ -93,6 +96,7 @@ def load_account(path: Path) -> Account:
             {name: each["info"] for name, each in streams.items()},
             {name: each["consumers"] for name, each in streams.items()},
             tuple(document["silent"]),
+            dict(document["unlisted"]),
         )
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

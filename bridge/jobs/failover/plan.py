@@ -175,25 +175,23 @@ async def make_plan(
     try:
         at_target = connections[target]
         # The source first: what is copied in between is in the target then.
-        account = saved or await read_account(connections[source])
-        targets = await read_account(at_target)
+        account = saved or await read_account(connections[source], lambda name: stream in ("", name))
+        targets = await read_account(at_target, lambda _: False)
         copied = await CopiedStreams(settings, account, source, at_target, targets).find()
         wanted = [each for each in copied if stream in ("", each.source_name)]
         at_source = None if saved is not None else connections[source]
-        streams = [await _planned(each, account, targets, at_source, at_target) for each in wanted]
+        streams = [await _planned(each, account, at_source, at_target) for each in wanted]
         silent = {*account.silent, *targets.silent} - account.streams.keys()
         return Plan(account.taken, tuple(streams), tuple(sorted(silent)))
     finally:
         await close_connections(connections.values())
 
 
-async def _planned(
-    copied: CopiedStream, account: Account, targets: Account, source: Connection | None, target: Connection
-) -> StreamPlan:
+async def _planned(copied: CopiedStream, account: Account, source: Connection | None, target: Connection) -> StreamPlan:
     found = account.consumers.get(copied.source_name, [])
     durable = [each for each in found if each["config"].get("durable_name") and not _is_own(each)]
     ephemeral = [str(each["name"]) for each in found if not each["config"].get("durable_name") and not _is_own(each)]
-    there = {str(each["name"]) for each in targets.consumers.get(copied.target_name, ())}
+    there = {str(each["name"]) for each in await target.api.consumers(copied.target_name)}
     moves: list[Move] = []
     movable: list[tuple[Json, MovedFilters, Place]] = []
     for consumer in durable:
@@ -216,7 +214,7 @@ async def _planned(
         copies.newest_at,
         tuple(moves),
         tuple(sorted(ephemeral)),
-        account.unlisted(copied.source_name),
+        account.unlisted.get(copied.source_name, 0),
         tuple(_wrong_source(copied)),
         way_back(copied, copies.newest_at),
     )
