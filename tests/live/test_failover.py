@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.errors import ServiceUnavailableError
 
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
 from nats_bridge.transforms.source_record import TWIN_HEADER
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import matches
@@ -96,7 +100,7 @@ class Scene(Copies):
         await self.create(self.peer, stream, {"durable_name": name, "ack_policy": "explicit", **config})
         jetstream = self.client.jetstream(timeout=60)
         subscription = await jetstream.pull_subscribe_bind(name, stream=stream)
-        messages = await subscription.fetch(fetched, timeout=60) if fetched else []
+        messages = await self.fetched(subscription, fetched)
         for number in acknowledged:
             await messages[number].ack_sync(timeout=60)
 
@@ -105,6 +109,20 @@ class Scene(Copies):
         body = {"stream_name": stream, "config": config}
         answer = await peer.api(f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}", body)
         assert "error" not in answer, answer
+
+    @staticmethod
+    async def fetched(subscription: JetStreamContext.PullSubscription, count: int) -> list[Msg]:
+        """So many messages, as soon as the consumer has a leader, which clusters elect after they have answered."""
+        messages: list[Msg] = []
+
+        async def some() -> bool:
+            with contextlib.suppress(ServiceUnavailableError):
+                messages.extend(await subscription.fetch(count - len(messages), timeout=60))
+            return len(messages) >= count
+
+        if count:
+            await until(some)
+        return messages
 
     async def plan(self, *options: str, code: int = 0) -> Ran:
         """Run the command; its files are in `out`."""
@@ -133,7 +151,7 @@ class Scene(Copies):
         jetstream = self.target_client.jetstream(timeout=60)
         subscription = await jetstream.pull_subscribe_bind(name, stream=self.target)
         pending = int(info["num_pending"])
-        messages = await subscription.fetch(pending, timeout=60) if pending else []
+        messages = await self.fetched(subscription, pending)
         return [await self._source_sequence(message.metadata.sequence.stream) for message in messages]
 
     async def _source_sequence(self, at: int) -> int:
@@ -156,14 +174,14 @@ class Scene(Copies):
 def scene(raw_peer: OpenPeer, connect: Connect, unique_name: Name, tmp_path: Path) -> Callable[..., Any]:
     """`await scene(kind, url)` makes a stream and, where the server does not copy, the stream of its copy."""
 
-    async def make(kind: str, url: str, target_url: str = "") -> Scene:
+    async def make(kind: str, url: str, target_url: str = "", replicas: int = 1) -> Scene:
         name = unique_name("failover")
         here = Scene(await raw_peer(url), await raw_peer(target_url or url), name)
         here.kind, here.url, here.target_url, here.folder = kind, url, target_url or url, tmp_path
         here.client, here.target_client = await connect(url), await connect(target_url or url)
-        await here.peer.create_stream(name=name, subjects=[f"{name}.>"])
+        await here.peer.create_stream(name=name, subjects=[f"{name}.>"], num_replicas=replicas)
         if kind not in ("mirror", "native"):
-            await here.target_peer.create_stream(name=here.target, subjects=[f"{here.target}.>"])
+            await here.target_peer.create_stream(name=here.target, subjects=[f"{here.target}.>"], num_replicas=replicas)
         return here
 
     return make
@@ -336,6 +354,24 @@ async def test_when_the_source_is_away(
     assert await here.moved("ahead") == []
     shown = (await here.plan("--saved", saved, code=1)).out
     assert "perhaps acknowledged, and not in" in shown
+
+
+@pytest.mark.exhaustive
+async def test_consumers_of_a_cluster(newest_version: str, scene: Callable[..., Any]) -> None:
+    """Those with one replica may be on another server than the leader of their stream, which does not count them."""
+    async with NativeCluster(newest_version) as cluster:
+        here: Scene = await scene("sources", cluster.urls[0], replicas=3)
+        await here.publish(6)
+        await here.copied(6)
+        names = [f"c{number}" for number in range(8)]
+        for number, name in enumerate(names):
+            await here.consumer(name, 3, [0, 1], num_replicas=1 if number else 3)
+        planned = await here.planned()
+        assert sorted(planned) == names
+        assert all(move["redelivered"] == [[3, 3]] for move in planned.values())
+        assert await here.moved("c0") == await here.moved("c7") == [3, 4, 5, 6]
+        await here.client.close()
+        await here.target_client.close()
 
 
 async def test_the_way_back_and_forth(newest_version: str, servers: SharedServers, scene: Callable[..., Any]) -> None:
