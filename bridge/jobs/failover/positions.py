@@ -7,10 +7,10 @@ place: what each consumer will receive there; and the source, if its server answ
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.wire import Delivered
@@ -25,6 +25,7 @@ from nats_bridge.transforms.source_record import last_record
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
+_PIECE = 65_536  # sequences
 _NO_CONSUMER = 2**64  # above every floor
 
 __all__ = ["Copies", "Place", "find_places"]
@@ -192,18 +193,29 @@ class _Reading:
         return time_ns >= self._created_ns
 
 
-class _Piece:
-    """The copies among some messages of the target, in order."""
+class _InTarget:
+    """Some messages of the target, in order: each as `_Reading.of` has it, with its subject."""
 
     def __init__(self, reading: _Reading) -> None:
-        self.copies: list[tuple[int, int, int, bytes]] = []
+        self.messages: list[tuple[int, int, int, bytes]] = []
         self._reading = reading
 
     def take(self, batch: list[Delivered]) -> None:
-        for message in batch:
-            at, sequence, entry = self._reading.of(message)
-            if sequence:
-                self.copies.append((at, sequence, entry, message[0]))
+        self.messages += [(*self._reading.of(message), message[0]) for message in batch]
+
+
+class _InSource:
+    """Those of some messages of the source that are copied: sequence, subject, and the number of the entry."""
+
+    def __init__(self, copied: CopiedStream) -> None:
+        self.messages: list[tuple[int, bytes, int]] = []
+        self._entries = [entry.sourcing for entry in copied.entries]
+
+    def take(self, batch: list[Delivered]) -> None:
+        for subject, reply, block, _ in batch:
+            entry = next((n for n, each in enumerate(self._entries) if each.selects(subject, block)), None)
+            if entry is not None:
+                self.messages.append((AckReply.parse(reply).stream_sequence, subject, entry))
 
 
 async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Reading, places: Sequence[Place]) -> Copies:
@@ -216,8 +228,10 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Readi
     high, size, replay = last, FIRST_PIECE, _replay(target, copied.target)
     while high >= first and min(settled) < enough:
         low = max(high - size + 1, first)
-        piece, _ = await read_piece(replay, low, high, partial(_Piece, reading), newest=high == last)
-        for at, sequence, entry, subject in reversed(piece.copies):
+        piece, _ = await read_piece(replay, low, high, partial(_InTarget, reading), newest=high == last)
+        for at, sequence, entry, subject in reversed(piece.messages):
+            if not sequence:
+                continue
             found.newest_at = found.newest_at or at
             found.newest[entry] = max(found.newest[entry], sequence)
             settled[entry] = 0 if sequence > floor else settled[entry] + 1
@@ -233,12 +247,12 @@ async def _forward(
     """Let the places see what follows them; the source's sequences that are there."""
     arrived: set[int] = set()
     first = min((place.begins for place in places if place.begins), default=copies.last + 1)
-    async for message in _messages(_replay(target, copied.target), first, copies.last):
-        at, sequence, _ = reading.of(message)
-        arrived.add(sequence)
-        for place in places:
-            if place.begins:
-                place.see_after(at, sequence, message[0])
+    async for piece in _pieces(_replay(target, copied.target), first, copies.last, partial(_InTarget, reading)):
+        for at, sequence, _, subject in piece.messages:
+            arrived.add(sequence)
+            for place in places:
+                if place.begins:
+                    place.see_after(at, sequence, subject)
     return arrived
 
 
@@ -246,23 +260,25 @@ async def _lacking(
     copied: CopiedStream, source: JetStreamApi, places: Sequence[Place], copies: Copies, arrived: set[int]
 ) -> None:
     """Let the places see what the target lacks."""
-    first = min([copies.reached, *(place.floor for place in places)]) + 1
+    state = copied.source["state"]
+    first = max(min([copies.reached, *(place.floor for place in places)]) + 1, int(state["first_seq"]))
     # A consumer may have received what was stored after the stream was asked.
-    last = max([int(copied.source["state"]["last_seq"]), *(place.delivered for place in places)])
-    async for message in _messages(_replay(source, copied.source), first, last):
-        subject, block = message[0], message[2]
-        sequence = AckReply.parse(message[1]).stream_sequence
-        entry = next((n for n, each in enumerate(copied.entries) if each.sourcing.selects(subject, block)), None)
-        if entry is not None and sequence not in arrived:
-            for place in places:
-                place.lack(sequence, subject, copies.newest[entry])
+    last = max([int(state["last_seq"]), *(place.delivered for place in places)])
+    async for piece in _pieces(_replay(source, copied.source), first, last, partial(_InSource, copied)):
+        for sequence, subject, entry in piece.messages:
+            if sequence not in arrived:
+                for place in places:
+                    place.lack(sequence, subject, copies.newest[entry])
 
 
-async def _messages(replay: Replay, first: int, last: int) -> AsyncIterator[Delivered]:
-    async with contextlib.aclosing(replay.between(first, last)) as batches:
-        async for batch in batches:
-            for message in batch:
-                yield message
+_Taker = TypeVar("_Taker", _InTarget, _InSource)
+
+
+async def _pieces(replay: Replay, first: int, last: int, make: Callable[[], _Taker]) -> AsyncIterator[_Taker]:
+    """Read a range in pieces, none of them from a replica that lags behind."""
+    for low in range(first, last + 1, _PIECE):
+        piece, _ = await read_piece(replay, low, min(low + _PIECE - 1, last), make, newest=True)
+        yield piece
 
 
 def _replay(api: JetStreamApi, info: Json) -> Replay:
