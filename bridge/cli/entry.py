@@ -44,6 +44,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "nats_bridge.bridge.cli.handoff:handoff_command",
         "Print the native configuration that takes over from a rule.",
     ),
+    "failover": (
+        "nats_bridge.bridge.cli.failover:failover_command",
+        "Plan how consumers move to the copies of their streams.",
+    ),
     "demo": ("nats_bridge.bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("nats_bridge.bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "clean": ("nats_bridge.bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),

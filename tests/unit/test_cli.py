@@ -35,6 +35,7 @@ COMMANDS = [
         "servers",
         "conform",
         "handoff",
+        "failover",
         "demo",
         "schema",
         "clean",
