@@ -40,6 +40,7 @@ COMMANDS = [
         "clean",
         "redrive",
         "watch",
+        "tap",
     ),
     *("capture", "backfill", "diff"),
 ]
