@@ -16,6 +16,7 @@ from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
@@ -109,6 +110,15 @@ def test_republished_lines_go_and_nothing_else(version: str, headers_only: bool)
         assert without_republished_lines(out.header_block) == stored
         assert provenance(out.header_block) == Provenance(b"M", 9)
     assert without_republished_lines(block(b"A: 1")) == block(b"A: 1")
+
+
+def test_what_a_republish_rule_leaves_out_is_not_missing() -> None:
+    where = HeaderCondition(b"R", b"eu")
+    republish = compile_republish("M", {"src": ">", "dest": "m.>"}, exclude=[b"secret.>"], where=where)
+    read = reader(Comparison("provenance:right", rule=republish, source=b"M"), right=False)
+    eu = block(b"R: eu")
+    states = [read(1, *message)[0] for message in ((b"a", eu), (b"secret.a", eu), (b"a", block(b"R: us")))]
+    assert states == [State.COMPARED, State.UNSELECTED, State.UNSELECTED]
 
 
 _LINES = st.lists(
