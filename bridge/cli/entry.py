@@ -27,6 +27,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check": ("nats_bridge.bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "test": ("nats_bridge.bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
+    "tap": ("nats_bridge.bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
     "explain": (
         "nats_bridge.bridge.cli.explain:explain_command",
         "Show how a transform makes a subject, token by token.",

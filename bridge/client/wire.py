@@ -75,10 +75,13 @@ class BatchSubscription:
     sid: bytes
     subscription: Subscription
 
-    async def unsubscribe(self) -> None:
-        """Ask the server to stop; messages already in flight still arrive until `release`."""
+    async def unsubscribe(self, after: int = 0) -> None:
+        """Ask the server to stop, at once or after so many messages in all; what is in flight arrives until `release`.
+
+        A connection that is lost in between subscribes again without that limit.
+        """
         if not self.client.is_closed:
-            await self.client.stop_delivery(int(self.sid))
+            await self.client.stop_delivery(int(self.sid), after)
 
     def forget(self) -> None:
         """While the connection is down: do not subscribe again when it is back."""
@@ -594,9 +597,9 @@ class WireClient(Client):
             if not future.done():
                 future.set_exception(errors.TimeoutError())
 
-    async def stop_delivery(self, sid: int) -> None:
-        """Send UNSUB and keep passing on what is still in flight."""
-        await self._send_unsubscribe(sid)
+    async def stop_delivery(self, sid: int, after: int = 0) -> None:
+        """Send UNSUB, for at once or after so many messages, and keep passing on what is still in flight."""
+        await self._send_unsubscribe(sid, after)
 
     def write_raw(self, data: bytes, fence: WriteFence = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.

@@ -41,6 +41,7 @@ COMMANDS = [
         "clean",
         "redrive",
         "watch",
+        "tap",
     ),
     *("capture", "backfill", "diff"),
 ]

@@ -20,7 +20,8 @@ from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from nats_bridge.bridge.errors import ConfigError, RuleRefusedError
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
@@ -31,8 +32,7 @@ from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.transforms.errors import EngineError
-from nats_bridge.transforms.republish import Republish, compile_republish
+from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ class RepublishRun(RuleRun):
         place = f"rule '{rule.name}': stream '{rule.stream}'"
         self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
-        try:
-            self._republish = compile_republish(
-                rule.stream, rule.republish.native(), self._context.dialect_at(self._source)
-            )
-        except EngineError as error:
-            raise ConfigError(f"rule '{rule.name}': republish: {error}") from None
+        self._republish = compile_rule(rule, self._context.dialect_at(self._source))
         limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
@@ -215,8 +210,6 @@ class RepublishRun(RuleRun):
             retention,
             self.counters,
             own_subjects=self._own_subjects(self._info["config"]),
-            exclude=[pattern.encode() for pattern in self.rule.exclude],
-            where=None if self.rule.where is None else self.rule.where.condition,
             max_payload=self._target.client.max_payload,
         )
 
