@@ -52,7 +52,11 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     "--tls-ca", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="CA certificate for --server."
 )
 @click.option(
-    "--subjects", "kinds", type=_Listed(), metavar="KIND,…", help="Of native, engine, bridge. [default: all three]"
+    "--subjects",
+    "kinds",
+    type=_Listed(),
+    metavar="KIND,…",
+    help="Of native, engine, bridge, native_copy. [default: all four]",
 )
 @click.option(
     "--library",
