@@ -77,11 +77,11 @@ def read_catalogue(folder: Path = CATALOGUE) -> tuple[Case, ...]:
     return tuple(cases.values())
 
 
-def checksum() -> str:
+def checksum(folder: Path = CATALOGUE) -> str:
     """SHA-256 over the case files, to record which catalogue a run used."""
     total = hashlib.sha256()
-    for file in sorted(CATALOGUE.rglob("*.yaml")):
-        total.update(file.relative_to(CATALOGUE).as_posix().encode() + b"\0" + file.read_bytes())
+    for file in sorted(folder.rglob("*.yaml")):
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
 
 
