@@ -412,19 +412,11 @@ class OrderedReader:
         """Handle a batch that is not simply the next one: drop what was handled, read again what is missing."""
         run: list[Delivered] = []
         repeated = b""
-        looked = False
         self._sent = AckReply.parse(batch[-1][1]).consumer_sequence
         for message in batch:
             ack = AckReply.parse(message[1])
             last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
             if ack.stream_sequence <= last:
-                if not looked and self._is_later(ack):
-                    looked, position = True, last
-                    await self._hand_on_all(run)
-                    run = []
-                    await self._revive()
-                    if self.handled < position:
-                        return  # what is left of the batch is read again
                 self._counters.repeated += 1
                 repeated = message[1]
             elif ack.consumer_sequence != self._next or ack.deliveries > 1:
@@ -439,10 +431,6 @@ class OrderedReader:
         if repeated and not run and self.plan.position == "confirmed":
             # Its first acknowledgement may not have reached the server.
             await self._confirm(repeated)
-
-    def _is_later(self, ack: AckReply) -> bool:
-        """Whether a message that seems to be read was stored after the last one read: another under its sequence."""
-        return bool(self._taken) and ack.time_ns > AckReply.parse(self._taken).time_ns
 
     async def _hand_on_all(self, batch: list[Delivered]) -> None:
         if batch:
