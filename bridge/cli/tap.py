@@ -13,7 +13,7 @@ import click
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.cli.stopping import stopping
-from nats_bridge.bridge.errors import EXIT_GOOD, ConfigError
+from nats_bridge.bridge.errors import EXIT_GOOD
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.transforms.destination import text_of
@@ -87,14 +87,11 @@ def tap_command(
     from nats_bridge.bridge.jobs.tap import Wanted, tap_needs
 
     settings = load(config)
-    known = {each.name: each for each in settings.rules}
-    if rule not in known:
-        raise ConfigError(f"RULE {rule}: {config} has no such rule; it has {', '.join(known) or 'none'}")
-    wanted = Wanted(known[rule], subject, first or 0, most or 0, rate)
+    wanted = Wanted(settings.rule_named(rule), subject, first or 0, most or 0, rate)
     if permissions:
         from nats_bridge.bridge.permissions import as_text, grants_for
 
-        inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys(known[rule].connections)}
+        inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys(wanted.rule.connections)}
         click.echo(as_text(grants_for(inboxes, list(tap_needs(wanted, settings)))))
         return EXIT_GOOD
     return ask(_tapped(settings, wanted, headers=headers, payload=payload, as_json=as_json))

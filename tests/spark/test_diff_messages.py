@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_bridge.bridge.settings import loads
 from nats_bridge.pipeline.diff.batch_reading import batch_reader
 from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
 from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
+from nats_bridge.pipeline.diff.rules import rule_of
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
@@ -113,10 +115,15 @@ def test_republished_lines_go_and_nothing_else(version: str, headers_only: bool)
 
 
 def test_what_a_republish_rule_leaves_out_is_not_missing() -> None:
-    where = HeaderCondition(b"R", b"eu")
-    republish = compile_republish("M", {"src": ">", "dest": "m.>"}, exclude=[b"secret.>"], where=where)
-    read = reader(Comparison("provenance:right", rule=republish, source=b"M"), right=False)
-    eu = block(b"R: eu")
+    settings = loads(
+        "rules:\n  - {name: monitor, kind: republish, stream: M, republish: {dest: 'm.>'},"
+        " exclude: [secret.>], where: {header: R, equals: eu}}",
+        Path(),
+        "c.yaml",
+        {},
+    )
+    comparison = Comparison("provenance:right", rule=rule_of(settings, "monitor", "M"), source=b"M")
+    read, eu = reader(comparison, right=False), block(b"R: eu")
     states = [read(1, *message)[0] for message in ((b"a", eu), (b"secret.a", eu), (b"a", block(b"R: us")))]
     assert states == [State.COMPARED, State.UNSELECTED, State.UNSELECTED]
 

@@ -23,7 +23,7 @@ def _tap(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> t
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("monitr", "RULE monitr: "),
+        ("monitr", "rule 'monitr': not in the configuration; there are monitor, "),
         ("mirrors", "rule 'mirrors': is of kind watch, which makes nothing of messages"),
         ("shards --from-sequence 1", "--from-sequence: rule 'shards' reads no stream, it subscribes to 'in.*'"),
         ("shards --subject other", "--subject: rule 'shards' receives 'in.*' only, not 'other'"),
