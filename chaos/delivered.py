@@ -1,0 +1,113 @@
+"""Judges what reaches a stream by its ingress, and dead letters."""
+
+from __future__ import annotations
+
+from chaos.evidence import header, lost_tail, opened, when
+from chaos.findings import Judgement, Verdict
+from chaos.plan import RuleUnderTest
+from chaos.story import Story
+
+__all__ = ["dead_letters", "ingress"]
+
+
+def ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """Judge a rule by what its stream stored, and how publishers were answered."""
+    place = rule.sources[0]
+    sent, acknowledged, rows = story.sent[place], story.acknowledged[place], story.final[rule.target]
+    wanted = {rule.destination(message.subject): number for number, message in sent.items()}
+    judgement.expected, judgement.seen = len(acknowledged), len(rows)
+    at: dict[int, int] = {}
+    for sequence in sorted(rows):
+        message = rows[sequence].message
+        number = wanted.get(message.subject)
+        if number is None:
+            judgement.add("invented", "violation", f"{rule.target} {sequence}: {message.subject}")
+            continue
+        original, stored_at = sent[number], when(story, rows[sequence])
+        if number in at:
+            judgement.add("duplicated", "violation", f"number {number} at {at[number]} and {sequence}", stored_at)
+            continue
+        at[number] = sequence
+        if (message.size, message.digest) != (original.size, original.digest):
+            judgement.add("wrong bytes", "violation", f"number {number}: {message.size} bytes", stored_at)
+        if message.block != original.block:
+            judgement.add("wrong headers", "violation", f"number {number}: {message.block!r}", stored_at)
+    newest = 0
+    answered: list[tuple[float, int]] = []
+    for number in sorted(acknowledged):
+        sequence = acknowledged[number]
+        sent_at, answered_at = story.sent_at[place][number]
+        if at.get(number) != sequence:
+            held = at.get(number, "nowhere")
+            verdict: Verdict = "unknown" if lost_tail(story, rule.target, place) else "violation"
+            judgement.add(
+                "lost", verdict, f"number {number}: acknowledged as {sequence}, stored at {held}", answered_at
+            )
+        # Who was answered before another was sent must be stored before it.
+        while answered and answered[0][0] < sent_at:
+            newest = max(newest, answered.pop(0)[1])
+        if sequence < newest:
+            judgement.add("reordered", "violation", f"number {number} at {sequence}, before {newest}", answered_at)
+        if answered_at is not None:
+            answered.append((answered_at, sequence))
+
+
+def dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
+    """Judge a rule by the advisories that were published, and its stream."""
+    jobs, rows = story.originals("JOBS"), story.final[rule.target]
+    advised = {each.id: each for each in story.advised}
+    judgement.seen = len(rows)
+    came: set[str] = set()
+    for place in sorted(rows):
+        letter = rows[place].message
+        reported = header(letter.block, "Nats-Bridge-Advisory-Id") or header(letter.block, "Nats-Msg-Id")
+        at = when(story, rows[place])
+        if reported in came:
+            judgement.add("duplicated", "violation", f"advisory {reported}", at)
+        came.add(reported)
+        if letter.subject != rule.destination(""):
+            judgement.add("wrong subject", "violation", letter.subject, at)
+        reason = header(letter.block, "Nats-Bridge-Message")
+        if reason:
+            judgement.add("wrong bytes", "allowed", f"advisory {reported} without its message: {reason}", at)
+            continue
+        sequence = int(header(letter.block, "Nats-Sequence") or 0)
+        job = jobs.get(sequence)
+        if job is None:
+            judgement.add("invented", "unknown" if lost_tail(story, "JOBS") else "violation", f"JOBS {sequence}", at)
+        elif (job.size, job.digest) != (letter.size, letter.digest):
+            judgement.add("wrong bytes", "violation", f"JOBS {sequence}: {letter.size} bytes, not {job.size}", at)
+        elif not letter.block.startswith(_renamed(opened(job.block))):
+            judgement.add("wrong headers", "violation", f"JOBS {sequence}: {letter.block!r}", at)
+        if reported in advised and advised[reported].sequence != sequence:
+            judgement.add("wrong bytes", "violation", f"advisory {reported} with the message {sequence}", at)
+    # Advisories are core messages: only between two that came through in one undisturbed stretch must all have come.
+    judgement.expected = len(advised)
+    for begin, end in _quiet(story):
+        stretch = [each for each in story.advised if begin <= each.at <= end]
+        arrived = [index for index, each in enumerate(stretch) if each.id in came]
+        for index, each in enumerate(stretch):
+            if each.id in came:
+                continue
+            between = bool(arrived) and arrived[0] < index < arrived[-1]
+            judgement.add("lost", "violation" if between else "unknown", f"advisory {each.id}", each.at)
+    for each in story.advised:
+        if each.id not in came and not any(begin <= each.at <= end for begin, end in _quiet(story)):
+            judgement.add("lost", "allowed", f"advisory {each.id}: perhaps without a subscriber", each.at)
+
+
+def _quiet(story: Story) -> list[tuple[float, float]]:
+    """The stretches of time in which nothing was disturbed."""
+    stretches = []
+    begin = 0.0
+    for each in sorted(story.disturbances, key=lambda each: each.begin):
+        if each.begin > begin:
+            stretches.append((begin, each.begin))
+        begin = max(begin, each.end)
+    stretches.append((begin, story.end))
+    return stretches
+
+
+def _renamed(block: str) -> str:
+    """What is meant for the stream of the jobs has another name in the stream of the dead letters."""
+    return block.replace("\r\nNats-Msg-Id: ", "\r\nNats-Bridge-Original-Msg-Id: ")
