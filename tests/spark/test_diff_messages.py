@@ -287,5 +287,5 @@ def test_a_republish_rule_that_leaves_messages_out_makes_no_copies_to_compare(le
         "c.yaml",
         {},
     )
-    with pytest.raises(ConfigError, match="has (exclude|where), and what it leaves out looks like what is missing"):
+    with pytest.raises(ConfigError, match=r"has (exclude|where), and what it leaves out looks like what is missing"):
         rule_of(settings, "monitor", "ORDERS")
