@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from nats_bridge.conformance.catalogue.case import Expectation, Refusal
 from nats_bridge.conformance.divergences.pair import (
     FIRST_WITH_TRANSFORMS,
     Normaliser,
@@ -21,6 +22,7 @@ __all__ = ["NORMALISERS"]
 _RECORD: Final = re.compile(rb"(?<=\r\nNats-Stream-Source: )([^ \r]+) ([^\r]*)(?=\r\n)")
 _NUMBERS: Final = (10022, 10030, 10046, 10140, 10152)
 _TEXTS: Final = ("detected cycle", "does not overlap with any origin stream subject")
+_OF_MIRRORS: Final = ("unknown function in {{left(", "unknown function in {{right(")
 _HASH: Final = re.compile(rb":[0-9A-Za-z]{8}\Z")
 
 
@@ -54,7 +56,18 @@ def _unchecked(pair: Pair) -> Pair:
     return replace(pair, expectation=found)
 
 
+def _as_sources(pair: Pair) -> Pair:
+    """A mirror's functions that sources do not know."""
+    if pair.expectation.refusal is None and any(text in said for said in pair.refusals for text in _OF_MIRRORS):
+        return replace(pair, expectation=Expectation(refusal=Refusal()))
+    return pair
+
+
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {"kd/native-copy/record": _record, "kd/native-copy/unchecked": _unchecked}
+    {
+        "kd/native-copy/record": _record,
+        "kd/native-copy/unchecked": _unchecked,
+        "kd/native-copy/as-sources": _as_sources,
+    }
 )
 """Of native copies through the sidecar."""

@@ -58,6 +58,7 @@ _PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)
 _UNWANTED = 10.0  # seconds for the server that copies to subscribe after the answer
 _FLOW_CONTROL = b"$JS.FC."
 _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
+_being_answered: set[bytes] = set()  # inboxes, by any rule of this process: they are pending for those that connect
 
 
 def make_run(
@@ -232,6 +233,7 @@ class NativeCopyRun(RuleRun):
             self._has_woken = False
             task = asyncio.create_task(self._answer(message))
             self._answering[task] = message.reply
+            _being_answered.add(message.reply)
             task.add_done_callback(self._answered)
 
     def refused(self, text: str) -> None:
@@ -247,7 +249,7 @@ class NativeCopyRun(RuleRun):
         )
 
     def _answered(self, task: asyncio.Task[None]) -> None:
-        del self._answering[task]
+        _being_answered.discard(self._answering.pop(task))
         self._over(task)
 
     def _deliver_interest(self, subject: bytes, *, added: bool, standing: bool) -> None:
@@ -265,11 +267,14 @@ class NativeCopyRun(RuleRun):
 
     def _wake_pending(self, version: str, connects: int) -> None:
         """Answer the requests that were pending when the leaf connected, and still are."""
-        if connects != self._connects or not self._pending or not self._leaf.is_up:
+        if connects != self._connects or not self._leaf.is_up:
             return
-        self.counters.woken += len(self._pending)
-        self._leaf.write(b"".join(map(away, self._pending)))
+        unanswered = self._pending - _being_answered
         self._pending.clear()
+        if not unanswered:
+            return
+        self.counters.woken += len(unanswered)
+        self._leaf.write(b"".join(map(away, unanswered)))
         if is_at_least(version, ASKS_ON_CONNECT) and not self._has_woken:
             self._has_woken = True
             asyncio.get_running_loop().call_later(PENDING_FOR, self._connect_again, connects)

@@ -276,6 +276,16 @@ def test_what_a_server_does_not_check_of_a_source_with_external() -> None:
     assert judge(other, subject, Observation((ACCEPTED,))).outcome is Outcome.FAIL
 
 
+def test_a_function_that_mirrors_alone_know_is_refused_for_both() -> None:
+    subject = through_the_sidecar("2.10.27")
+    mirror = case(MIRROR, Expectation())
+    said = "mapping destination: unknown function in {{left(1,1)}} (10146)"
+    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": said})
+    assert judge(mirror, subject, seen).divergences == ("kd/native-copy/as-sources",)
+    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": said.replace("left", "frob")})
+    assert judge(mirror, subject, seen).outcome is Outcome.FAIL
+
+
 def test_nothing_that_makes_copies_by_a_client_differ_explains_one_through_the_sidecar() -> None:
     subject = through_the_sidecar("2.15.1")
     expected = one(block(b"A: 1", b"Nats-Stream-Source: O 1 > > in.a <identity>"))
