@@ -211,3 +211,25 @@ async def test_a_message_that_the_server_cannot_read(
             assert seen.sequences == readable
             assert await here.source_sequences() == readable
             assert bridge.supervisors[0].counters()["vanished"] == 1
+
+
+async def test_a_target_whose_file_is_damaged(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The server drops the end of the stream, and still names the sequence of before as its last."""
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S")
+        await Load(peer, "S").burst(30)
+        async with running(settings_for(server.url, here.rule())):
+            await here.holds(30)
+        await asyncio.to_thread(server.stop)
+        (file,) = server.store_dir.rglob("TS/msgs/*.blk")
+        stored = bytearray(file.read_bytes())
+        stored[stored.index(b"\r\n\r\n", len(stored) // 2) + 16] ^= 0xFF  # in the next record: its length, or near it
+        file.write_bytes(stored)
+        await asyncio.to_thread(server.start)
+        await connected(peer)
+        async with running(settings_for(server.url, here.rule())):
+            await here.holds(30)
+            await here.are_exact()
