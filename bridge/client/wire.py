@@ -9,7 +9,10 @@ this module touches nats-py's internals to put them in place (`tests/live/test_w
 * the read size. Larger reads make larger batches when there is much to do, and change nothing when there is not.
 
 A read with messages for a hundred rules becomes a hundred batches, not one whenever the subscription changes; and
-what the rules then write leaves in one write, at the event loop's next turn.
+what the rules then write leaves in one write, behind the last of these batches.
+
+A message that comes alone is read, handed on and written again within one turn of the event loop: no task wakes for it.
+nats-py's own reading task gets only what begins with something to wait for. With TLS it gets all.
 
 A subscription made with `subscribe_batches` gets its messages that way; all others go through nats-py untouched.
 """
@@ -20,8 +23,9 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from nats_bridge.bridge.client.fenced_socket import FencedSocket
@@ -51,6 +55,8 @@ _LONGEST_LINE = 4 * 1024 * 1024
 _SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
 _SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
+_UNREADABLE = (ValueError, IndexError, RecursionError)
+"""What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 _RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
@@ -94,10 +100,17 @@ class BatchSubscription:
 
 
 class _WholeReads(asyncio.StreamReader):
-    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer."""
+    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer.
 
-    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+    Args:
+        limit: as of an `asyncio.StreamReader`.
+        loop: the event loop.
+        take: gets what is read while a reader waits, handles what it can, and returns what is left for the reader.
+    """
+
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], bytes]) -> None:
         super().__init__(limit=limit, loop=loop)
+        self._take = take
         self._next: asyncio.Future[bytes] | None = None  # what a reader waits for
         self._events = loop
 
@@ -114,8 +127,14 @@ class _WholeReads(asyncio.StreamReader):
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         if self._next is None or self._next.done():
             super().feed_data(data)
-        elif found := bytes(data):  # no copy: transports give bytes
-            self._next.set_result(found)
+            return
+        try:
+            rest = self._take(bytes(data))  # no copy: transports give bytes
+        except errors.ProtocolError as error:
+            self._next.set_exception(error)
+            return
+        if rest:
+            self._next.set_result(rest)
 
     def feed_eof(self) -> None:
         super().feed_eof()
@@ -129,10 +148,16 @@ class _WholeReads(asyncio.StreamReader):
 
 
 class _WideTransport(TcpTransport):
-    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop."""
+    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop.
 
-    def __init__(self) -> None:
+    Args:
+        take: gets each read; see `_WholeReads`.
+    """
+
+    def __init__(self, take: Callable[[bytes], bytes]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._take = take
+        self.holds = False  # whether what is gathered waits for `send_gathered`
         self._gathered: list[bytes] = []
         self._gathered_size = 0
         self.writes = 0  # so far, of whatever size
@@ -152,7 +177,7 @@ class _WideTransport(TcpTransport):
             fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
             try:
                 loop = asyncio.get_running_loop()
-                reader = _WholeReads(max(buffer_size, READ_SIZE), loop)
+                reader = _WholeReads(max(buffer_size, READ_SIZE), loop, self._take)
                 protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
                 transport, _ = await loop.create_connection(lambda: protocol, sock=fenced)
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -169,20 +194,20 @@ class _WideTransport(TcpTransport):
 
     def write(self, payload: bytes) -> None:
         self.writes += 1
-        self._send_gathered()
+        self.send_gathered()
         self._forget_fences()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: list[bytes]) -> None:
         self.writes += 1
-        self._send_gathered()
+        self.send_gathered()
         self._forget_fences()
         if self._io_writer is None or self._io_writer.is_closing():
             return  # the connection is lost: Python 3.12.1 and 3.13.0 raise AttributeError then
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def gather(self, payload: bytes, fence: WriteFence) -> None:
-        """Write at the event loop's next turn, or before the next other write.
+        """Write behind the read that is being handled, else at the event loop's next turn; or before another write.
 
         Args:
             payload: what to write.
@@ -191,7 +216,8 @@ class _WideTransport(TcpTransport):
         self.writes += 1
         if not self._gathered:
             self._forget_fences()
-            asyncio.get_running_loop().call_soon(self._send_gathered)
+            if not self.holds:
+                asyncio.get_running_loop().call_soon(self.send_gathered)
         self._gathered.append(payload)
         self._gathered_size += len(payload)
         if fence is ALWAYS_OPEN:
@@ -203,7 +229,8 @@ class _WideTransport(TcpTransport):
                 self._drops = True
                 fenced.drop_after(fence.unsent_for)
 
-    def _send_gathered(self) -> None:
+    def send_gathered(self) -> None:
+        """Write what was gathered."""
         if not self._gathered:
             return
         gathered, size = self._gathered, self._gathered_size
@@ -214,11 +241,11 @@ class _WideTransport(TcpTransport):
             super().write(payload)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        self._send_gathered()
+        self.send_gathered()
         super().close()  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
-        self._send_gathered()
+        self.send_gathered()
         try:
             await super().drain()  # type: ignore[no-untyped-call]
         except ConnectionError:
@@ -252,6 +279,11 @@ class _WideTransport(TcpTransport):
             fenced.fences.clear()
 
 
+_Step: TypeAlias = tuple[Callable[[], Awaitable[None]], bytes, int, int]
+"""What a read has to wait for: what to call; the bytes that it is in, and where it begins there; and where what follows
+these bytes begins in the read."""
+
+
 class _BatchParser:
     """Cuts reads into messages; stands in for nats-py's `Parser` (same `parse` and `reset`).
 
@@ -281,36 +313,53 @@ class _BatchParser:
         Raises:
             ProtocolError: the server sent something that is not the NATS protocol.
         """
+        try:
+            for work, *_ in self._steps(chunk):
+                await work()
+        except _UNREADABLE as error:
+            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+
+    def take(self, chunk: bytes) -> bytes:
+        """Handle one read of the socket, up to the first thing that must be waited for.
+
+        Returns:
+            What is left for `parse`, beginning with that; empty where all is handled.
+
+        Raises:
+            ProtocolError: the server sent something that is not the NATS protocol.
+        """
+        try:
+            for _, data, position, behind in self._steps(chunk):
+                return data[position:] + chunk[behind:]
+        except _UNREADABLE as error:
+            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+        return b""
+
+    def _steps(self, chunk: bytes) -> Generator[_Step, None, None]:
+        """Handle one read; yield what has to be waited for. A caller that does not wait hands the rest in again."""
         if not chunk:
             return
-        epoch, position = self._epoch, 0
-        try:
-            if self._unread:
-                before = self._unread_size
-                self._unread.append(chunk)
-                self._unread_size += len(chunk)
-                if self._unread_size < self._wanted:
-                    return
-                missing = self._wanted - before
-                if missing > 0 and self.bulk is None:
-                    # The rest of one message is complete: only that one is joined.
-                    self._unread[-1] = chunk[:missing]
-                    await self._cut(b"".join(self._unread), epoch, 0)
-                    data, position = chunk, missing
-                else:
-                    data = b"".join(self._unread)
-            else:
-                data = chunk
-            if epoch != self._epoch:
+        epoch, position, data = self._epoch, 0, chunk
+        if self._unread:
+            missing = self._wanted - self._unread_size
+            self._unread.append(chunk)
+            self._unread_size += len(chunk)
+            if self._unread_size < self._wanted:
                 return
-            self._unread = []
-            if self.bulk is not None:
-                position = self.bulk(data)
-            position = await self._cut(data, epoch, position)
-            self._hand_over()
-        except (ValueError, IndexError, RecursionError) as error:
-            # nats-py ends the connection only for this error; on any other it would silently stop reading.
-            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+            unread, self._unread = self._unread, []
+            if missing > 0 and self.bulk is None:
+                # The rest of one message is complete: only that one is joined.
+                unread[-1] = chunk[:missing]
+                yield from self._cut(b"".join(unread), epoch, 0, missing)
+                position = missing
+            else:
+                data = b"".join(unread)
+        if epoch != self._epoch:
+            return
+        if self.bulk is not None:
+            position = self.bulk(data)
+        position = yield from self._cut(data, epoch, position, len(chunk))
+        self._hand_over()
         if epoch == self._epoch and position < len(data):
             rest = data[position:]
             self._unread = [rest]
@@ -374,8 +423,15 @@ class _BatchParser:
             self._skips = _SKIPPED
         return position
 
-    async def _cut(self, data: bytes, epoch: int, position: int) -> int:
-        """Sort every whole message in `data` from a position on into batches; the position after the last one."""
+    def _cut(self, data: bytes, epoch: int, position: int, behind: int) -> Generator[_Step, None, int]:
+        """Sort every whole message in `data` from a position on into batches; the position after the last one.
+
+        Args:
+            data: read, and joined.
+            epoch: of the connection.
+            position: where the first message begins.
+            behind: how much of the read is in `data`.
+        """
         position = self._cut_plain(data, position)
         find = data.find
         end = len(data)
@@ -422,12 +478,15 @@ class _BatchParser:
             else:
                 self._hand_over()
                 current = b""
-                await self._control_line(kind, data[position:line_end])
-                if epoch != self._epoch:
-                    return end
+                if kind == b"PONG":
+                    self._pong()
+                else:
+                    yield partial(self._control_line, kind, data[position:line_end]), data, position, behind
+                    if epoch != self._epoch:
+                        return end
                 position = start
                 continue
-            position = stop + 2
+            began, position = position, stop + 2
             if sid != current:
                 current = sid
                 route = self.routes.get(sid)
@@ -439,7 +498,8 @@ class _BatchParser:
             if route is None:
                 self._hand_over()
                 current = b""
-                await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
+                handle: Any = self.nc._process_msg
+                yield partial(handle, int(sid), fields[1], reply, payload, block or None), data, began, behind
                 if epoch != self._epoch:
                     return end
             elif (
@@ -459,14 +519,20 @@ class _BatchParser:
                 batch.append((fields[1], reply, block, payload))
         return position
 
+    def _pong(self) -> None:
+        """Do what nats-py does, which would end the connection where the PING's caller has given up."""
+        nc = self.nc
+        if nc._pongs:
+            asked = nc._pongs.pop(0)
+            if not asked.done():
+                asked.set_result(True)
+            nc._pongs_received += 1
+            nc._pings_outstanding = 0
+
     async def _control_line(self, kind: bytes, line: bytes) -> None:
         nc: Any = self.nc
         if kind == b"PING":
             await nc._process_ping()
-        elif kind == b"PONG":
-            if nc._pongs and nc._pongs[0].done():
-                nc._pongs[0] = asyncio.get_running_loop().create_future()  # its caller gave up
-            await nc._process_pong()
         elif kind == b"INFO":
             info = json.loads(line[5:])
             if not isinstance(info, dict):
@@ -515,8 +581,19 @@ class WireClient(Client):
         self._batches = _BatchParser(self)
         self._ps = self._batches  # type: ignore[assignment]
         self._asked: tuple[asyncio.Future[bool] | None, int] = None, 0  # the last PONG, and the writes before it
-        self._wide = _WideTransport()
+        self._wide = _WideTransport(self._take)
         self._transport = self._wide
+
+    def _take(self, chunk: bytes) -> bytes:
+        """Handle a read at once, and write what is written because of it; what is left is for nats-py's own task."""
+        if not self.is_connected:
+            return chunk
+        self._wide.holds = True
+        try:
+            return self._batches.take(chunk)
+        finally:
+            self._wide.holds = False
+            self._wide.send_gathered()
 
     async def subscribe_batches(
         self,
