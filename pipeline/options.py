@@ -6,13 +6,14 @@ Spark hands options on as text, their names in small letters.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from nats_bridge.pipeline.connections import FIELDS
 from nats_bridge.pipeline.errors import OptionError
 
-__all__ = ["READ", "WRITE", "flag", "given", "number"]
+__all__ = ["READ", "WRITE", "duration", "flag", "given", "number"]
 
 _FOREIGN: Final = {
     "nats.stream.name": "stream",
@@ -22,13 +23,19 @@ _FOREIGN: Final = {
     "nats.connection.timeout": "connectTimeout",
 }
 """Options of the NATS-Spark connector for the JVM that mean the same as one of ours."""
+_OF_KAFKA: Final = {"minoffsetspertrigger": "minRowsPerTrigger", "maxoffsetspertrigger": "maxRowsPerTrigger"}
+"""Options of Spark's source for Kafka that mean the same as one of ours."""
 _HOST, _PORT = "nats.host", "nats.port"
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS)})")
 
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 """Options that Spark itself, or a habit, puts among a source's; they are ignored."""
 
 READ: Final[dict[str, str]] = {
     "stream": "the stream to read",
+    "streams": "several streams instead: names with commas between them, in which * stands for any characters",
     "subjects": "only messages with these subjects: filters as consumers take them, with commas between them",
     "startSequence": "the first sequence to read",
     "endSequence": "the last sequence to read",
@@ -37,6 +44,8 @@ READ: Final[dict[str, str]] = {
     "partitions": "into how many ranges the read is cut",
     "rowsPerPartition": "about how many messages a range holds",
     "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
+    "minRowsPerTrigger": "how many messages must wait before a batch of a streaming read begins",
+    "maxTriggerDelay": "how long after the batch before one begins with fewer (15m; 30s, 1h)",
     "failOnDataLoss": "whether a read fails when the stream has removed messages that it was to read",
     "patience": "seconds that a task waits for a server that went away while it reads",
 }
@@ -76,7 +85,7 @@ def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
         lowered = key.lower()
         if lowered in _OF_SPARK or lowered in (_HOST, _PORT):
             continue
-        name = names.get(_FOREIGN.get(lowered, lowered).lower())
+        name = names.get(_FOREIGN.get(lowered, _OF_KAFKA.get(lowered, lowered)).lower())
         if name is None:
             raise OptionError(_unknown(lowered, names))
         if name in found and found[name] != value:
@@ -101,6 +110,21 @@ def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None
     if value < least:
         raise OptionError(f"option {name}: {value} is too small; the least is {least}")
     return value
+
+
+def duration(found: Mapping[str, str], name: str) -> float | None:
+    """An option's seconds, from a number with a unit; None if it is not given.
+
+    Raises:
+        OptionError: it is something else. Kafka's source would take a number without a unit for milliseconds.
+    """
+    text = found.get(name)
+    if text is None:
+        return None
+    parts = _DURATION.fullmatch(text.strip().lower())
+    if parts is None:
+        raise OptionError(f"option {name}: '{text}' is not a time with a unit; write it as 500ms, 30s, 15m or 1h")
+    return int(parts[1]) * _UNITS[parts[2]]
 
 
 def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:

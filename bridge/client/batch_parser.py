@@ -8,11 +8,11 @@ whenever the subscription changes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from nats_bridge.bridge.client.nats_py import Client, errors
@@ -29,6 +29,8 @@ _LONGEST_LINE = 4 * 1024 * 1024
 _SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
 _SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
+_UNREADABLE = (ValueError, IndexError, RecursionError)
+"""What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
 _RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
@@ -43,6 +45,11 @@ class Route:
 
     on_batch: Callable[[list[Delivered]], None]
     on_control: Callable[[bytes, bytes], None] | None
+
+
+_Step: TypeAlias = tuple[Callable[[], Awaitable[None]], bytes, int, int]
+"""What a read has to wait for: what to call; the bytes that it is in, and where it begins there; and where what follows
+these bytes begins in the read."""
 
 
 class BatchParser:
@@ -74,36 +81,53 @@ class BatchParser:
         Raises:
             ProtocolError: the server sent something that is not the NATS protocol.
         """
+        try:
+            for work, *_ in self._steps(chunk):
+                await work()
+        except _UNREADABLE as error:
+            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+
+    def take(self, chunk: bytes) -> bytes:
+        """Handle one read of the socket, up to the first thing that must be waited for.
+
+        Returns:
+            What is left for `parse`, beginning with that; empty where all is handled.
+
+        Raises:
+            ProtocolError: the server sent something that is not the NATS protocol.
+        """
+        try:
+            for _, data, position, behind in self._steps(chunk):
+                return data[position:] + chunk[behind:]
+        except _UNREADABLE as error:
+            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+        return b""
+
+    def _steps(self, chunk: bytes) -> Generator[_Step, None, None]:
+        """Handle one read; yield what has to be waited for. A caller that does not wait hands the rest in again."""
         if not chunk:
             return
-        epoch, position = self._epoch, 0
-        try:
-            if self._unread:
-                before = self._unread_size
-                self._unread.append(chunk)
-                self._unread_size += len(chunk)
-                if self._unread_size < self._wanted:
-                    return
-                missing = self._wanted - before
-                if missing > 0 and self.bulk is None:
-                    # The rest of one message is complete: only that one is joined.
-                    self._unread[-1] = chunk[:missing]
-                    await self._cut(b"".join(self._unread), epoch, 0)
-                    data, position = chunk, missing
-                else:
-                    data = b"".join(self._unread)
-            else:
-                data = chunk
-            if epoch != self._epoch:
+        epoch, position, data = self._epoch, 0, chunk
+        if self._unread:
+            missing = self._wanted - self._unread_size
+            self._unread.append(chunk)
+            self._unread_size += len(chunk)
+            if self._unread_size < self._wanted:
                 return
-            self._unread = []
-            if self.bulk is not None:
-                position = self.bulk(data)
-            position = await self._cut(data, epoch, position)
-            self._hand_over()
-        except (ValueError, IndexError, RecursionError) as error:
-            # nats-py ends the connection only for this error; on any other it would silently stop reading.
-            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
+            unread, self._unread = self._unread, []
+            if missing > 0 and self.bulk is None:
+                # The rest of one message is complete: only that one is joined.
+                unread[-1] = chunk[:missing]
+                yield from self._cut(b"".join(unread), epoch, 0, missing)
+                position = missing
+            else:
+                data = b"".join(unread)
+        if epoch != self._epoch:
+            return
+        if self.bulk is not None:
+            position = self.bulk(data)
+        position = yield from self._cut(data, epoch, position, len(chunk))
+        self._hand_over()
         if epoch == self._epoch and position < len(data):
             rest = data[position:]
             self._unread = [rest]
@@ -167,8 +191,15 @@ class BatchParser:
             self._skips = _SKIPPED
         return position
 
-    async def _cut(self, data: bytes, epoch: int, position: int) -> int:
-        """Sort every whole message in `data` from a position on into batches; the position after the last one."""
+    def _cut(self, data: bytes, epoch: int, position: int, behind: int) -> Generator[_Step, None, int]:
+        """Sort every whole message in `data` from a position on into batches; the position after the last one.
+
+        Args:
+            data: read, and joined.
+            epoch: of the connection.
+            position: where the first message begins.
+            behind: how much of the read is in `data`.
+        """
         position = self._cut_plain(data, position)
         find = data.find
         end = len(data)
@@ -215,12 +246,15 @@ class BatchParser:
             else:
                 self._hand_over()
                 current = b""
-                await self._control_line(kind, data[position:line_end])
-                if epoch != self._epoch:
-                    return end
+                if kind == b"PONG":
+                    self._pong()
+                else:
+                    yield partial(self._control_line, kind, data[position:line_end]), data, position, behind
+                    if epoch != self._epoch:
+                        return end
                 position = start
                 continue
-            position = stop + 2
+            began, position = position, stop + 2
             if sid != current:
                 current = sid
                 route = self.routes.get(sid)
@@ -232,7 +266,8 @@ class BatchParser:
             if route is None:
                 self._hand_over()
                 current = b""
-                await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
+                handle: Any = self.nc._process_msg
+                yield partial(handle, int(sid), fields[1], reply, payload, block or None), data, began, behind
                 if epoch != self._epoch:
                     return end
             elif (
@@ -252,14 +287,20 @@ class BatchParser:
                 batch.append((fields[1], reply, block, payload))
         return position
 
+    def _pong(self) -> None:
+        """Do what nats-py does, which would end the connection where the PING's caller has given up."""
+        nc = self.nc
+        if nc._pongs:
+            asked = nc._pongs.pop(0)
+            if not asked.done():
+                asked.set_result(True)
+            nc._pongs_received += 1
+            nc._pings_outstanding = 0
+
     async def _control_line(self, kind: bytes, line: bytes) -> None:
         nc: Any = self.nc
         if kind == b"PING":
             await nc._process_ping()
-        elif kind == b"PONG":
-            if nc._pongs and nc._pongs[0].done():
-                nc._pongs[0] = asyncio.get_running_loop().create_future()  # its caller gave up
-            await nc._process_pong()
         elif kind == b"INFO":
             info = json.loads(line[5:])
             if not isinstance(info, dict):

@@ -1,17 +1,17 @@
 """nats-py's TCP transport with whole reads, one write in a turn of the event loop, and fenced writes.
 
 Larger reads make larger batches when there is much to do, and change nothing when there is not; what the rules write in
-a turn leaves in one write.
+a turn leaves in one write, behind the read that is being handled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
 from nats_bridge.bridge.client.fenced_socket import FencedSocket
-from nats_bridge.bridge.client.nats_py import TcpTransport
+from nats_bridge.bridge.client.nats_py import TcpTransport, errors
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
 if TYPE_CHECKING:
@@ -25,10 +25,17 @@ LARGE_WRITE = 16 * 1024
 
 
 class _WholeReads(asyncio.StreamReader):
-    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer."""
+    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer.
 
-    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+    Args:
+        limit: as of an `asyncio.StreamReader`.
+        loop: the event loop.
+        take: gets what is read while a reader waits, handles what it can, and returns what is left for the reader.
+    """
+
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop, take: Callable[[bytes], bytes]) -> None:
         super().__init__(limit=limit, loop=loop)
+        self._take = take
         self._next: asyncio.Future[bytes] | None = None  # what a reader waits for
         self._events = loop
 
@@ -45,8 +52,14 @@ class _WholeReads(asyncio.StreamReader):
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         if self._next is None or self._next.done():
             super().feed_data(data)
-        elif found := bytes(data):  # no copy: transports give bytes
-            self._next.set_result(found)
+            return
+        try:
+            rest = self._take(bytes(data))  # no copy: transports give bytes
+        except errors.ProtocolError as error:
+            self._next.set_exception(error)
+            return
+        if rest:
+            self._next.set_result(rest)
 
     def feed_eof(self) -> None:
         super().feed_eof()
@@ -60,10 +73,16 @@ class _WholeReads(asyncio.StreamReader):
 
 
 class WideTransport(TcpTransport):
-    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop."""
+    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop.
 
-    def __init__(self) -> None:
+    Args:
+        take: gets each read; see `_WholeReads`.
+    """
+
+    def __init__(self, take: Callable[[bytes], bytes]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._take = take
+        self.holds = False  # whether what is gathered waits for `send_gathered`
         self._gathered: list[bytes] = []
         self._gathered_size = 0
         self.writes = 0  # so far, of whatever size
@@ -84,7 +103,7 @@ class WideTransport(TcpTransport):
             fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
             try:
                 loop = asyncio.get_running_loop()
-                reader = _WholeReads(max(buffer_size, READ_SIZE), loop)
+                reader = _WholeReads(max(buffer_size, READ_SIZE), loop, self._take)
                 protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
                 transport, _ = await loop.create_connection(lambda: protocol, sock=fenced)
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -103,21 +122,21 @@ class WideTransport(TcpTransport):
     def write(self, payload: bytes) -> None:
         """Write, after what was gathered."""
         self.writes += 1
-        self._send_gathered()
+        self.send_gathered()
         self._forget_fences()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: list[bytes]) -> None:
         """Write several, after what was gathered."""
         self.writes += 1
-        self._send_gathered()
+        self.send_gathered()
         self._forget_fences()
         if self._io_writer is None or self._io_writer.is_closing():
             return  # the connection is lost: Python 3.12.1 and 3.13.0 raise AttributeError then
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
     def gather(self, payload: bytes, fence: WriteFence) -> None:
-        """Write at the event loop's next turn, or before the next other write.
+        """Write behind the read that is being handled, else at the event loop's next turn; or before another write.
 
         Args:
             payload: what to write.
@@ -126,7 +145,8 @@ class WideTransport(TcpTransport):
         self.writes += 1
         if not self._gathered:
             self._forget_fences()
-            asyncio.get_running_loop().call_soon(self._send_gathered)
+            if not self.holds:
+                asyncio.get_running_loop().call_soon(self.send_gathered)
         self._gathered.append(payload)
         self._gathered_size += len(payload)
         if fence is ALWAYS_OPEN:
@@ -138,7 +158,8 @@ class WideTransport(TcpTransport):
                 self._drops = True
                 fenced.drop_after(fence.unsent_for)
 
-    def _send_gathered(self) -> None:
+    def send_gathered(self) -> None:
+        """Write what was gathered."""
         if not self._gathered:
             return
         gathered, size = self._gathered, self._gathered_size
@@ -150,12 +171,12 @@ class WideTransport(TcpTransport):
 
     def close(self) -> None:
         """Close, after what was gathered is written."""
-        self._send_gathered()
+        self.send_gathered()
         super().close()  # type: ignore[no-untyped-call]
 
     async def drain(self) -> None:
         """Wait until the socket's buffer is below its low-water mark."""
-        self._send_gathered()
+        self.send_gathered()
         try:
             await super().drain()  # type: ignore[no-untyped-call]
         except ConnectionError:

@@ -4,6 +4,9 @@ nats-py stays the connection (servers, authentication, TLS, reconnecting, reques
 transport (`wide_transport`) are ours, and only these three modules touch nats-py's internals to put them in place
 (`tests/live/test_wire.py` guards that they still fit).
 
+A message that comes alone is read, handed on and written again within one turn of the event loop: no task wakes for it.
+nats-py's own reading task gets only what begins with something to wait for. With TLS it gets all.
+
 A subscription made with `subscribe_batches` gets its messages in batches; all others go through nats-py untouched.
 """
 
@@ -77,8 +80,19 @@ class WireClient(Client):
         self._batches = BatchParser(self)
         self._ps = self._batches  # type: ignore[assignment]
         self._asked: tuple[asyncio.Future[bool] | None, int] = None, 0  # the last PONG, and the writes before it
-        self._wide = WideTransport()
+        self._wide = WideTransport(self._take)
         self._transport = self._wide
+
+    def _take(self, chunk: bytes) -> bytes:
+        """Handle a read at once, and write what is written because of it; what is left is for nats-py's own task."""
+        if not self.is_connected:
+            return chunk
+        self._wide.holds = True
+        try:
+            return self._batches.take(chunk)
+        finally:
+            self._wide.holds = False
+            self._wide.send_gathered()
 
     async def subscribe_batches(
         self,

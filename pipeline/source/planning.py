@@ -18,10 +18,11 @@ from pyspark.sql.datasource import InputPartition
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 from nats_bridge.pipeline.source.cores import cores
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.stream_state import StreamState, state_of
+from nats_bridge.pipeline.source.shares import divided
+from nats_bridge.pipeline.source.stream_state import StreamState, names_of, state_of
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
 __all__ = ["SequenceRange", "check_filters", "cut", "plan", "planned", "stored_before"]
@@ -32,12 +33,14 @@ class SequenceRange(InputPartition):
     """Messages with first <= sequence <= last, of the stream that was created at a certain time.
 
     Attributes:
+        stream: the stream's name.
         created: when the stream was created, as the server reports it.
         first: the first sequence.
         last: the last sequence.
         subjects: the filters; none for all messages.
     """
 
+    stream: str
     created: str
     first: int
     last: int
@@ -54,18 +57,31 @@ _FILTERS_FROM: Final = (2, 10)
 
 
 async def planned(options: ReadOptions) -> list[SequenceRange]:
-    """Connect, and plan.
+    """Connect, and plan a batch read: the ranges of each stream, one stream after the other.
 
     Raises:
         UnreachableError: no server.
         PipelineError, ApiError: as for `plan`.
     """
     async with connected(options.connection) as connection:
-        return await plan(connection, options)
+        if options.stream:
+            return await plan(connection, options)
+        names = await names_of(connection, options.streams)
+        if not names:
+            raise PipelineError(f"option streams: no stream has a name like {', '.join(options.streams)}")
+        held = {name: (await state_of(connection, name)).messages for name in names}
+        shares = divided(options.partitions or cores(), held)
+        parts = [await plan(connection, options.of_stream(name), shares[name]) for name in names]
+        return [part for each in parts for part in each]
 
 
-async def plan(connection: Connection, options: ReadOptions) -> list[SequenceRange]:
-    """The ranges of a batch read; none where there is nothing.
+async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
+    """The ranges of a batch read of one stream; none where there is nothing.
+
+    Args:
+        connection: a connection.
+        options: what to read.
+        share: into how many ranges to cut it; None for what the options say.
 
     Raises:
         PipelineError: no such stream, or a server that cannot do it.
@@ -77,12 +93,12 @@ async def plan(connection: Connection, options: ReadOptions) -> list[SequenceRan
     if first > last or not state.messages:
         return []
     try:
-        return await cut(connection, options, state, first, last)
+        return await cut(connection, options, state, first, last, share=share)
     except ApiError as error:
         if error.err_code != _NOT_AMONG_THE_STREAMS:
             raise
         if options.pushed_subject:
-            return await cut(connection, replace(options, pushed_subject=None), state, first, last)
+            return await cut(connection, replace(options, pushed_subject=None), state, first, last, share=share)
         raise OptionError(
             f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
             " subjects,"
@@ -91,7 +107,14 @@ async def plan(connection: Connection, options: ReadOptions) -> list[SequenceRan
 
 
 async def cut(
-    connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int, *, least: int = 1
+    connection: Connection,
+    options: ReadOptions,
+    state: StreamState,
+    first: int,
+    last: int,
+    *,
+    least: int = 1,
+    share: int | None = None,
 ) -> list[SequenceRange]:
     """Ranges from `first` to `last` that hold about as many messages each.
 
@@ -102,23 +125,28 @@ async def cut(
         first: the first sequence.
         last: the last sequence, not before the first.
         least: messages in a range, unless the options say how many ranges there are.
+        share: how many ranges, where the options say it of several streams.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
     held = await _Held.of(connection, options, state, first, last)
+    most = share or options.partitions or cores()
     if options.rows_per_partition:
         count = -(-held.total // options.rows_per_partition)
     elif options.partitions:
-        count = options.partitions
+        count = most
     else:
-        count = min(cores(), -(-held.total // least))
+        count = min(most, -(-held.total // least))
     # What a replica counts may be too little: where it counts nothing, a task looks.
     count = max(1, min(count, held.total))
     ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
-    return [SequenceRange(state.created, start, end, options.filters) for start, end in zip(starts, ends, strict=True)]
+    return [
+        SequenceRange(state.name, state.created, start, end, options.filters)
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def check_filters(connection: Connection, options: ReadOptions) -> None:

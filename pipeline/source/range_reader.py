@@ -47,7 +47,7 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
         parts = _Reading(options, part).portions()
         try:
             while (messages := loop.run(_following(parts))) is not None:
-                yield record_batch(messages, options.stream, schema)
+                yield record_batch(messages, part.stream, schema)
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(parts.aclose())
@@ -59,7 +59,7 @@ async def arriving(
     """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
-            yield record_batch(messages, options.stream, schema)
+            yield record_batch(messages, part.stream, schema)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
@@ -74,7 +74,7 @@ class _Reading:
     async def portions(self) -> AsyncGenerator[Arrived, None]:
         """The messages, so many at once as make good record batches."""
         async with connected(self.options.connection) as connection:
-            state = await state_of(connection, self.options.stream)
+            state = await state_of(connection, self.part.stream)
             self._check(state, self.part.first)
             at = self.part.first
             gathered: list[Arrived] = []
@@ -133,7 +133,7 @@ class _Reading:
         """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
         for one in self.part.subjects or (">",):
             try:
-                following = await connection.api.next_message(self.options.stream, one, at)
+                following = await connection.api.next_message(self.part.stream, one, at)
             except NotPermittedError:
                 return False
             if following and following[0] <= self.part.last:
@@ -145,12 +145,12 @@ class _Reading:
         sequences, _ = portion.numbers()
         if sequences[-1] - at + 1 != len(sequences):
             gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
-            self._check(await state_of(connection, self.options.stream), at + gap)
+            self._check(await state_of(connection, self.part.stream), at + gap)
         return portion
 
     def _check(self, state: StreamState, at: int) -> None:
         """That the stream is the one, and still holds what comes from a sequence of the range on."""
-        part, stream = self.part, self.options.stream
+        part, stream = self.part, self.part.stream
         if state.created != part.created:
             raise DataLostError(
                 f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
@@ -173,7 +173,7 @@ class _Reading:
             async with asyncio.timeout_at(until):
                 await asyncio.sleep(_PAUSE)
                 await connection.connected()
-                state = await state_of(connection, self.options.stream)
+                state = await state_of(connection, self.part.stream)
         except (TimeoutError, ApiError):
             raise UnreachableError(
                 f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({error});"

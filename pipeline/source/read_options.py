@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nats_bridge.bridge.replication import Pattern
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connection_of
 from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.pipeline.options import READ, flag, given, number
+from nats_bridge.pipeline.options import READ, duration, flag, given, number
 from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
 from nats_bridge.transforms.subject import is_valid_filter
 
@@ -24,11 +24,12 @@ _NO_NAME: Final = re.compile(r"[\s.*>/\\]")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """One stream, or a part of it.
+    """One stream or several, or a part of them.
 
     Attributes:
-        connection: where the stream is.
-        stream: its name.
+        connection: where the streams are.
+        stream: the name of the one; empty for several.
+        streams: the names of several, in which * stands for any characters; none for one.
         subjects: consumer filters; none for all messages.
         start_sequence: the first sequence to read; None for the stream's first.
         end_sequence: the last sequence to read; None for the stream's last.
@@ -40,12 +41,15 @@ class ReadOptions:
         partitions: how many ranges; None for as many as there are cores.
         rows_per_partition: messages in a range, about.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
+        min_rows_per_trigger: messages in a batch of a streaming read at least; None for any.
+        max_trigger_delay: seconds after the batch before, when one begins with fewer.
         fail_on_data_loss: whether messages that the stream removed before they were read are an error.
         patience: seconds that a task waits for a server without getting one message more.
     """
 
     connection: Connection = field(repr=False)
     stream: str
+    streams: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     start_sequence: int | None = None
     end_sequence: int | None = None
@@ -57,6 +61,8 @@ class ReadOptions:
     partitions: int | None = None
     rows_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
+    min_rows_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
     fail_on_data_loss: bool = True
     patience: int = 30
 
@@ -64,6 +70,10 @@ class ReadOptions:
     def filters(self) -> tuple[str, ...]:
         """The filters that consumers get; none for all messages."""
         return self.subjects or ((self.pushed_subject,) if self.pushed_subject else ())
+
+    def of_stream(self, name: str) -> ReadOptions:
+        """The same of one of the streams."""
+        return self if name == self.stream else replace(self, stream=name, streams=())
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -73,16 +83,25 @@ class ReadOptions:
             OptionError: one is missing, unknown or wrong.
         """
         found = given(options, READ)
-        stream = found.get("stream", "")
-        if not stream:
-            raise OptionError('option stream: missing; say .option("stream", "ORDERS")')
+        stream, streams = found.get("stream", ""), _streams(found)
+        if not stream and not streams:
+            raise OptionError('option stream: missing; say .option("stream", "ORDERS"), or streams for several')
         if _NO_NAME.search(stream):
-            raise OptionError(f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\")
+            raise OptionError(
+                f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\; streams takes"
+                " patterns"
+            )
+        least, most = number(found, "minRowsPerTrigger"), number(found, "maxRowsPerTrigger")
+        if least and most and least > most:
+            raise OptionError(f"option minRowsPerTrigger: {least} is more than maxRowsPerTrigger, {most}")
+        if "maxTriggerDelay" in found and not least:
+            raise OptionError("option maxTriggerDelay: says when minRowsPerTrigger no longer holds; say that, too")
         if "partitions" in found and "rowsPerPartition" in found:
             raise OptionError("option rowsPerPartition: partitions says how the read is cut already; leave one out")
         return cls(
             connection=connection_of(found),
             stream=stream,
+            streams=streams,
             subjects=_filters(found.get("subjects", "")),
             start_sequence=number(found, "startSequence"),
             end_sequence=number(found, "endSequence", least=0),
@@ -90,10 +109,25 @@ class ReadOptions:
             end_time=_time(found, "endTime"),
             partitions=number(found, "partitions"),
             rows_per_partition=number(found, "rowsPerPartition"),
-            max_rows_per_trigger=number(found, "maxRowsPerTrigger"),
+            max_rows_per_trigger=most,
+            min_rows_per_trigger=least,
+            max_trigger_delay=duration(found, "maxTriggerDelay") or 900.0,
             fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
             patience=number(found, "patience") or 30,
         )
+
+
+def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
+    if "streams" not in found:
+        return ()
+    for name in ("stream", "startSequence", "endSequence"):
+        if name in found:
+            raise OptionError(f"option {name}: is of one stream, and streams names several; leave one out")
+    names = tuple(dict.fromkeys(part.strip() for part in found["streams"].split(",")))
+    for one in names:
+        if not one or _NO_NAME.search(one.replace("*", "")):
+            raise OptionError(f"option streams: '{one}' is neither a stream's name nor a pattern such as ORDERS_*")
+    return names
 
 
 def _filters(text: str) -> tuple[str, ...]:

@@ -1,23 +1,28 @@
-"""Streaming read: offsets are the stream's identity and a sequence; each batch is ranges as in a batch read."""
+"""Streaming read: what Spark asks a reader for. Each batch is ranges of the streams, as in a batch read."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from nats_bridge.bridge.replication import Connection, Replay
+from nats_bridge.bridge.replication import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
+from nats_bridge.pipeline.source.cores import cores
+from nats_bridge.pipeline.source.followed_stream import FollowedStream
 from nats_bridge.pipeline.source.loop_thread import LoopThread
-from nats_bridge.pipeline.source.planning import SequenceRange, check_filters, cut, stored_before
+from nats_bridge.pipeline.source.planning import SequenceRange, check_filters
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.stream_state import StreamState, state_of
+from nats_bridge.pipeline.source.shares import divided
+from nats_bridge.pipeline.source.stream_offsets import Position, offset_of, positions_of
+from nats_bridge.pipeline.source.stream_state import names_of
+from nats_bridge.pipeline.source.trigger_delay import TriggerDelay
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -34,14 +39,12 @@ __all__ = ["StreamReader"]
 
 _Result = TypeVar("_Result")
 
-_LEAST: Final = 10_000
-"""Messages in a range: for fewer, a task more costs more than it saves."""
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the stream holds, then what comes, batch after batch.
+    """Reads what the streams hold, then what comes, batch after batch.
 
-    An offset is `{"created": …, "sequence": …}`: when the stream was created, and the last sequence that is done. On
+    `stream_offsets` says what an offset is. A stream that appears under a name of the read is noticed by one batch, and
+    read by those that follow, from its beginning: so each batch has a position in each of its streams to begin at. On
     the driver, one connection serves all questions until the query ends; tasks have their own.
 
     Args:
@@ -58,75 +61,69 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._driver: _Driver | None = None
-        self._upto: int | None = None
+        self._upto: dict[str, int] | None = None  # the last sequences of a query that ends
+        self._ends: dict[str, Position] = {}  # of the newest batch
+        self._delay = TriggerDelay(options.max_trigger_delay)
+        self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
+
+        async def initial() -> dict[str, Position]:
+            return {one.name: await one.beginning() for one in await self._streams()}
+
         with marking():
-            return self._ask().run(self._initial())
+            return offset_of(self._run(initial()), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """How much a batch may hold, from the options."""
-        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+        """How much a batch may hold, from the options; where there is a least and a most, `latestOffset` knows both."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-        rows = self._options.max_rows_per_trigger
-        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+        most, least = self._options.max_rows_per_trigger, self._options.min_rows_per_trigger
+        if most:
+            return ReadMaxRows(most)
+        return ReadMinRows(least) if least else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, behave as if nothing more came."""
         with marking():
-            self._upto = self._ask().state().last
+            self._upto = {one.name: one.state.last for one in self._run(self._streams())}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """How far the next batch goes.
 
         Args:
             start: where it begins; None from PySpark 4.1, which also does without limits.
-            limit: how many rows it may hold.
+            limit: how many rows it may hold, or must.
 
         Raises:
-            DataLostError: the stream was recreated, or the stream has removed what comes next.
+            DataLostError: a stream was recreated or deleted, or has removed what comes next.
         """
         with marking():
-            driver = self._ask()
-            state = driver.state()
-            last = state.last if self._upto is None else min(state.last, self._upto)
             if start is None:
-                return _offset(state, last)
-            self._check(state, start)
-            done = max(int(start["sequence"]), state.first - 1)
-            rows = getattr(limit, "max_rows", None)
-            if rows is not None and last - done > rows:
-                last = driver.run(self._within(driver.connection, state, done, last, rows))
-            return _offset(state, max(last, int(start["sequence"])))
+                self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
+            else:
+                self._ends = self._run(self._next(positions_of(start, self._options), limit))
+            return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far the stream goes, for the query's progress."""
+        """How far the streams go, and how many messages the newest batch leaves, for the query's progress."""
         with marking():
-            state = self._ask().state()
-            return _offset(state, state.last)
+            return self._run(self._report())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges of a batch.
 
         Raises:
-            DataLostError: the stream was recreated, or the stream has removed what comes next.
+            DataLostError: a stream was recreated, or has removed what comes next.
         """
         with marking():
-            if int(end["sequence"]) <= int(start["sequence"]):
-                return []
-            driver = self._ask()
-            state = driver.state(listing=True)
-            self._check(state, start)
-            self._check(state, end, whole=False)
-            first = max(int(start["sequence"]) + 1, state.first)
-            last = int(end["sequence"])
-            if first > last:
-                return []
-            return list(driver.run(cut(driver.connection, self._options, state, first, last, least=_LEAST)))
+            begun, ends = positions_of(start, self._options), positions_of(end, self._options)
+            later = {name: at for name, at in ends.items() if name not in begun or at.sequence > begun[name].sequence}
+            return list(self._run(self._ranges(begun, later))) if later else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows."""
@@ -139,6 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver.close()
             self._driver = None
 
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return self._ask().run(work)
+
     def _ask(self) -> _Driver:
         if self._driver is not None and self._driver.connection.client.is_closed:
             self.stop()
@@ -146,49 +146,109 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = _Driver(self._options)
         return self._driver
 
-    async def _initial(self) -> dict[str, Any]:
-        assert self._driver is not None
-        connection = self._driver.connection
-        state = await state_of(connection, self._options.stream)
-        done = max(state.first, self._options.start_sequence or 1) - 1
-        if self._options.start_time:
-            done = max(done, await stored_before(connection, self._options, self._options.start_time))
-        return _offset(state, done)
+    @property
+    def _connection(self) -> Connection:
+        assert self._driver is not None  # what runs, it runs
+        return self._driver.connection
 
-    async def _within(self, connection: Connection, state: StreamState, done: int, last: int, rows: int) -> int:
-        """The last sequence of a batch that begins after `done` and holds at most so many rows."""
-        least = done + rows
-        if not state.limits or (state.messages == state.last - state.first + 1 and not self._options.subjects):
-            return least
-        after = Replay(connection.api, state.name, self._options.subjects).after
-        there = await after(done)
-        low, high = least, last  # up to low there are few enough
-        if there - await after(last) <= rows:
-            return last
-        while high - low > 1:
-            middle = (low + high) // 2
-            count = there - await after(middle)
-            if count > rows:
-                high = middle
-            else:
-                low = middle
-                if count >= rows - rows // 10:
-                    break
-        return low
+    async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
+        """The read's streams as they are now.
 
-    def _check(self, state: StreamState, offset: dict[str, Any], *, whole: bool = True) -> None:
-        if state.created != offset["created"]:
+        Args:
+            begun: those that the read has a position in.
+
+        Raises:
+            DataLostError: one of those was deleted.
+        """
+        options, connection = self._options, self._connection
+        names = [options.stream] if options.stream else await names_of(connection, options.streams)
+        if options.fail_on_data_loss and (gone := sorted(set(begun) - {*names})):
             raise DataLostError(
-                f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
-                f" {offset['created']}: begin with a new checkpoint location"
-            )
-        following = int(offset["sequence"]) + 1
-        if whole and self._options.fail_on_data_loss and state.limits and state.first > following:
-            raise DataLostError(
-                f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread, it"
-                f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
+                f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
+        return [await FollowedStream.now(connection, options, name) for name in names]
+
+    async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
+        """Where the next batch ends in each stream."""
+        streams = {one.name: one for one in await self._streams(begun)}
+        if self._upto is not None:
+            streams = {name: one for name, one in streams.items() if name in self._upto}
+        entering = [one for name, one in streams.items() if name not in begun]
+        followed = {name: one for name, one in streams.items() if name in begun}
+        lasts: dict[str, int] = {}
+        for name, one in followed.items():
+            one.check(begun[name])
+            last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
+            lasts[name] = max(last, begun[name].sequence)
+        if await self._is_too_early(followed, begun, lasts, limit):
+            return begun
+        rows = getattr(limit, "max_rows", None)
+        if rows is not None:
+            lasts = await _limited(followed, begun, lasts, rows)
+        ends = {name: one.at(lasts[name]) for name, one in followed.items()}
+        if ends != begun:
+            self._delay.begin()
+        return ends | {one.name: await one.beginning() for one in entering}
+
+    async def _is_too_early(
+        self,
+        streams: Mapping[str, FollowedStream],
+        begun: Mapping[str, Position],
+        lasts: dict[str, int],
+        limit: ReadLimit | None,
+    ) -> bool:
+        """Whether the batch has to wait for more messages. A query that ends never waits."""
+        least = getattr(limit, "min_rows", None)
+        if least is None and hasattr(limit, "max_rows"):
+            least = self._options.min_rows_per_trigger
+        if not least or self._upto is not None or self._delay.is_over:
+            return False
+        if sum(last - begun[name].sequence for name, last in lasts.items()) < least or lasts == self._too_few:
+            return True
+        if sum([await one.waiting(begun[name]) for name, one in streams.items()]) >= least:
+            return False
+        self._too_few = lasts
+        return True
+
+    async def _report(self) -> dict[str, Any]:
+        streams = await self._streams()
+        ends = {one.name: one.at(one.state.last) for one in streams}
+        lag = None
+        if self._ends:
+            lag = 0
+            for one in streams:
+                end = self._ends.get(one.name)
+                if end is None or end.created != one.state.created:
+                    end = one.at(0)
+                lag += await one.waiting(end)
+        return offset_of(ends, self._options, lag)
+
+    async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
+        connection, options = self._connection, self._options
+        streams = {name: await FollowedStream.now(connection, options, name, listing=True) for name in ends}
+        begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
+        shares: Mapping[str, int | None] = dict.fromkeys(ends)
+        if len(ends) > 1:
+            lengths = {name: max(end.sequence - begins[name].sequence, 0) for name, end in ends.items()}
+            shares = divided(options.partitions or cores(), lengths)
+        each = [await one.ranges(begins[name], ends[name], shares[name]) for name, one in streams.items()]
+        return [part for ranges in each for part in ranges]
+
+
+async def _limited(
+    streams: Mapping[str, FollowedStream], begun: Mapping[str, Position], lasts: Mapping[str, int], rows: int
+) -> dict[str, int]:
+    """The last sequences of a batch that goes no further than `lasts`, and holds at most so many rows."""
+    if sum(last - begun[name].sequence for name, last in lasts.items()) <= rows:
+        return dict(lasts)
+    shares = dict.fromkeys(streams, rows)
+    if len(streams) > 1:
+        shares = divided(rows, {name: await one.waiting(begun[name]) for name, one in streams.items()})
+    return {
+        name: await one.within(begun[name], lasts[name], shares[name]) if shares[name] else lasts[name]
+        for name, one in streams.items()
+    }
 
 
 class _Driver:
@@ -196,7 +256,6 @@ class _Driver:
 
     def __init__(self, options: ReadOptions) -> None:
         self._stack = AsyncExitStack()
-        self._stream = options.stream
         self._loop = LoopThread()
         try:
             self.connection = self._loop.run(self._stack.enter_async_context(connected(options.connection)))
@@ -204,10 +263,6 @@ class _Driver:
         except BaseException:
             self.close()
             raise
-
-    def state(self, *, listing: bool = False) -> StreamState:
-        """What the stream holds now."""
-        return self.run(state_of(self.connection, self._stream, listing=listing))
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine; its result."""
@@ -217,7 +272,3 @@ class _Driver:
         """Close the connection and end the loop."""
         self._loop.run(self._stack.aclose())
         self._loop.close()
-
-
-def _offset(state: StreamState, sequence: int) -> dict[str, Any]:
-    return {"created": state.created, "sequence": sequence}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["StreamState", "state_of"]
+__all__ = ["StreamState", "names_of", "state_of"]
 
 _LISTED = 10_000
 """So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
@@ -44,6 +46,24 @@ class StreamState:
     def average(self) -> int:
         """Bytes of a message, about."""
         return self.size // self.messages + 1 if self.messages else 1
+
+
+async def names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
+    """The names of the streams that a read is of, each once, in order.
+
+    Args:
+        connection: a connection.
+        wanted: names, also of streams that are not there; and patterns, in which * stands for any characters.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
+    found = {one for one in wanted if "*" not in one}
+    if patterns:
+        there = await connection.api.stream_names()
+        found.update(name for name in there if any(pattern.fullmatch(name) for pattern in patterns))
+    return sorted(found)
 
 
 async def state_of(connection: Connection, stream: str, *, listing: bool = False) -> StreamState:

@@ -147,6 +147,30 @@ async def test_who_asks_while_nothing_is_written_waits_for_the_same_pong(
     assert [message[3] for message in seen.messages] == [b"written later"]
 
 
+async def test_a_message_is_handed_on_and_written_in_the_turn_that_reads_it(
+    servers: SharedServers, newest_version: str, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    subject, loop = unique_name("turn"), asyncio.get_running_loop()
+    url = await servers.url(newest_version)
+    publisher, peer = await raw_peer(url), await raw_peer(url)
+    seen = await publisher.collect(f"{subject}.again")
+    await publisher.client.flushed()
+    tasks: list[object] = []
+    unsent: list[int] = []
+
+    def on_batch(batch: list[Delivered]) -> None:
+        tasks.append(asyncio.current_task())
+        loop.call_soon(lambda: unsent.append(peer.client.unsent_bytes))  # the first thing that the next turn does
+        peer.publish(f"{subject}.again".encode(), batch[0][3])
+
+    await peer.client.subscribe_batches(subject, on_batch)
+    await peer.client.flushed()
+    publisher.publish(subject.encode(), b"alone")
+    assert [message[3] for message in await seen.count(1)] == [b"alone"]
+    assert tasks == [None], "no task had to wake"
+    assert unsent == [0]
+
+
 async def test_what_is_written_raw_and_what_nats_py_writes_keep_their_order(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:

@@ -46,7 +46,8 @@ class Read:
     """One batch read: planned once, then read part by part."""
 
     def __init__(self, url: str, stream: str, columns: StructType | None = None, **options: Any) -> None:
-        given = {"servers": url, "stream": stream, **{name: str(value) for name, value in options.items()}}
+        named = {"stream": stream, **options} if stream else options
+        given = {"servers": url, **{name: str(value) for name, value in named.items()}}
         self.reader = BatchReader(ReadOptions.of(given), ReadSchema.of(columns or spark_schema(*DEFAULT)))
         self.parts: list[Any] = []
 

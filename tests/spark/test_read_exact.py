@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType
 
 from nats_bridge.native_servers import SharedServers
-from nats_bridge.pipeline.errors import OptionError, SchemaError, reported
+from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError, reported
 from nats_bridge.pipeline.source import range_reader, stream_state
 from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -42,6 +42,20 @@ async def _delete(peer: RawPeer, stream: str, *sequences: int) -> None:
     for sequence in sequences:
         answer = await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence, "no_erase": True})
         assert answer["success"], answer
+
+
+@pytest.mark.parametrize("version", ["2.15.1"])
+async def test_several_streams_are_one_read(url: str, peer: RawPeer, stream: str) -> None:
+    for name, count in (("B", 3), ("C", 30), ("A", 3)):
+        await _fill(peer, f"{stream}_{name}", count)
+    read = await Read(url, "", streams=f"{stream}_B, {stream}_*", partitions=5).plan()
+    assert [part.stream[-1] for part in read.parts] == ["A", "B", "C", "C", "C"]
+    held = [(f"{stream}_{name}", at) for name, count in (("A", 3), ("B", 3), ("C", 30)) for at in range(1, count + 1)]
+    assert [(row["stream"], row["sequence"]) for row in await read.rows()] == held
+    with pytest.raises(PipelineError, match=f"no stream has a name like {stream}_X\\*"):
+        await Read(url, "", streams=f"{stream}_X*").plan()
+    with pytest.raises(PipelineError, match=f"stream '{stream}_X': not found"):
+        await Read(url, "", streams=f"{stream}_A,{stream}_X").plan()
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["deletes listed", "server asked"])

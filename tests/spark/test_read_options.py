@@ -15,6 +15,7 @@ from nats_bridge.pipeline.options import READ, given
 from nats_bridge.pipeline.source.cores import CORES, cores
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.shares import divided
 from tests.spark.reading import spark_schema
 
 _SERVER = {"servers": "nats://127.0.0.1:1", "stream": "S"}
@@ -63,6 +64,10 @@ def test_filters_that_lie_within_others_are_left_out(filters: str, kept: tuple[s
     [
         ({"stream": ""}, "option stream: missing"),
         ({"stream": "a.b"}, "option stream: 'a.b' cannot be"),
+        ({"streams": "A,B"}, "option stream: is of one stream, and streams names several"),
+        ({"minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "option minRowsPerTrigger: 9 is more than"),
+        ({"maxTriggerDelay": "9s"}, "option maxTriggerDelay: says when minRowsPerTrigger"),
+        ({"minRowsPerTrigger": "9", "maxTriggerDelay": "900"}, "option maxTriggerDelay: '900' is not a time"),
         ({"servers": ""}, "option servers: missing"),
         ({"servers": "nats://127.0.0.1:99999"}, "option servers: "),
         ({"strat": "x"}, "option strat: unknown; did you mean"),
@@ -88,6 +93,44 @@ def test_what_is_wrong_is_named(options: dict[str, str], complaint: str) -> None
         ReadOptions.of({**_SERVER, **options})
     assert str(caught.value).startswith("option ")
     assert complaint in str(caught.value)
+
+
+def test_several_streams_and_what_cannot_be_said_of_them() -> None:
+    server = {"servers": "nats://127.0.0.1:1"}
+    options = ReadOptions.of({**server, "streams": "A, B_*, A"})
+    assert (options.stream, options.streams) == ("", ("A", "B_*"))
+    assert options.of_stream("B_1") == ReadOptions.of({**server, "stream": "B_1"})
+    for wrong, complaint in (
+        ({"streams": "A,,B"}, "option streams: ''"),
+        ({"streams": "a.*"}, "option streams: 'a.*' is neither"),
+        ({"streams": "A", "startSequence": "3"}, "option startSequence: is of one stream"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(complaint)):
+            ReadOptions.of({**server, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("15 min", 900), ("1H", 3600)]
+)
+def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
+    options = ReadOptions.of({**_SERVER, "minOffsetsPerTrigger": "3", "maxTriggerDelay": text})
+    assert (options.min_rows_per_trigger, options.max_trigger_delay) == (3, seconds)
+
+
+@pytest.mark.parametrize(
+    ("number", "waiting", "shares"),
+    [
+        (10, {"a": 3, "b": 4}, {"a": 3, "b": 4}),
+        (10, {"a": 90, "b": 10, "c": 0}, {"a": 8, "b": 2, "c": 0}),
+        (10, {"a": 1_000_000, "b": 1}, {"a": 9, "b": 1}),
+        (1, {"a": 5, "b": 5}, {"a": 1, "b": 1}),
+        (7, {}, {}),
+    ],
+)
+def test_a_number_is_divided_by_what_waits_and_none_is_left_out(
+    number: int, waiting: dict[str, int], shares: dict[str, int]
+) -> None:
+    assert divided(number, waiting) == shares
 
 
 def test_columns_of_another_name_or_type_are_refused() -> None:

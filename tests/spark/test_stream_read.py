@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,12 @@ class Query:
 
     def __init__(self, spark: SparkSession, url: str, stream: str, checkpoint: Path, **options: Any) -> None:
         self.checkpoint = str(checkpoint)
-        reader = spark.readStream.format("jetstream").option("servers", url).option("stream", stream)
-        for name, value in options.items():
+        reader = spark.readStream.format("jetstream").option("servers", url)
+        for name, value in ({"stream": stream, **options} if stream else options).items():
             reader = reader.option(name, str(value))
         self.frame = reader.schema("sequence bigint").load()
         self.batches: list[list[int]] = []
+        self.lags: list[int] = []
         self.before: Callable[[int], None] = lambda number: None
 
     def _keep(self, batch: DataFrame, number: int) -> None:
@@ -56,6 +58,8 @@ class Query:
         )
         try:
             query.awaitTermination()
+            ends = [source.latestOffset for progress in query.recentProgress for source in progress.sources]
+            self.lags = [json.loads(end)["lag"] for end in ends]
         finally:
             query.stop()
 
@@ -142,6 +146,16 @@ async def test_filters_and_gaps_make_neither_empty_nor_large_batches(
     assert [s for batch in batches for s in batch] == [s for s in range(11, 401) if s % 4 == 2 and not 100 <= s < 180]
     assert all(18 <= len(batch) <= 20 for batch in batches[:-1])
     assert len(query.batches) == len(batches), "no batch was empty"
+
+
+async def test_several_streams_are_one_query_and_its_progress_has_the_lag(
+    spark: SparkSession, url: str, peer: RawPeer, stream: str, tmp_path: Path
+) -> None:
+    await filled(peer, f"{stream}_A", 60)
+    await filled(peer, f"{stream}_B", 6)
+    query = Query(spark, url, "", tmp_path, streams=f"{stream}_*", maxRowsPerTrigger=33)
+    assert await query.run() == [sorted([*range(1, 31), *range(1, 4)]), sorted([*range(31, 61), *range(4, 7)])]
+    assert query.lags[:2] == [33, 0]
 
 
 async def test_what_is_lost_is_an_error_with_a_remedy(

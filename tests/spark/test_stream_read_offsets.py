@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.errors import DataLostError, OptionError
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
 from nats_bridge.pipeline.source.stream_reader import StreamReader
@@ -67,10 +67,11 @@ async def test_offsets_from_an_empty_stream_on(peer: RawPeer, reader: Callable[.
     await store(peer, stream_of(one), 30)
     whole = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
     assert whole == {"created": first["created"], "sequence": 30}
-    assert await asyncio.to_thread(one.reportLatestOffset) == whole
+    assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 0}
     assert await asyncio.to_thread(one.latestOffset) == whole, "as PySpark 4.1 asks"
     some = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(7))
     assert some["sequence"] == 7
+    assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 23}, "what the batch leaves"
     parts: Any = await asyncio.to_thread(one.partitions, some, whole)
     assert [(part.first, part.last) for part in parts] == [(8, 30)]
 
@@ -82,12 +83,100 @@ async def test_the_limit_is_in_rows_whatever_lies_between(peer: RawPeer, reader:
     first = await asyncio.to_thread(selecting.initialOffset)
     limited = await asyncio.to_thread(selecting.latestOffset, first, ReadMaxRows(10))
     assert 27 <= limited["sequence"] <= 32, "nine or ten of those that are selected"
+    assert (await asyncio.to_thread(selecting.reportLatestOffset))["lag"] in (20, 21)
     await peer.api(f"STREAM.PURGE.{stream_of(one)}", {"seq": 81})
     careless = reader(failOnDataLoss="false")
     limited = await asyncio.to_thread(careless.latestOffset, first, ReadMaxRows(10))
     assert limited["sequence"] == 90
     with pytest.raises(DataLostError, match="messages 1 to 80 were removed"):
         await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(10))
+
+
+@pytest.mark.parametrize("version", ["2.15.1"])
+async def test_a_batch_waits_until_enough_messages_wait_or_long_enough(
+    peer: RawPeer, reader: Callable[..., StreamReader]
+) -> None:
+    """As with Spark's source for Kafka; the clock is the test's."""
+    stream = stream_of(reader())
+    one = reader(subjects=f"{stream}.2", minOffsetsPerTrigger=5, maxTriggerDelay="10m", maxOffsetsPerTrigger=50)
+    now = [0.0]
+    one._delay.clock = lambda: now[0]
+    limit = one.getDefaultReadLimit()
+    assert limit == ReadMaxRows(50)
+    assert reader(minRowsPerTrigger=5).getDefaultReadLimit() == ReadMinRows(5)
+
+    async def latest(start: dict[str, Any], limit: ReadLimit = limit) -> dict[str, Any]:
+        return await asyncio.to_thread(one.latestOffset, start, limit)
+
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 3)
+    begun = await latest(first)
+    assert begun["sequence"] == 3, "the first batch of a query is not delayed"
+    await store(peer, stream, 12)
+    assert await latest(begun) == await latest(begun) == begun, "four that are selected"
+    assert (await latest(begun, ReadAllAvailable()))["sequence"] == 15, "a trigger that takes everything"
+    await store(peer, stream, 3)
+    second = await latest(begun)
+    assert second["sequence"] == 18, "five"
+    await store(peer, stream, 3)
+    assert await latest(second) == second
+    now[0] = 600.0
+    third = await latest(second)
+    assert third["sequence"] == 21, "ten minutes after the batch before"
+    await store(peer, stream, 3)
+    assert await latest(third) == third
+    await asyncio.to_thread(one.prepareForTriggerAvailableNow)
+    assert (await latest(third))["sequence"] == 24, "a query that ends waits for nothing"
+
+
+@pytest.mark.parametrize("version", ["2.15.1"])
+async def test_several_streams_and_such_as_appear_later(
+    url: str, peer: RawPeer, reader: Callable[..., StreamReader], unique_name: Callable[[str], str]
+) -> None:
+    stem = unique_name("SEVERAL")
+
+    async def filled(name: str, count: int) -> dict[str, Any]:
+        info = await peer.create_stream(name=f"{stem}_{name}", subjects=[f"{stem}_{name}.>"])
+        await store(peer, f"{stem}_{name}", count)
+        return {"created": info["created"], "sequence": count}
+
+    def named(**offsets: dict[str, Any]) -> dict[str, Any]:
+        return {"streams": {f"{stem}_{name}": offset for name, offset in offsets.items()}}
+
+    a, b = await filled("A", 30), await filled("B", 3)
+    one = several(url, streams=f"{stem}_*", partitions=3)
+    first = await asyncio.to_thread(one.initialOffset)
+    assert first == named(A={**a, "sequence": 0}, B={**b, "sequence": 0})
+    limited = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(11))
+    assert limited == named(A={**a, "sequence": 9}, B={**b, "sequence": 2}), "in the ratio of what waits"
+    assert (await asyncio.to_thread(one.reportLatestOffset))["lag"] == 22
+    c = await filled("C", 4)
+    noticed = await asyncio.to_thread(one.latestOffset, limited, ReadAllAvailable())
+    assert noticed == named(A=a, B=b, C={**c, "sequence": 0}), "a batch that begins before it takes nothing of it"
+    whole = await asyncio.to_thread(one.latestOffset, noticed, ReadAllAvailable())
+    assert whole == named(A=a, B=b, C=c)
+    parts: list[Any] = await asyncio.to_thread(one.partitions, limited, noticed)
+    assert {(part.stream[-1], part.first, part.last) for part in parts} == {("A", 10, 19), ("A", 20, 30), ("B", 3, 3)}
+    parts = await asyncio.to_thread(one.partitions, noticed, whole)
+    assert {part.stream for part in parts} == {f"{stem}_C"}
+    rows = await asyncio.to_thread(
+        lambda: [row for part in parts for batch in one.read(part) for row in batch.to_pylist()]
+    )
+    assert [row["sequence"] for row in rows] == [1, 2, 3, 4]
+    await peer.api(f"STREAM.DELETE.{stem}_B")
+    with pytest.raises(DataLostError, match=f"stream '{stem}_B': was deleted"):
+        await asyncio.to_thread(one.latestOffset, whole, ReadAllAvailable())
+    careless = several(url, streams=f"{stem}_*", failOnDataLoss="false")
+    assert await asyncio.to_thread(careless.latestOffset, whole, ReadAllAvailable()) == named(A=a, C=c)
+    with pytest.raises(OptionError, match="option stream: the checkpoint is of a read with streams"):
+        await asyncio.to_thread(reader().latestOffset, whole, ReadAllAvailable())
+    for each in (one, careless):
+        await asyncio.to_thread(each.stop)
+
+
+def several(url: str, **options: Any) -> StreamReader:
+    given = {"servers": url, **{name: str(value) for name, value in options.items()}}
+    return StreamReader(ReadOptions.of(given), ReadSchema.of(spark_schema("sequence")))
 
 
 async def test_where_a_query_begins(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:

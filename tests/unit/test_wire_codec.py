@@ -48,10 +48,13 @@ def _operation(message: tuple[bytes, bytes, bytes, bytes, bytes]) -> bytes:
 
 
 async def _feed(reads: Sequence[bytes]) -> Ears:
-    ears = Ears()
-    parser = ears.parser()
+    """Hand reads on as nats-py's task does, and as they come from the socket; both must be the same."""
+    ears, at_once = Ears(), Ears()
+    parser, taking = ears.parser(), at_once.parser()
     for read in reads:
         await parser.parse(read)
+        await taking.parse(taking.take(read))
+    assert ears == at_once
     return ears
 
 

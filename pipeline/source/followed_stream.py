@@ -1,0 +1,147 @@
+"""One stream of a streaming read, at one moment: where it begins, what waits, where a batch ends, and its ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.bridge.replication import Connection, Replay
+from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.source.planning import SequenceRange, cut, stored_before
+from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge.pipeline.source.stream_offsets import Position
+from nats_bridge.pipeline.source.stream_state import StreamState, state_of
+
+__all__ = ["FollowedStream"]
+
+_LEAST: Final = 10_000
+"""Messages in a range: for fewer, a task more costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedStream:
+    """A stream as it was when its server was asked.
+
+    Attributes:
+        connection: the driver's.
+        options: of the read, for this stream.
+        state: what the stream held.
+    """
+
+    connection: Connection
+    options: ReadOptions
+    state: StreamState
+
+    @classmethod
+    async def now(
+        cls, connection: Connection, options: ReadOptions, name: str, *, listing: bool = False
+    ) -> FollowedStream:
+        """Ask for a stream of a read.
+
+        Raises:
+            PipelineError: there is no such stream.
+            ApiError: the server refuses, or does not answer.
+        """
+        state = await state_of(connection, name, listing=listing)
+        return cls(connection, options.of_stream(name), state)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.state.name
+
+    def at(self, sequence: int) -> Position:
+        """The position after a sequence."""
+        return Position(self.state.created, sequence)
+
+    async def beginning(self) -> Position:
+        """Where a query that has no position in it begins."""
+        done = max(self.state.first, self.options.start_sequence or 1) - 1
+        if self.options.start_time:
+            done = max(done, await stored_before(self.connection, self.options, self.options.start_time))
+        return self.at(done)
+
+    def check(self, position: Position, *, whole: bool = True) -> None:
+        """That it is the stream of a position, and holds what comes next.
+
+        Args:
+            position: a position in it.
+            whole: whether what comes next must still be there.
+
+        Raises:
+            DataLostError: it was recreated, or has removed what comes next.
+        """
+        state, following = self.state, position.sequence + 1
+        if state.created != position.created:
+            raise DataLostError(
+                f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
+                f" {position.created}: begin with a new checkpoint location"
+            )
+        if whole and self.options.fail_on_data_loss and state.limits and state.first > following:
+            raise DataLostError(
+                f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread, it"
+                f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
+                " checkpoint location"
+            )
+
+    async def waiting(self, position: Position) -> int:
+        """How many messages it has after a position; at most so many where its consumers decide what it keeps."""
+        done = max(position.sequence, self.state.first - 1)
+        behind = max(self.state.last - done, 0)
+        if not behind or self._is_dense:
+            return behind
+        if not self.state.limits:
+            return min(behind, self.state.messages)
+        after = self._after
+        return max(await after(done) - await after(self.state.last), 0)
+
+    async def within(self, position: Position, last: int, rows: int) -> int:
+        """The last sequence, up to `last`, of a batch that begins after a position and holds at most so many rows."""
+        done = max(position.sequence, self.state.first - 1)
+        least = done + rows
+        if least >= last:
+            return max(last, position.sequence)
+        if not self.state.limits or self._is_dense:
+            return least
+        after = self._after
+        there = await after(done)
+        low, high = least, last  # up to low there are few enough
+        if there - await after(last) <= rows:
+            return last
+        while high - low > 1:
+            middle = (low + high) // 2
+            count = there - await after(middle)
+            if count > rows:
+                high = middle
+            else:
+                low = middle
+                if count >= rows - rows // 10:
+                    break
+        return low
+
+    async def ranges(self, begin: Position, end: Position, share: int | None = None) -> list[SequenceRange]:
+        """The ranges of a batch.
+
+        Args:
+            begin: after this position.
+            end: up to this one.
+            share: how many ranges; None for what the options say.
+
+        Raises:
+            DataLostError: it was recreated, or has removed what comes next.
+        """
+        self.check(begin)
+        self.check(end, whole=False)
+        first, last = max(begin.sequence + 1, self.state.first), end.sequence
+        if first > last:
+            return []
+        return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
+
+    @property
+    def _is_dense(self) -> bool:
+        """Whether each sequence is a message of the read."""
+        state = self.state
+        return state.limits and state.messages == state.last - state.first + 1 and not self.options.subjects
+
+    async def _after(self, sequence: int) -> int:
+        return await Replay(self.connection.api, self.name, self.options.subjects).after(sequence)

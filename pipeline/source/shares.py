@@ -1,0 +1,31 @@
+"""A number divided among streams, by how much waits in each: the rows of a batch, the ranges of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["divided"]
+
+
+def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:
+    """Divide a number among streams.
+
+    Args:
+        number: what there is to divide.
+        waiting: how much each stream could use.
+
+    Returns:
+        Never more than it could use; at least 1 for each stream that could use some, so that none is left out for long.
+        Only where there are more such streams than the number is the sum larger than the number.
+    """
+    total = sum(waiting.values())
+    if total <= number:
+        return dict(waiting)
+    using = {name: count for name, count in waiting.items() if count}
+    spare, rest = max(number - len(using), 0), max(total - len(using), 1)
+    shares = dict.fromkeys(waiting, 0) | {name: 1 + spare * (count - 1) // rest for name, count in using.items()}
+    # What rounding leaves goes to those that lost the most by it.
+    by_loss = sorted(using, key=lambda name: spare * (using[name] - 1) % rest, reverse=True)
+    for name in by_loss[: max(number - sum(shares.values()), 0)]:
+        shares[name] += 1
+    return shares
