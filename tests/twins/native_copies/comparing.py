@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +13,7 @@ from nats_bridge.transforms.source_record import HEADER, SourceRecord, external_
 
 __all__ = ["Comparison", "Record", "compare_mirrors", "compare_sources"]
 
+_COUNTED = re.compile(rb"(?<=\r\nNats-Counter-Sources: )[^\r]*")
 _LINE = b"\r\n" + HEADER + b": "
 
 
@@ -64,6 +67,16 @@ class Record:
             subject=subject,
         )
         return record.value(dialect(self.version))
+
+    def counted(self, block: bytes, subject: bytes) -> bytes:
+        """A native copy's header block with what a counter's copy is to name: the source, and the subject there."""
+
+        def renamed(found: re.Match[bytes]) -> bytes:
+            ((total,),) = (each.values() for each in json.loads(found[0]).values())
+            name = external_name(self.stream.encode(), self.api.encode())
+            return b'{"%b":{"%b":"%b"}}' % (name, subject, total.encode())
+
+        return _COUNTED.sub(renamed, block)
 
 
 def compare_mirrors(
@@ -120,7 +133,7 @@ def compare_sources(
         before, value, after = _apart(other)
         parsed = first_record(other.header_block)
         wanted = record.of(parsed, own.subject) if parsed else b""
-        whole = b"%b%b%b%b" % (before, _LINE, wanted, after)
+        whole = record.counted(b"%b%b%b%b" % (before, _LINE, wanted, after), own.subject)
         if (own.subject, own.header_block, own.payload) != (other.subject, whole, other.payload):
             found.findings.append(f"sources, {sequence}: native {other}, copied {own}, record to be {wanted!r}")
         else:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from nats_bridge.transforms.dialect import dialect
 from tests.twins.drawing import Delete, Purge
 
-__all__ = ["Delete", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
+__all__ = ["Batch", "Delete", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
 
 _ROOT = "s"
 _TRANSFORMS = [
@@ -37,29 +37,7 @@ _BLOCKS = [
 ]
 _PAYLOADS = [b"", b"x", b"\r\nLMSG fake 1 5\r\n", bytes(range(256)), b"p" * 2000]
 _EXPECTED = "Nats-Expected-Stream"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A stream, and what is copied of it.
-
-    Attributes:
-        selected: `filter_subject` or `subject_transforms` of the rule, and of the wholly native copy.
-        asked: `filter_subject` of the mirror and the source themselves, on both sides.
-        config: what the stream has in addition to its subjects.
-        target: what streams that copy it have in addition.
-        removed: the rule's `remove_headers`.
-        last: a subject that is always selected.
-        features: `rollups`, `ttl`, `removals`, `expectations` (`Nats-Expected-Stream`), `limits`.
-    """
-
-    selected: dict[str, Any]
-    asked: dict[str, Any]
-    config: dict[str, Any]
-    target: dict[str, Any]
-    removed: tuple[str, ...]
-    last: str
-    features: frozenset[str]
+_FAR = "@at 2099-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +49,40 @@ class Publish:
     payload: bytes = b""
 
 
-Step: TypeAlias = Publish | Delete | Purge
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Store messages as one atomic batch (2.12)."""
+
+    messages: tuple[Publish, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A stream, and what is copied of it.
+
+    Attributes:
+        selected: `filter_subject` or `subject_transforms` of the rule, and of the wholly native copy.
+        asked: `filter_subject` of the mirror and the source themselves, on both sides.
+        config: what the stream has in addition to its subjects.
+        target: what streams that copy it have in addition.
+        of_sources: what the one with `sources` has in addition to that.
+        removed: the rule's `remove_headers`.
+        last: a message that is always selected; its payload is given when it is stored.
+        features: `rollups`, `ttl`, `removals`, `expectations` (`Nats-Expected-Stream`), `limits`, `batches`,
+            `schedules`; or `counters`, alone.
+    """
+
+    selected: dict[str, Any]
+    asked: dict[str, Any]
+    config: dict[str, Any]
+    target: dict[str, Any]
+    of_sources: dict[str, Any]
+    removed: tuple[str, ...]
+    last: Publish
+    features: frozenset[str]
+
+
+Step: TypeAlias = Publish | Batch | Delete | Purge
 
 
 def draw(version: str, source_version: str, chance: random.Random) -> Shape:
@@ -82,10 +93,10 @@ def draw(version: str, source_version: str, chance: random.Random) -> Shape:
         source_version: of the source's server, which makes the wholly native copy.
         chance: decides everything.
     """
-    knows = dialect(source_version)
+    knows, copier = dialect(source_version), dialect(version)
     selected: dict[str, Any] = {}
     asked: dict[str, Any] = {}
-    last = f"{_ROOT}.orders.end"
+    last = f"{_ROOT}.orders.end".encode()
     form = chance.random()
     if form < 0.7:
         some = chance.sample(_TRANSFORMS[1:], chance.randint(0, 5))
@@ -94,6 +105,10 @@ def draw(version: str, source_version: str, chance: random.Random) -> Shape:
         selected = {"filter_subject": f"{_ROOT}.orders.*"}
     elif form < 0.9:
         asked = {"filter_subject": f"{_ROOT}.orders.*"}
+    if copier.stream_fields_of_2_12 and chance.random() < 0.2:
+        counted = {"allow_msg_counter": True}
+        end = Publish(last, _block("Nats-Incr: 1"))
+        return Shape(selected, asked, counted, {}, chance.choice([{}, counted]), (), end, frozenset({"counters"}))
     features: set[str] = set()
     config: dict[str, Any] = {}
     target: dict[str, Any] = {}
@@ -106,17 +121,24 @@ def draw(version: str, source_version: str, chance: random.Random) -> Shape:
     if knows.stream_fields_of_2_11 and chance.random() < 0.3:
         features.add("ttl")
         config["allow_msg_ttl"] = True
-        if dialect(version).stream_fields_of_2_11 and chance.random() < 0.5:
+        if copier.stream_fields_of_2_11 and chance.random() < 0.5:
             target["allow_msg_ttl"] = True
     # 2.10 stops at it, natively.
     if knows.stream_fields_of_2_11 and chance.random() < 0.3:
         features.add("expectations")
-        if not dialect(version).stream_fields_of_2_11:
+        if not copier.stream_fields_of_2_11:
             removed = (_EXPECTED,)
     if chance.random() < 0.2:
         features.add("limits")
         config |= chance.choice([{"max_msgs_per_subject": 20}, {"max_msgs": 200}])
-    return Shape(selected, asked, config, target, removed, last, frozenset(features))
+    if copier.stream_fields_of_2_12 and chance.random() < 0.3:
+        features.add("batches")
+        config["allow_atomic"] = True
+    # 2.12 stops at one, natively.
+    if copier.stream_fields_of_2_14 and chance.random() < 0.3:
+        features.add("schedules")
+        config["allow_msg_schedules"] = True
+    return Shape(selected, asked, config, target, {}, removed, Publish(last), frozenset(features))
 
 
 def steps(shape: Shape, stream: str, first: int, messages: int, chance: random.Random) -> Iterator[Step]:
@@ -134,6 +156,9 @@ def steps(shape: Shape, stream: str, first: int, messages: int, chance: random.R
     lives = [] if "allow_msg_ttl" in shape.target else ["1s"]
     for number in range(first, first + messages):
         subject = _subject(chance)
+        if "counters" in features:
+            yield Publish(subject.encode(), _block(f"Nats-Incr: {chance.randint(-9, 9):+d}", "A: b"))
+            continue
         block = chance.choice(_BLOCKS)
         payload = b"%d %b" % (number, chance.choice(_PAYLOADS))
         drawn = chance.random()
@@ -148,6 +173,12 @@ def steps(shape: Shape, stream: str, first: int, messages: int, chance: random.R
             block = _block(f"Nats-TTL: {chance.choice(['1h', 'never', *lives])}", "A: b")
         elif drawn < 0.15 and "expectations" in features:
             block = _block("A: b", f"{_EXPECTED}: {stream}", *(["C: d"] if chance.random() < 0.5 else []))
+        elif drawn < 0.18 and "batches" in features:
+            yield Batch(tuple(_batched(f"{stream}-{number}", chance)))
+            continue
+        elif drawn < 0.21 and "schedules" in features:
+            subject = f"{_ROOT}.as-it-is.plan.{number}"
+            block = _block(f"Nats-Schedule: {_FAR}", f"Nats-Schedule-Target: {_ROOT}.as-it-is.due", "A: b")
         yield Publish(subject.encode(), block % number if b"%d" in block else block, payload)
 
 
@@ -157,6 +188,14 @@ def _subject(chance: random.Random) -> str:
     if kind in ("users", "as-it-is") and chance.random() < 0.3:
         items.append(chance.choice(_ITEMS))
     return ".".join([_ROOT, kind, *items])
+
+
+def _batched(batch: str, chance: random.Random) -> Iterator[Publish]:
+    size = chance.randint(1, 5)
+    for number in range(1, size + 1):
+        lines = ["A: b", f"Nats-Batch-Id: {batch}", f"Nats-Batch-Sequence: {number}"]
+        more = ["Nats-Batch-Commit: 1"] if number == size else []
+        yield Publish(_subject(chance).encode(), _block(*lines, *more), b"%d of %b" % (number, batch.encode()))
 
 
 def _block(*lines: str) -> bytes:

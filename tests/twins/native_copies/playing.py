@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import LIMIT, until
 from tests.twins.native_copies.comparing import Comparison, Record, compare_mirrors, compare_sources
-from tests.twins.native_copies.drawing import Delete, Publish, Purge, Shape, draw, steps
+from tests.twins.native_copies.drawing import Batch, Delete, Publish, Purge, Shape, draw, steps
 
 __all__ = ["VICTIMS", "Servers", "Tally", "play", "servers"]
 
@@ -183,7 +183,7 @@ class _Round:
         copied = {"name": self._stream, **shape.asked, "external": external}
         for peer, entry in ((source, native), (target, copied)):
             await peer.create_stream(name="MIRROR", mirror=entry, **shape.target)
-            await peer.create_stream(name="SOURCES", sources=[entry], **shape.target)
+            await peer.create_stream(name="SOURCES", sources=[entry], **shape.target, **shape.of_sources)
 
     async def _delete(self) -> None:
         for peer in (self._servers.at_target, self._servers.at_source):
@@ -233,6 +233,10 @@ class _Round:
                     peer.publish(subject, payload, block)
                     if self._tally.published % 200 == 0:
                         await peer.flushed()
+                case Batch(messages):
+                    for each in messages[:-1]:
+                        peer.publish(each.subject, each.payload, each.block)
+                    await self._store(messages[-1], len(messages))
                 case Delete(back):
                     last = await self._last()
                     answer = await peer.api(f"STREAM.MSG.DELETE.{self._stream}", {"seq": max(last - back, 1)})
@@ -245,11 +249,15 @@ class _Round:
 
     async def _last(self) -> int:
         """Store one more message, which is selected; its sequence."""
-        self._tally.published += 1
-        last = self._shape.last.encode()
-        stored = await self._servers.at_source.store(last, b"%d" % self._tally.published)
-        assert stored.get("seq") == self._tally.published, stored  # nothing was refused
+        last = self._shape.last
+        await self._store(last if last.block else replace(last, payload=b"%d" % (self._tally.published + 1)))
         return self._tally.published
+
+    async def _store(self, message: Publish, number: int = 1) -> None:
+        """Store a message, the last of so many that are stored with it."""
+        self._tally.published += number
+        stored = await self._servers.at_source.store(message.subject, message.payload, message.block)
+        assert stored.get("seq") == self._tally.published, stored  # nothing was refused
 
     # -- what was copied ---------------------------------------------------------------------------------------------
 
