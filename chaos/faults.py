@@ -63,7 +63,7 @@ KINDS: dict[str, _Kind] = {
     "all servers killed": _Kind("servers", 2, 2, "cluster"),
     "power cut": _Kind("servers", 3, 3, "single"),
     "bits flipped": _Kind("servers", 2, 0, "single"),
-    "peer removed": _Kind("servers", 2, 2, "cluster"),
+    "peers removed": _Kind("servers", 2, 2, "cluster"),
     "stream leader steps down": _Kind("servers", 5, 0, "cluster"),
     "meta leader steps down": _Kind("servers", 2, 0, "cluster"),
     "target full": _Kind("servers", 2, 4),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,9 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     of_this_source,
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms.source_record import SourceRecord
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
 KEY = b"012345abcdef"
 OTHER = b"012345ffffff"  # the same entry, with an earlier source
@@ -270,3 +274,12 @@ def test_behind_what_is_confirmed_nothing_is_missing_where_the_target_replaced_i
     held = {11: message(11, b"s.x"), 12: message(12, b"s.x")}
     found = compared([copy(12, b"s.x")], held, forgets=True)
     assert behind_confirmed(10, [copy(12, b"s.x")], found, ()) == Resume(10, frozenset({12}))
+
+
+def test_what_counts_as_deleted_follows_the_targets_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"name": "T", "subjects": ["t.>"]}
+    info = {"config": config, "created": "2026-01-01T00:00:00Z", "state": {"messages": 0, "bytes": 0}}
+    days_ahead = nanoseconds_of("2026-01-04T00:00:00Z")
+    monkeypatch.setattr(time, "time_ns", lambda: days_ahead)
+    assert Target.of({**info, "ts": "2026-01-01T00:00:05Z"}, "2.15.1").now_ns == nanoseconds_of("2026-01-01T00:00:05Z")
+    assert Target.of(info, "2.9.10").now_ns == days_ahead
