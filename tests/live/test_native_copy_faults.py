@@ -143,6 +143,25 @@ async def test_nothing_is_asked_under_a_closed_fence_and_other_rules_keep_their_
             assert connection.reconnects == 0
 
 
+async def test_a_rule_that_connects_leaves_alone_what_another_one_is_answering(
+    native_server: Servers, raw_peer: OpenPeer, newest_version: str, tmp_path: Path
+) -> None:
+    async with pair(native_server, raw_peer, newest_version) as two, cut_wire(two.source.url) as wire:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        async with served(two, tmp_path, wire=wire) as (_, run):
+            wire.fall_silent()
+            await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+            await until(lambda: bool(run._answering))
+            async with two.bridged({"name": "another", "prefix": "bridge.another"}) as sidecar:
+                (another,) = sidecar.runs
+                assert isinstance(another, NativeCopyRun)
+                await until(lambda: another.ready and not another._pending)  # it has seen the request as pending
+                assert another.counters.woken == 0
+            wire.speak_again()
+            await two.at_source.store(b"orders.1")
+            await two.reaches("COPY", 1)
+
+
 async def test_a_watcher_of_all_deliveries_is_left_alone(
     native_server: Servers, raw_peer: OpenPeer, twin_version: str, tmp_path: Path
 ) -> None:

@@ -35,11 +35,13 @@ COMMANDS = [
         "servers",
         "conform",
         "handoff",
+        "failover",
         "demo",
         "schema",
         "clean",
         "redrive",
         "watch",
+        "tap",
     ),
     *("capture", "backfill", "diff"),
 ]

@@ -7,6 +7,9 @@ so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 an
 A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
 2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is read until it
 stays. What comes later still is sent again then, and left out because of its message id.
+
+A server that finds a stream's file damaged drops what is behind the damage, and answers with the number of before until
+it stores the next message (2.15.1). So an answer that the stream does not show, twice, is not its end.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ async def last_sequence_behind(
         RuleRefusedError: another stream answers, or the stream refuses every message.
         ApiError: it does not exist any more.
     """
+    unseen = -1  # an answer that the stream did not show
     while True:
         await connection.connected()
         try:
@@ -63,9 +67,12 @@ async def last_sequence_behind(
                     f"subject '{subject.decode()}' is stored by stream '{pub_ack.stream}', not by '{stream}'"
                 )
             if pub_ack.last_sequence is not None:
-                shown = await _shown(connection, stream, pub_ack.last_sequence)
-                if shown is not None:
+                shown, alone = await _shown(connection, stream, pub_ack.last_sequence)
+                if shown >= pub_ack.last_sequence or (alone and shown >= 0 and pub_ack.last_sequence == unseen):
                     return shown
+                unseen = pub_ack.last_sequence
+                waits(f"stream '{stream}' to hold the message {unseen} that it has named as its last, and not {shown}")
+                continue
             if pub_ack.err_code == INCREMENT_MISSING:
                 return await _standing(connection, stream)
             if pub_ack.kind == "refused":
@@ -86,19 +93,23 @@ async def _standing(connection: Connection, stream: str) -> int:
         await asyncio.sleep(_PAUSE)
 
 
-async def _shown(connection: Connection, stream: str, last: int) -> int | None:
+async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, bool]:
     """Wait until the stream shows what it has agreed on: in a cluster, that can be a moment later.
 
-    None if it does not: then it is another stream by now.
+    Returns:
+        Its last sequence, -1 if it does not say it; and whether it has one replica, which has nothing to agree on.
     """
+    shown, alone = -1, False
     for _ in range(_LOOKS):
         try:
-            shown = int((await connection.api.stream_info(stream))["state"]["last_seq"])
+            info = await connection.api.stream_info(stream)
         except ApiError as error:
             if not error.retriable:
                 raise
             shown = -1
-        if shown >= last:
-            return shown
+        else:
+            shown, alone = int(info["state"]["last_seq"]), int(info["config"].get("num_replicas", 1)) == 1
+        if shown >= last or alone:
+            break
         await asyncio.sleep(_PAUSE)
-    return None
+    return shown, alone

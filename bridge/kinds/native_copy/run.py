@@ -20,7 +20,8 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_expo
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.operations import publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
@@ -57,6 +58,7 @@ _PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)
 _UNWANTED = 10.0  # seconds for the server that copies to subscribe after the answer
 _FLOW_CONTROL = b"$JS.FC."
 _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
+_being_answered: set[bytes] = set()  # inboxes, by any rule of this process: they are pending for those that connect
 
 
 def make_run(
@@ -136,8 +138,7 @@ class NativeCopyRun(RuleRun):
             self,
             self._context.fence,
         )
-        self._running = asyncio.create_task(self._leaf.run())
-        self._running.add_done_callback(self._ran)
+        self._running = self._follow(asyncio.create_task(self._leaf.run()))
         return {"leaf": rule.leaf_connection, "prefix": rule.prefix}
 
     async def _drain(self, *, failed: bool) -> None:
@@ -156,10 +157,6 @@ class NativeCopyRun(RuleRun):
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
         await self._requests.close()
-
-    def _ran(self, running: asyncio.Task[None]) -> None:
-        if not running.cancelled() and (error := running.exception()) is not None:
-            self._fail(error)
 
     @property
     def ready(self) -> bool:
@@ -236,6 +233,7 @@ class NativeCopyRun(RuleRun):
             self._has_woken = False
             task = asyncio.create_task(self._answer(message))
             self._answering[task] = message.reply
+            _being_answered.add(message.reply)
             task.add_done_callback(self._answered)
 
     def refused(self, text: str) -> None:
@@ -251,9 +249,8 @@ class NativeCopyRun(RuleRun):
         )
 
     def _answered(self, task: asyncio.Task[None]) -> None:
-        del self._answering[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+        _being_answered.discard(self._answering.pop(task))
+        self._over(task)
 
     def _deliver_interest(self, subject: bytes, *, added: bool, standing: bool) -> None:
         if not added:
@@ -270,11 +267,14 @@ class NativeCopyRun(RuleRun):
 
     def _wake_pending(self, version: str, connects: int) -> None:
         """Answer the requests that were pending when the leaf connected, and still are."""
-        if connects != self._connects or not self._pending or not self._leaf.is_up:
+        if connects != self._connects or not self._leaf.is_up:
             return
-        self.counters.woken += len(self._pending)
-        self._leaf.write(b"".join(map(away, self._pending)))
+        unanswered = self._pending - _being_answered
         self._pending.clear()
+        if not unanswered:
+            return
+        self.counters.woken += len(unanswered)
+        self._leaf.write(b"".join(map(away, unanswered)))
         if is_at_least(version, ASKS_ON_CONNECT) and not self._has_woken:
             self._has_woken = True
             asyncio.get_running_loop().call_later(PENDING_FOR, self._connect_again, connects)
