@@ -1,7 +1,10 @@
 """nats-py's TCP transport with whole reads, one write in a turn of the event loop, and fenced writes.
 
-Larger reads make larger batches when there is much to do, and change nothing when there is not; what the rules write in
-a turn leaves in one write, behind the read that is being handled.
+Larger reads make larger batches when there is much to do, and change nothing when there is not; what the rules write
+because of a read leaves in one write behind it.
+
+A message that comes alone is read, handed on and written again within one turn of the event loop: no task wakes for it.
+nats-py's own reading task gets only what begins with something to wait for. With TLS it gets all.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ nats-py stays the connection (servers, authentication, TLS, reconnecting, reques
 transport (`wide_transport`) are ours, and only these three modules touch nats-py's internals to put them in place
 (`tests/live/test_wire.py` guards that they still fit).
 
-A message that comes alone is read, handed on and written again within one turn of the event loop: no task wakes for it.
-nats-py's own reading task gets only what begins with something to wait for. With TLS it gets all.
-
 A subscription made with `subscribe_batches` gets its messages in batches; all others go through nats-py untouched.
 """
 
