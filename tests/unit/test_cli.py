@@ -41,7 +41,7 @@ COMMANDS = [
         "redrive",
         "watch",
     ),
-    *("capture", "backfill", "diff"),
+    *("capture", "restore", "backfill", "diff"),
 ]
 
 
