@@ -46,6 +46,7 @@ WALKS: Final[dict[str, str | None]] = {
     "redrive.md": "2.15.1",
     "failover.md": "2.15.1",
     "spark-diff.md": "2.15.1",
+    "spark-restore.md": "2.15.1",
     "watch.md": "2.15.1",
 }
 """The pages with a walk, each with the version of the server that it expects to run; None where the walk starts one."""

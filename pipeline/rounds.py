@@ -127,6 +127,7 @@ class Rounds(Generic[_Messages]):
         created: when the stream was created on which the task relies, as `STREAM.INFO` reports; empty for any, until it
             has confirmed something.
         alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
+        keeps_sequence: whether a message stored under another sequence than its name is an error (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
             not keep them from being stored twice when it asks for them again.
         window_of: how much may be in flight.
@@ -147,6 +148,7 @@ class Rounds(Generic[_Messages]):
         patience: float,
         created: str = "",
         alone: bool = False,
+        keeps_sequence: bool = False,
         doubted: int = 0,
         window_of: Callable[[Target], Window] = lambda _: Window(),
         interrupted: Callable[[str], None] = lambda _: None,
@@ -159,6 +161,7 @@ class Rounds(Generic[_Messages]):
         self._counters = counters
         self._created = created
         self._alone = alone
+        self._keeps_sequence = keeps_sequence
         self._doubted = doubted
         self._window_of = window_of
         self._on_interruption = interrupted
@@ -305,6 +308,7 @@ class Rounds(Generic[_Messages]):
             life,
             rule=place.rule,
             alone=self._alone,
+            keeps_sequence=self._keeps_sequence,
             window=self._window_of(target),
         )
         self._target, self._sent = target, 0

@@ -57,7 +57,11 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Check whether native mirrors and sources make progress.",
     ),
     "redrive": ("nats_bridge.bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
-    "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
+    "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
+    "restore": (
+        "nats_bridge.pipeline.cli.restore:restore_command",
+        "Create streams again from captures, on Spark.",
+    ),
     "backfill": (
         "nats_bridge.pipeline.cli.backfill:backfill_command",
         "Copy a stream's history through a rule, on Spark.",

@@ -9,7 +9,7 @@ from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry
+from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
@@ -40,6 +40,7 @@ __all__ = [
     "consumer_owner",
     "copying_consumer",
     "covering_filter",
+    "destinations",
     "durable_name",
     "entry_key",
     "grants_for",

@@ -13,6 +13,7 @@ from nats_bridge.pipeline.capture.ledger import Ledger, folder_of
 from nats_bridge.pipeline.capture.lock import locked
 from nats_bridge.pipeline.capture.manifest import Capture, Chunk, Gap
 from nats_bridge.pipeline.capture.place import Place, place_of
+from nats_bridge.pipeline.capture.saved_stream import SAVED, saved_stream
 from nats_bridge.pipeline.capture.wanted import Result, Wanted
 from nats_bridge.pipeline.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge.pipeline.failures import failure
@@ -107,7 +108,13 @@ class _Capturing:
         return self._wanted.from_sequence is None and not self._known.chunks and not self._known.gaps
 
     def _round(self) -> None:
-        """Capture what the stream holds at this moment."""
+        """Capture what the stream holds at this moment, and how it is configured."""
+        self._messages()
+        saved = self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
+        self._place.replace(SAVED, saved.to_json())
+
+    def _messages(self) -> None:
+        """Capture the messages."""
         wanted, progress = self._wanted, self._progress
         progress.enter("reading the stream's state")
         if self._ledger.capture is None:

@@ -1,6 +1,7 @@
 """A capture's directory for its writer: its contents, and how a chunk is added atomically.
 
     DIR/_capture.json                        the manifest
+    DIR/_stream.json                         how the stream is configured, with its consumers
     DIR/_capture.lock                        while something writes
     DIR/messages/first_sequence=…/part-….parquet   what readers read, and nothing else
     DIR/.staging/                            what is not finished
@@ -17,13 +18,13 @@ from typing import Final
 from nats_bridge.pipeline.capture.lock import LOCK
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk, Gap
 from nats_bridge.pipeline.capture.place import Place
+from nats_bridge.pipeline.capture.saved_stream import SAVED
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 
 __all__ = ["MESSAGES", "STAGING", "Ledger", "folder_of"]
 
 MESSAGES: Final = "messages"
 STAGING: Final = ".staging"
-_OURS: Final = (MANIFEST, LOCK, MESSAGES, STAGING)
 
 
 def folder_of(first: int) -> str:
@@ -128,6 +129,6 @@ def require_free(place: Place) -> None:
         OptionError: the directory holds something else.
     """
     for name in place.names():
-        is_ours = name in (LOCK, STAGING) or name.startswith((f"{LOCK}.", f".{MANIFEST}"))
+        is_ours = name in (LOCK, STAGING, SAVED) or name.startswith((f"{LOCK}.", f".{MANIFEST}", f".{SAVED}"))
         if not is_ours:
             raise OptionError(f"{place}: holds {name}, and is no capture: take an empty directory, or a new one")

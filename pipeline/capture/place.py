@@ -18,7 +18,7 @@ from nats_bridge.pipeline.errors import OptionError, PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["HadoopPlace", "LocalPlace", "Place", "place_of"]
+__all__ = ["HadoopPlace", "LocalPlace", "Place", "absolute", "is_local", "place_of"]
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
 
@@ -59,16 +59,31 @@ class Place(Protocol):
         """Remove a file or a directory with all that is in it; nothing where there is none."""
 
 
-def place_of(spark: SparkSession, path: str) -> Place:
+def absolute(path: str) -> str:
+    """A path that does not depend on the working directory; an address as it is."""
+    return path if _URI.match(path) else str(Path(path).absolute())
+
+
+def is_local(path: str) -> bool:
+    """Whether a path or an address names a directory of this machine."""
+    return path.startswith("file:") or not _URI.match(path)
+
+
+def place_of(spark: SparkSession | None, path: str) -> Place:
     """The directory that a path or an address names.
+
+    Args:
+        spark: a session; None is enough for a directory of this machine.
+        path: the path, or the address.
 
     Raises:
         OptionError: it is the address of something that Spark does not know.
     """
     if path.startswith("file:"):
         return LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
-    if not _URI.match(path):
+    if is_local(path):
         return LocalPlace(Path(path).absolute())
+    assert spark is not None
     return HadoopPlace(spark, path)
 
 

@@ -1,15 +1,14 @@
-"""`nats-bridge capture`: a stream as Parquet."""
+"""`nats-bridge capture`: streams as Parquet."""
 
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from nats_bridge.bridge.cli.connection_options import connection_named, connection_options
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["capture_command"]
 
-_ADDRESS: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
 _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from-time", "endTime": "--to-time"}
 
 
 @click.command("capture")
-@click.argument("stream")
-@click.argument("directory", metavar="DIR")
+@click.argument("stream", metavar="[STREAM]")
+@click.argument("directory", metavar="DIR", required=False)
 @connection_options
+@click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
 @click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
 @click.option("--from-sequence", type=click.IntRange(min=1), metavar="N", help="Begin at this sequence.")
 @click.option("--to-sequence", type=click.IntRange(min=1), metavar="N", help="End with this sequence.")
@@ -53,7 +52,8 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
     stream: str,
-    directory: str,
+    directory: str | None,
+    everything: bool,
     master: str | None,
     settings: dict[str, str],
     quiet: bool,
@@ -61,10 +61,11 @@ def capture_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Capture STREAM as Parquet files in DIR, and resume there when run again.
+    """Capture STREAM, or with --all every stream, as Parquet files in DIR, and resume there when run again.
 
     DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
-    Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data.
+    Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data. The configurations of
+    the stream and its durable consumers are there as well, for nats-bridge restore.
 
     Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage, or DIR holds
     something else; 3 no server; 130 and 143 stopped by a signal.
@@ -73,11 +74,18 @@ def capture_command(
     Example:
       nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
+      nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
     from nats_bridge.bridge.cli.asking import ask
+    from nats_bridge.pipeline.capture.account import Account
     from nats_bridge.pipeline.capture.facts import facts_of
+    from nats_bridge.pipeline.capture.place import absolute
     from nats_bridge.pipeline.capture.wanted import CHUNK, INTERVAL, Wanted
 
+    if everything:
+        stream, directory = _all_of(stream, directory, given)
+    elif directory is None:
+        raise click.UsageError("Missing argument 'DIR'.")
     connection = connection_named(
         server=given["server"],
         creds=given["creds"],
@@ -89,7 +97,7 @@ def capture_command(
     wanted = Wanted(
         connection=connection,
         stream=stream,
-        directory=directory if _ADDRESS.match(directory) else str(Path(directory).absolute()),
+        directory=absolute(directory),
         subjects=checked.subjects,
         from_sequence=given["from_sequence"],
         to_sequence=given["to_sequence"],
@@ -102,20 +110,55 @@ def capture_command(
         interval=given["interval"] or INTERVAL,
     )
     # A missing server or stream is an error before Java has started.
-    ask(facts_of(connection, stream, (), 0))
+    account = ask(Account.of(connection)) if everything else None
+    if account is None:
+        ask(facts_of(connection, stream, (), 0))
 
     from nats_bridge.pipeline.capture.capturing import capture
     from nats_bridge.pipeline.progress import Shown, watched
     from nats_bridge.pipeline.session import job_session
 
-    job = f"capture {stream}"
-    with (
-        job_session(job, master=master, settings=settings, quiet=quiet) as spark,
-        watched(spark, job, shown=Shown(quiet, every), drains=wanted.continuous) as progress,
-    ):
-        result = capture(spark, wanted, progress)
-    click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
-    return 0
+    job, shown = f"capture {stream}", Shown(quiet, every)
+    with job_session(job, master=master, settings=settings, quiet=quiet) as spark:
+        if account is None:
+            with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
+                result = capture(spark, wanted, progress)
+            click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
+            return EXIT_GOOD
+        results = account.captured(spark, wanted, shown)
+    if as_json:
+        failed = [{"stream": name, "error": said} for name, said in results.failed]
+        click.echo(
+            json.dumps(
+                {
+                    "streams": [each.to_json() for each in results.captured],
+                    "configured": results.configured,
+                    "failed": failed,
+                }
+            )
+        )
+    else:
+        for result in results.captured:
+            click.echo(_reported(result))
+        for name in results.configured:
+            click.echo(f"{wanted.directory}/{name}: only the configuration: its messages are for its consumers")
+        for name, said in results.failed:
+            click.echo(f"{name}: not captured: {said}", err=True)
+    return EXIT_NO if results.failed else EXIT_GOOD
+
+
+def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
+    """A name for all streams, and the directory, which is the only argument.
+
+    Raises:
+        ConfigError: an option is for one stream.
+    """
+    if second is not None:
+        raise ConfigError(f"--all: captures every stream, also '{first}'; leave one out")
+    for option in ("subjects", "from_sequence", "to_sequence", "from_time", "to_time", "continuous"):
+        if given[option]:
+            raise ConfigError(f"--{option.replace('_', '-')}: is for one stream; leave out --all")
+    return "all", first
 
 
 def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:

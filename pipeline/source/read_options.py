@@ -144,15 +144,26 @@ def _within(one: str, other: str) -> bool:
     return Pattern.of(one).meet(Pattern.of(other)) == Pattern.of(one)
 
 
-def _time(found: Mapping[str, str], name: str) -> str | None:
-    if name not in found:
-        return None
+def time_of(place: str, text: str) -> str:
+    """A moment as RFC 3339 with a zone.
+
+    Args:
+        place: what says it, for messages.
+        text: what it says.
+
+    Raises:
+        OptionError: it is none.
+    """
     try:
-        time = normal_time(found[name])
-        if not _FIRST_YEAR <= int(time[:4]) <= _LAST_YEAR:
-            raise OptionError(f"option {name}: '{found[name]}' is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
-        return time  # noqa: TRY300  # an else would part what belongs together
+        time = normal_time(text)
     except InvalidTimeError:
         raise OptionError(
-            f"option {name}: '{found[name]}' is not a time; write it as 2026-01-31T12:00:00Z, or with +01:00"
+            f"{place}: '{text}' is not a time; write it as 2026-01-31T12:00:00Z, or with +01:00"
         ) from None
+    if not _FIRST_YEAR <= int(time[:4]) <= _LAST_YEAR:
+        raise OptionError(f"{place}: '{text}' is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+    return time
+
+
+def _time(found: Mapping[str, str], name: str) -> str | None:
+    return time_of(f"option {name}", found[name]) if name in found else None

@@ -25,6 +25,7 @@ from nats_bridge.pipeline.capture.lock import LOCK, locked
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
 from nats_bridge.pipeline.capture.place import HadoopPlace, LocalPlace
 from nats_bridge.pipeline.capture.reading import capture_at, is_capture, read_capture
+from nats_bridge.pipeline.capture.saved_stream import SAVED
 from nats_bridge.pipeline.capture.wanted import Result, Wanted
 from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError
 from nats_bridge.pipeline.failures import failure
@@ -146,7 +147,7 @@ async def test_it_resumes_where_it_ended(
     nothing = run(stream)
     assert (nothing.messages, nothing.files, nothing.first, nothing.held, nothing.next) == (0, 0, None, 42, 43)
     assert sequences(kept) == list(range(1, 43))
-    assert entries(kept) == [MANIFEST, "messages"]
+    assert entries(kept) == [MANIFEST, SAVED, "messages"]
     table = pyarrow.dataset.dataset(kept, format="parquet", exclude_invalid_files=False, partitioning="hive").to_table()
     assert table.schema.names == [
         *("stream", "subject", "sequence", "time", "time_ns", "header_block", "data"),
@@ -203,7 +204,7 @@ async def test_whatever_ends_it_each_message_is_there_once(
     done = run(stream, chunk=15)
     assert (done.held, done.next, done.messages) == (60, 61, 30)
     assert sequences(kept) == list(range(1, 61))
-    assert entries(kept) == [MANIFEST, "messages"]
+    assert entries(kept) == [MANIFEST, SAVED, "messages"]
     held = Capture.of_json((kept / MANIFEST).read_text(), MANIFEST)
     assert [(chunk.first, chunk.last, chunk.messages) for chunk in held.chunks] == [
         (begin, begin + 14, 15) for begin in (1, 16, 31, 46)

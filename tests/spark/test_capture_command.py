@@ -18,6 +18,7 @@ import pytest
 from nats_bridge.bridge.cli import main
 from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.pipeline.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
 from tests.spark.waiting import seen
 
@@ -107,7 +108,7 @@ async def test_killed_stopped_and_run_again(
     assert (result["messages"], result["messages_held"], result["next_sequence"]) == (missing, 400, 401)
     assert printed.err.splitlines()[-1].startswith(f"capture {stream}: {missing} messages in ")
     assert sequences(kept) == list(range(1, 401))
-    assert entries(kept) == [MANIFEST, "messages"]
+    assert entries(kept) == [MANIFEST, SAVED, "messages"]
     printed = await asyncio.to_thread(command, capfd, stream, str(kept), "--server", url, "--quiet")
     assert printed == (f"{kept}: 0 messages captured; it holds 400, the next is 401\n", "")
 

@@ -43,7 +43,7 @@ COMMANDS = [
         "watch",
         "tap",
     ),
-    *("capture", "backfill", "diff"),
+    *("capture", "restore", "backfill", "diff"),
 ]
 
 

@@ -336,11 +336,13 @@ class Unconfirmed:
                 f"stream '{pub_ack.stream}' takes copies meant for '{self._stream}': their subjects overlap"
             )
         if self._keeps and pub_ack.sequence and pub_ack.sequence != int(name):
-            why = (
-                "its message id is that of an earlier message: shorten the stream's duplicate_window"
-                if pub_ack.kind == "duplicate"
-                else "another client writes to that stream, or a change of leaders left messages out"
-            )
+            why = "another client writes to that stream, or a change of leaders left messages out"
+            if pub_ack.kind == "duplicate":
+                why = "its message id is that of an earlier message: shorten the stream's duplicate_window"
+            elif (
+                refused := next((each for each in self.pub_acks.items() if each[1].kind == "refused"), None)
+            ) is not None:
+                why = f"it refused message {refused[0].decode()}: {refused[1].description} ({refused[1].err_code})"
             raise RuleRefusedError(
                 f"stream '{self._stream}' has message {name.decode()} of the source as {pub_ack.sequence}, so"
                 f" sequences can be kept no longer: {why}"

@@ -1,0 +1,121 @@
+"""The configuration of a captured stream and its consumers, in the file `_stream.json` next to the messages.
+
+Each run of a capture replaces it: it is what the stream was at the end of the newest run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from nats_bridge.bridge.errors import NotPermittedError
+from nats_bridge.bridge.replication import Json
+from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.connections import connected
+from nats_bridge.pipeline.errors import PipelineError
+
+__all__ = ["SAVED", "SavedConsumer", "SavedStream", "saved_stream"]
+
+SAVED: Final = "_stream.json"
+FORMAT: Final = "nats-bridge stream"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedConsumer:
+    """A durable consumer.
+
+    Attributes:
+        name: its name.
+        config: its configuration, as its server reports it.
+        acknowledged: the stream's sequence up to which everything was acknowledged; for a consumer without
+            acknowledgements, up to which it was delivered.
+    """
+
+    name: str
+    config: Json
+    acknowledged: int
+
+    @classmethod
+    def of(cls, info: Json) -> SavedConsumer:
+        """Read `CONSUMER.INFO`."""
+        config = info["config"]
+        reached = info["delivered" if config.get("ack_policy") == "none" else "ack_floor"]
+        return cls(str(info["name"]), config, int(reached["stream_seq"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStream:
+    """A stream's configuration, and its durable consumers.
+
+    Attributes:
+        config: the configuration, as its server reports it.
+        consumers: the durable ones; None where the user was not allowed to list them.
+        server: the version of that server.
+        saved: when it was asked, RFC 3339.
+    """
+
+    config: Json
+    consumers: tuple[SavedConsumer, ...] | None
+    server: str
+    saved: str
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return str(self.config["name"])
+
+    def to_json(self) -> str:
+        """The file's text."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def of_json(cls, text: str, place: str) -> SavedStream:
+        """Read the file.
+
+        Args:
+            text: of the file.
+            place: the file, for messages.
+
+        Raises:
+            PipelineError: it is none, or of a newer version.
+        """
+        try:
+            reported: dict[str, Any] = json.loads(text)
+            is_one, version = reported.pop("format") == FORMAT, reported.pop("version")
+            listed = reported.pop("consumers")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            is_one, version, listed = False, None, None
+        if is_one and version != VERSION:
+            raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")
+        try:
+            consumers = None if listed is None else tuple(SavedConsumer(**each) for each in listed)
+            found = cls(**reported, consumers=consumers)
+            is_one = is_one and bool(found.name)
+        except (KeyError, TypeError):
+            is_one = False
+        if not is_one:
+            raise PipelineError(f"{place}: not the configuration of a captured stream")
+        return found
+
+
+async def saved_stream(connection: Connection, stream: str) -> SavedStream:
+    """Ask for a stream's configuration, and for its durable consumers.
+
+    Raises:
+        UnreachableError: no server answers.
+        ApiError: there is no such stream, or the server does not answer.
+    """
+    async with connected(connection) as opened:
+        info = await opened.api.stream_info(stream)
+        consumers: tuple[SavedConsumer, ...] | None
+        try:
+            listed = await opened.api.consumers(stream)
+        except NotPermittedError:
+            consumers = None
+        else:
+            consumers = tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return SavedStream(info["config"], consumers, opened.server_version, now)

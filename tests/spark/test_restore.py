@@ -1,0 +1,189 @@
+"""All streams of a server, captured and restored on another one, by the commands as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nats_bridge.bridge.cli import main
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.timestamp import rfc3339_nano
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.stored_messages import stored_messages
+from tests.live.until import until
+from tests.spark.histories import block
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+class Commands:
+    """Runs commands in this process, with its session."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    async def run(self, *arguments: str, code: int = 0) -> str:
+        """What it printed on stdout, or on stderr where it is to fail."""
+        self._capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            await asyncio.to_thread(main, [*arguments, "--quiet"])
+        printed = self._capfd.readouterr()
+        assert ended.value.code == code, printed.err
+        return printed.err if code else printed.out
+
+
+async def held(peer: RawPeer, stream: str) -> list[tuple[int, bytes, bytes, bytes]]:
+    """What the stream holds."""
+    state = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
+    found = await stored_messages(peer, stream, state["messages"])
+    return [(one.sequence, one.subject, one.header_block, one.payload) for one in found]
+
+
+async def config_of(peer: RawPeer, stream: str) -> dict[str, Any]:
+    config: dict[str, Any] = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    config["metadata"] = {
+        name: value
+        for name, value in config.get("metadata", {}).items()
+        if not name.startswith(("_nats.", "nats-bridge"))
+    }
+    return config
+
+
+async def filled(peer: RawPeer) -> None:
+    """Streams as people have them: with gaps, ids, a bucket, a work queue, and a consumer that is half through."""
+    await peer.create_stream(
+        name="ORDERS", subjects=["orders.>"], max_msgs=95, deny_delete=True, republish={"src": ">", "dest": "seen.>"}
+    )
+    for number in range(1, 101):
+        lines = block(b"Nats-Msg-Id: %d" % number, b"Nats-Expected-Stream: ORDERS") if number % 10 == 0 else b""
+        await peer.store(f"orders.{'eu' if number % 4 else 'us'}.{number}".encode(), b"%d" % number, lines)
+    work = {"durable_name": "work", "ack_policy": "all"}
+    await peer.api("CONSUMER.DURABLE.CREATE.ORDERS.work", {"stream_name": "ORDERS", "config": work})
+    inbox = peer.client.new_inbox()
+    arrived = await peer.collect(inbox)
+    peer.publish(b"$JS.API.CONSUMER.MSG.NEXT.ORDERS.work", b"40", b"", inbox.encode())
+    await peer.request_raw((await arrived.count(40))[39][1], b"+ACK")
+    await peer.create_stream(
+        name="KV_prices",
+        subjects=["$KV.prices.>"],
+        max_msgs_per_subject=1,
+        allow_rollup_hdrs=True,
+        deny_delete=True,
+        discard="new",
+        allow_direct=True,
+    )
+    for number in range(40):
+        await peer.store(f"$KV.prices.{number % 7}".encode(), b"%d" % number)
+    await peer.store(b"$KV.prices.3", b"", block(b"KV-Operation: PURGE", b"Nats-Rollup: sub"))
+    await peer.create_stream(name="JOBS", subjects=["jobs"], retention="workqueue")
+    await peer.store(b"jobs", b"one")
+    await peer.create_stream(name="EMPTY", subjects=["empty"])
+    await peer.create_stream(name="COPY", mirror={"name": "ORDERS"})
+    await reaches(peer, "COPY", 100)
+
+
+async def reaches(peer: RawPeer, stream: str, last: int) -> None:
+    """Wait until the stream has this sequence."""
+
+    async def has() -> bool:
+        return bool((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"] == last)
+
+    await until(has)
+
+
+@pytest.fixture
+async def both(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Any:
+    """Two servers: `(server, peer)` each; the commands, and the directory of the capture."""
+    first, second = native_server("2.15.1"), native_server("2.15.1")
+    first.start()
+    second.start()
+    peer = await raw_peer(first.url)
+    await filled(peer)
+    return (first, peer), (second, await raw_peer(second.url)), Commands(capfd), tmp_path / "backup"
+
+
+async def test_everything_there_and_back(both: Any) -> None:
+    """In one test, as each capture of a stream is a job of Spark's."""
+    (first, peer), (second, other), commands, backup = both
+    here, there = ("--server", first.url), ("--server", second.url)
+    said = json.loads(await commands.run("capture", "--all", str(backup), "--json", *here))
+    assert [each["stream"] for each in said["streams"]] == ["COPY", "EMPTY", "KV_prices", "ORDERS"]
+    assert (said["configured"], said["failed"]) == (["JOBS"], [])
+
+    # Up to a sequence, held: nothing is open yet.
+    of_orders = ("restore", str(backup), "--stream", "ORDERS")
+    printed = await commands.run(*of_orders, "--to-sequence", "50", "--hold", *there)
+    assert printed.startswith("ORDERS: 45 messages (6 to 50) restored")
+    assert await other.request_raw(b"orders.eu.1", b"too early") is None
+    assert (await other.api("CONSUMER.INFO.ORDERS.work"))["error"]["err_code"] == 10014
+    # Later with a newer capture, of everything.
+    for number in (101, 102):
+        await peer.store(f"orders.us.{number}".encode(), b"%d" % number)
+    await reaches(peer, "COPY", 102)
+    await commands.run("capture", "--all", str(backup), *here)
+    said = json.loads(await commands.run("restore", str(backup), "--json", *there))["streams"]
+    assert {each["stream"]: (each["state"], each["messages"]) for each in said} == {
+        "COPY": ("restored", 97),
+        "EMPTY": ("restored", 0),
+        "JOBS": ("restored", 0),
+        "KV_prices": ("restored", 7),
+        "ORDERS": ("restored", 52),
+    }
+    for stream in ("ORDERS", "COPY", "KV_prices"):
+        kept = (await peer.api(f"STREAM.INFO.{stream}"))["state"]["first_seq"]
+        wanted = [
+            (sequence, subject, lines.replace(b"Nats-Expected-Stream: ORDERS\r\n", b""), payload)
+            for sequence, subject, lines, payload in await held(peer, stream)
+        ]
+        found = [each for each in await held(other, stream) if each[0] >= kept]
+        assert found == wanted, stream
+        last = [(await one.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"] for one in (peer, other)]
+        assert last[0] == last[1]
+    for stream in ("ORDERS", "KV_prices", "JOBS", "EMPTY"):
+        assert await config_of(other, stream) == await config_of(peer, stream)
+    assert "mirror" not in await config_of(other, "COPY")
+    # Open: the next message has the next sequence, and consumers are there.
+    assert (await other.store(b"orders.eu.1", b"the next"))["seq"] == 103
+    assert (await other.api("CONSUMER.INFO.ORDERS.work"))["config"]["opt_start_seq"] == 46
+    printed = await commands.run("restore", str(backup), *there)
+    assert "ORDERS: restored by an earlier run, up to 103" in printed
+
+    # Under another name, other subjects, and up to a time.
+    moment = (await stored_messages(peer, "ORDERS", 60))[-1].time_ns
+    rule = {
+        "connections": {"default": {"servers": [second.url]}},
+        "rules": [
+            {
+                "name": "old",
+                "kind": "sources",
+                "stream": "OLD",
+                "sources": [
+                    {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "old.{{wildcard(1)}}"}]}
+                ],
+            }
+        ],
+    }
+    config = backup.parent / "old.yaml"
+    config.write_text(yaml.safe_dump(rule))
+    said = json.loads(
+        await commands.run(*of_orders, "-c", str(config), "--rule", "old", "--to-time", rfc3339_nano(moment), "--json")
+    )
+    (summary,) = said["streams"]
+    expected = [
+        (sequence, b"old." + subject.split(b".")[2], payload)
+        for sequence, subject, _, payload in await held(peer, "ORDERS")
+        if sequence < summary["last"] + 1 and subject.startswith(b"orders.eu.")
+    ]
+    # The capture holds more than the stream does now.
+    copied = [(sequence, subject, payload) for sequence, subject, _, payload in await held(other, "OLD")]
+    assert copied[-len(expected) :] == expected
+    assert (await config_of(other, "OLD"))["subjects"] == ["old.*"]
+    assert summary["left_out"] == ["consumer work"]

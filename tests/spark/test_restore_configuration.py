@@ -1,0 +1,116 @@
+"""The configurations of a restored stream, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nats_bridge.pipeline.restore.configuration import (
+    MARK,
+    Mark,
+    consumer_config,
+    restored_config,
+    restoring_config,
+    unsupported,
+)
+from nats_bridge.pipeline.restore.message_ids import RememberedIds
+
+ORDERS: dict[str, Any] = {
+    "name": "ORDERS",
+    "subjects": ["orders.>"],
+    "retention": "limits",
+    "max_msgs": 1000,
+    "max_age": 3600 * 10**9,
+    "max_msgs_per_subject": 5,
+    "discard": "new",
+    "storage": "file",
+    "num_replicas": 3,
+    "duplicate_window": 120 * 10**9,
+    "deny_purge": True,
+    "sealed": False,
+    "first_seq": 10,
+    "sources": [{"name": "A"}],
+    "republish": {"src": ">", "dest": "r.>"},
+    "metadata": {"team": "a", "_nats.ver": "2.15.1"},
+}
+FROM = Mark("ORDERS", "2026-01-01T00:00:00Z")
+
+
+def test_the_end_is_what_was_saved_but_for_native_copying() -> None:
+    config = restored_config(ORDERS, "ORDERS", None, ())
+    assert config == {
+        **{name: value for name, value in ORDERS.items() if name not in ("sources", "first_seq")},
+        "metadata": {"team": "a"},
+    }
+    renamed = restored_config(ORDERS, "OLD", ["old.>"], ("republish", "metadata"))
+    assert (renamed["name"], renamed["subjects"]) == ("OLD", ["old.>"])
+    assert not {"republish", "metadata"}.intersection(renamed)
+
+
+def test_a_mirror_gets_a_subject_of_its_own() -> None:
+    assert restored_config({"name": "COPY", "mirror": {"name": "ORDERS"}}, "COPY", None, ())["subjects"] == ["COPY"]
+
+
+def test_until_then_it_is_closed_and_keeps_everything() -> None:
+    config = restoring_config(restored_config(ORDERS, "ORDERS", None, ()), FROM, "00000000")
+    assert config == {
+        "name": "ORDERS",
+        "subjects": ["nats-bridge.restore.ORDERS.00000000.>", "nats-bridge.restore.ORDERS"],
+        "subject_transform": {"src": "nats-bridge.restore.ORDERS.*.>", "dest": ">"},
+        "retention": "limits",
+        "max_msgs_per_subject": 5,
+        "storage": "file",
+        "num_replicas": 1,
+        "duplicate_window": 10**8,
+        "metadata": {"team": "a", **FROM.metadata(done=False)},
+    }
+    for version in ("2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"):
+        assert unsupported(config, version) == ((), "")
+
+
+def test_the_mark_is_read_again() -> None:
+    assert Mark.of({"metadata": FROM.metadata(done=True)}) == (FROM, True)
+    assert Mark.of({"metadata": FROM.metadata(done=False)}) == (FROM, False)
+    for config in ({}, {"metadata": {}}, {"metadata": {MARK: "{"}}, {"metadata": {MARK: "[]"}}):
+        assert Mark.of(config) == (None, False)
+
+
+def test_what_an_older_server_does_not_know_is_named() -> None:
+    config = {**restored_config(ORDERS, "ORDERS", None, ()), "allow_msg_ttl": True, "allow_batched": True}
+    assert unsupported(config, "2.15.1") == ((), "")
+    assert unsupported(config, "2.12.15") == (("allow_batched",), "")
+    assert unsupported(config, "2.10.27") == (("allow_msg_ttl", "allow_batched"), "")
+    assert unsupported(config, "99.1.0") == ((), "")
+    assert unsupported({**config, "subjects": ["a..b"]}, "2.15.1") == ((), "invalid subject (10052)")
+
+
+def test_a_consumer_begins_after_what_it_had_acknowledged() -> None:
+    saved = {"durable_name": "work", "deliver_policy": "by_start_time", "opt_start_time": "2026-01-01T00:00:00Z"}
+    assert consumer_config(saved, 0, 100) == {**saved, "metadata": {}}
+    resumed = {"durable_name": "work", "deliver_policy": "by_start_sequence", "metadata": {}}
+    assert consumer_config(saved, 40, 100) == {**resumed, "opt_start_seq": 41}
+    assert consumer_config(saved, 140, 100) == {**resumed, "opt_start_seq": 101}
+
+
+def test_an_id_that_comes_again_waits_until_it_is_forgotten() -> None:
+    said: list[str] = []
+
+    async def settled() -> None:
+        said.append("settled")
+
+    async def forgotten(message_id: bytes) -> None:
+        said.append(f"forgotten {message_id.decode()}")
+
+    async def play() -> None:
+        ids = RememberedIds(settled, forgotten)
+        for message_id in (b"a", b"b", b"a", b"c"):
+            await ids.add(message_id)
+        assert said == ["settled", "forgotten a"]
+        said.clear()
+        for number in range(150_000):
+            await ids.add(b"%d" % number)
+        assert said == ["settled", "settled", "forgotten 49996", "settled", "forgotten 99996"]
+        assert b"a" not in ids
+        assert b"149999" in ids
+
+    asyncio.run(play())
