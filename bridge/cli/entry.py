@@ -52,6 +52,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Check whether native mirrors and sources make progress.",
     ),
     "redrive": ("nats_bridge.bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
+    "replica-diff": (
+        "nats_bridge.bridge.cli.replica_diff:replica_diff_command",
+        "Compare what the servers of a cluster hold of a stream.",
+    ),
     "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture a stream as Parquet, on Spark."),
     "backfill": (
         "nats_bridge.pipeline.cli.backfill:backfill_command",

@@ -39,6 +39,7 @@ COMMANDS = [
         "schema",
         "clean",
         "redrive",
+        "replica-diff",
         "watch",
     ),
     *("capture", "backfill", "diff"),
