@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 
 from chaos.findings import Judgement, Verdict
 from chaos.history import digest_of
-from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest
-from chaos.story import Original, Received, Stored, Story
+from chaos.plan import EXPIRING, LEASED, QUEUES, SCHEDULED, STREAMS, RuleUnderTest
+from chaos.story import FORGETFUL, Original, Received, Stored, Story
 
 __all__ = ["judge"]
 
@@ -30,9 +30,7 @@ _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
 _EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _SEQUENCE = re.compile(r"\r\nNats-Sequence: ([0-9]+)\r\n")
 _START = "NATS/1.0\r\n"
-_AGE = MAX_AGE / 1e9
-_DOWN = ("server", "all servers", "lame duck")
-_SLACK = 2.0  # seconds by which a server may place or remove something early or late
+_SLACK = 1.0  # seconds in which a server may not have written what it has acknowledged
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
@@ -42,7 +40,7 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
         judgement = Judgement(rule.name, rule.kind, rule.promise)
         if rule.kind == "republish":
             _republished(judgement, story, rule)
-        elif any("max_age" in STREAMS.get(source, ()) for source in rule.sources):
+        elif LEASED in rule.sources:
             _marked(judgement, story, rule)
         elif rule.kind == "kv_sources" or rule.target in EXPIRING:
             _key_by_key(judgement, story, rule)
@@ -72,18 +70,21 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
 def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     stream = rule.sources[0]
     originals = story.originals(stream)
-    final = story.final[stream]
     judgement.seen = len(story.received[rule.name])
     first_received: dict[int, float] = {}
+    lost_received: dict[tuple[int, Original], float] = {}  # of messages that a power cut took back
     before: dict[str, list[int]] = {}
     for sequence in sorted(originals):
         before.setdefault(originals[sequence].subject, []).append(sequence)
-    newest = 0
+    newest, set_backs = 0, story.set_backs(stream)
     order: list[tuple[int, float]] = []
     for received in story.received[rule.name]:
         found = _SEQUENCE.search(received.message.block)
         sequence = int(found[1]) if found else 0
-        original = originals.get(sequence)
+        original = _version(story, rule, stream, sequence, received.message)
+        while set_backs and received.at > set_backs[0]:
+            newest = 0  # the stream continues before where it was
+            del set_backs[0]
         if original is None:
             # An answer can be lost: then only the stream knew the message, and it may have been removed since.
             verdict: Verdict = (
@@ -91,10 +92,16 @@ def _republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> Non
             )
             judgement.add("invented", verdict, f"{received.message.subject}, sequence {sequence}", received.at)
             continue
-        _compare_republished(judgement, story, rule, received, sequence, original, final.get(sequence), before)
-        if sequence in first_received:
-            allowed = rule.promise == "at_least_once" and story.broken(first_received[sequence], received.at)
+        kept = original == originals[sequence]
+        _compare_republished(judgement, story, rule, received, sequence, original, before if kept else None)
+        first = first_received.get(sequence) if kept else lost_received.get((sequence, original))
+        if first is not None:
+            allowed = rule.promise == "at_least_once" and story.broken(first, received.at)
+            allowed |= story.set_back(first, received.at)
             judgement.add("duplicated", "allowed" if allowed else "violation", f"{stream} {sequence}", received.at)
+            continue
+        if not kept:
+            lost_received[sequence, original] = received.at
             continue
         first_received[sequence] = received.at
         order.append((sequence, received.at))
@@ -147,10 +154,11 @@ def _compare_republished(
     received: Received,
     sequence: int,
     original: Original,
-    stored: Stored | None,
-    before: Mapping[str, list[int]],
+    before: Mapping[str, list[int]] | None,
 ) -> None:
+    """One republished message; `before` has the sequences of each subject, None where its message was lost."""
     stream, came = rule.sources[0], received.message
+    stored = story.final[stream].get(sequence) if before is not None else None
     wanted = rule.destination(original.subject)
     if came.subject != wanted:
         judgement.add("wrong subject", "violation", f"{came.subject}, not {wanted}", received.at)
@@ -169,12 +177,17 @@ def _compare_republished(
         return
     if stored is not None and shape[1] != _time_text(stored.time_ns):
         judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {shape[1]}", received.at)
+    if before is None:
+        return
     row = before[original.subject]
     place = bisect_left(row, sequence)
     last, said = row[place - 1] if place else 0, int(shape[2])
     if said != last:
-        # What was removed may have been there still, or not any more, when the message was stored.
-        removed = story.was_removed(stream, last) or story.was_removed(stream, said)
+        # What was removed may have been there still, or not any more, when the message was stored; the same holds for
+        # what a server has lost.
+        removed = said < sequence and any(
+            story.was_removed(stream, each) or (each and each not in story.final[stream]) for each in (last, said)
+        )
         judgement.add(
             "wrong headers",
             "unknown" if removed else "violation",
@@ -201,7 +214,7 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if stream not in originals:
             judgement.add("invented", "violation", f"{rule.target} {place}: {copy.subject}")
             continue
-        original = originals[stream].get(sequence)
+        original = _version(story, rule, stream, sequence, copy)
         if original is None and stream in QUEUES | SCHEDULED and _sent_without_answer(story, rule, stream, copy):
             continue
         if counting:
@@ -215,6 +228,9 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         if counting:
             total = b'{"val":"%d"}' % totals[copy.subject]
             original = replace(original, size=len(total), digest=digest_of(total))
+        if stream not in QUEUES and original != originals[stream][sequence] and not counting:
+            judgement.add("invented", "allowed", f"{rule.target} {place}: of {stream} {sequence}, which was lost")
+            continue
         _compare_copy(judgement, story, rule, rows[place], original, f"{stream} {sequence}")
         if (stream, sequence) in seen:
             first = seen[stream, sequence]
@@ -231,7 +247,10 @@ def _copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         newest[stream] = max(newest.get(stream, 0), sequence)
     for stream in rule.sources:
         # Of a work queue nothing is left, but what publishers know of.
-        held = story.final[stream] if stream not in QUEUES else {*story.acknowledged[stream].values()}
+        held: Iterable[int] = story.final[stream]
+        if stream in QUEUES:
+            acknowledged = story.acknowledged[stream]
+            held = {acknowledged[number] for number in acknowledged if not story.forgotten(stream, number)}
         for sequence in held:
             if story.was_removed(stream, sequence):
                 continue
@@ -287,7 +306,7 @@ def _twin(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
 
 
 def _lost_copy(judgement: Judgement, story: Story, rule: RuleUnderTest, stream: str, sequence: int) -> None:
-    verdict: Verdict = "unknown" if rule.target in story.trimmed else "violation"
+    verdict: Verdict = "unknown" if rule.target in story.trimmed | story.damaged else "violation"
     judgement.add("lost", verdict, f"{stream} {sequence}", _time_of(story, stream, sequence))
 
 
@@ -339,59 +358,52 @@ def _key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None
 
 
 def _marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
-    """The source's messages expire, and later their delete markers; the target keeps what no marker rolls up.
+    """The source's messages expire when they are copied, and delete markers take their place.
 
-    So each of the target's subjects ends with the marker of the source, and holds what was acknowledged since the
-    newest one, and nothing older.
+    So the target holds of each subject the newest of the source's markers, which has rolled up all before it, and every
+    message that was acknowledged since.
     """
     (stream,) = rule.sources
-    originals = story.originals(stream)
-    sent: dict[str, list[int]] = {}
-    for sequence in sorted(originals):
-        if not _is_marker(originals[sequence]):
-            sent.setdefault(rule.destination(originals[sequence].subject), []).append(sequence)
+    acknowledged = story.acknowledged[stream]
+    sent: dict[str, dict[int, int]] = {}
+    for number, sequence in sorted(acknowledged.items()):
+        if not story.forgotten(stream, number):
+            sent.setdefault(rule.destination(story.sent[stream][number].subject), {})[sequence] = number
+    markers = {rule.destination(subject): marker for subject, marker in story.marked[stream].items()}
     found = _by_subject(story.final[rule.target].values(), lambda subject: subject)
-    judgement.expected, judgement.seen = len(sent), sum(map(len, found.values()))
+    judgement.seen = sum(map(len, found.values()))
     late: Verdict = "allowed" if story.out_of_order[rule.name] else "violation"
-    lost_tail = _lost_tail(story, stream)
-    passed = _Passed(story, rule, stream)
-    for subject in sorted(sent.keys() | found.keys()):
+    for subject in sorted(sent.keys() | markers.keys() | found.keys()):
         sequences: list[int] = []
-        marker = 0
+        numbers, (marker, seen_at) = sent.get(subject, {}), markers.get(subject, (0, 0.0))
         for stored in found.get(subject, []):
-            record = _RECORD.search(stored.message.block)
+            record, at = _RECORD.search(stored.message.block), _when(story, stored)
             _, sequence = _source_of(record[1] if record else "")
-            original, at = originals.get(sequence), _when(story, stored)
             if sequence in sequences:
                 judgement.add("duplicated", "violation", f"{subject}: {stream} {sequence}", at)
             elif sequences and sequence < max(sequences):
                 judgement.add("reordered", late, f"{subject}: {stream} {sequence} behind {max(sequences)}", at)
             sequences.append(sequence)
-            if original is not None:
-                _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
-            elif _is_marker(stored.message):
+            if "\r\nNats-Marker-Reason: " in stored.message.block:
+                marker, seen_at = max((marker, seen_at), (sequence, at))
                 if _as_sent(stored.message) != _MARKER or stored.message.size:
                     judgement.add("wrong headers", "violation", f"{subject}: {stored.message.block!r}", at)
+            elif sequence in numbers:
+                original = story.sent[stream][numbers[sequence]]
+                _compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
             elif not _sent_without_answer(story, rule, stream, stored.message):
-                verdict: Verdict = "unknown" if lost_tail else "violation"
-                judgement.add("invented", verdict, f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
-            if _is_marker(stored.message):
-                marker = sequence
-        wanted = [sequence for sequence in sent.get(subject, []) if sequence > marker]
-        for sequence in wanted:
-            if sequence not in sequences:
-                judgement.add("lost", passed.over(sequence), f"{subject}: {stream} {sequence}")
-        staying = any("\r\nNats-TTL: never\r\n" in originals[sequence].block for sequence in sent.get(subject, []))
-        if wanted and not staying:
-            verdict = "unknown" if lost_tail else passed.over_marker(wanted[-1])
-            judgement.add("lost", verdict, f"{subject}: the delete marker behind {stream} {wanted[-1]}")
+                judgement.add("invented", "violation", f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
+        since = {
+            sequence: story.sent_at[stream][number][1] for sequence, number in numbers.items() if sequence > marker
+        }
+        expected = since | ({marker: seen_at} if marker else {})
+        judgement.expected += len(expected)
+        for sequence in sorted(expected.keys() - set(sequences)):
+            what = f"{subject}: {stream} {sequence}" + (", the delete marker" if sequence == marker else "")
+            judgement.add("lost", "unknown" if _killed_behind(story, expected[sequence]) else "violation", what)
 
 
 _MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\n\r\n"
-
-
-def _is_marker(message: Original) -> bool:
-    return "\r\nNats-Marker-Reason: " in message.block
 
 
 def _as_sent(copy: Original) -> str:
@@ -399,36 +411,11 @@ def _as_sent(copy: Original) -> str:
     return _COPY_ID.sub("", _RECORD.sub("\r\n", copy.block, count=1), count=1)
 
 
-class _Passed:
-    """What a rule read of an expiring stream, and when: what was there then and is not copied, it passed over."""
-
-    def __init__(self, story: Story, rule: RuleUnderTest, stream: str) -> None:
-        sent = story.sent_at[stream]
-        self._disturbances = story.disturbances
-        self._sent = {sequence: sent[number][0] for number, sequence in story.acknowledged[stream].items()}
-        self._copies: list[tuple[int, float]] = []
-        for stored in story.final[rule.target].values():
-            record = _RECORD.search(stored.message.block)
-            self._copies.append((_source_of(record[1] if record else "")[1], _when(story, stored)))
-
-    def over(self, sequence: int) -> Verdict:
-        """A message that is not copied: was it still there when a later one was copied?"""
-        if sequence not in self._sent:
-            return "unknown"
-        later = [at for each, at in self._copies if each > sequence]
-        gone = self._sent[sequence] + _AGE - _SLACK
-        return "violation" if min(later, default=0.0) < gone else "unknown"
-
-    def over_marker(self, sequence: int) -> Verdict:
-        """The delete marker of a message: was it there when one was copied that had been sent behind it?"""
-        if sequence not in self._sent:
-            return "unknown"
-        expired, placed = self._sent[sequence] + _AGE - _SLACK, self._sent[sequence] + _AGE + _SLACK
-        if any(each.kind.startswith(_DOWN) and each.meets(expired, placed) for each in self._disturbances):
-            return "unknown"  # a server that comes back removes what has expired, and places no marker (2.12.15)
-        gone = self._sent[sequence] + 2 * _AGE - _SLACK
-        behind = [at for each, at in self._copies if self._sent.get(each, 0.0) > placed]
-        return "violation" if any(at < gone for at in behind) else "unknown"
+def _killed_behind(story: Story, at: float | None) -> bool:
+    """Whether a server was killed at once after it had acknowledged a message, and may have forgotten it."""
+    return at is not None and any(
+        each.kind in FORGETFUL and each.begin - _SLACK <= at <= each.end for each in story.disturbances
+    )
 
 
 def _alive(rows: list[Stored], history: int) -> list[Stored]:
@@ -483,6 +470,8 @@ def _ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     newest = 0
     answered: list[tuple[float, int]] = []
     for number in sorted(acknowledged):
+        if story.forgotten(place, number):
+            continue
         sequence = acknowledged[number]
         sent_at, answered_at = story.sent_at[place][number]
         if at.get(number) != sequence:
@@ -519,7 +508,7 @@ def _dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> No
             judgement.add("wrong bytes", "allowed", f"advisory {reported} without its message: {reason}", at)
             continue
         sequence = int(_header(letter.block, "Nats-Sequence") or 0)
-        job = jobs.get(sequence)
+        job = next((each for each in story.versions("JOBS", sequence) if _alike(each, letter)), jobs.get(sequence))
         if job is None:
             judgement.add("invented", "unknown" if _lost_tail(story, "JOBS") else "violation", f"JOBS {sequence}", at)
         elif (job.size, job.digest) != (letter.size, letter.digest):
@@ -558,6 +547,19 @@ def _quiet(story: Story) -> list[tuple[float, float]]:
 # what several need
 
 
+def _version(story: Story, rule: RuleUnderTest, stream: str, sequence: int, came: Original) -> Original | None:
+    """The message that something was made of: of those that had its sequence, the one that it looks like."""
+    versions = story.versions(stream, sequence)
+    for original in versions:
+        if rule.destination(original.subject) == came.subject and _alike(original, came):
+            return original
+    return versions[-1] if versions else None
+
+
+def _alike(original: Original, came: Original) -> bool:
+    return (original.size, original.digest) == (came.size, came.digest)
+
+
 def _opened(block: str) -> str:
     """A header block without its final line end, so that lines can follow."""
     return block[:-2] if block else _START
@@ -589,7 +591,7 @@ def _header(block: str, name: str) -> str:
 def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
     """Whether the servers, killed, lost messages of a stream that they had acknowledged: not a sidecar's doing."""
     final = story.final[stream]
-    killed = any(each.kind in ("server killed", "all servers killed") for each in story.disturbances)
+    killed = any(each.kind in FORGETFUL for each in story.disturbances)
     return killed and any(
         sequence not in final
         and not story.was_removed(stream, sequence)
@@ -600,8 +602,7 @@ def _lost_tail(story: Story, stream: str, place: str = "") -> bool:
 
 def _expires(stream: str, block: str) -> bool:
     """Whether such a message soon expires in a stream."""
-    aging = "max_age" in STREAMS[stream] and "\r\nNats-TTL: never\r\n" not in block
-    return aging or _EXPIRING.search(block) is not None
+    return stream == LEASED or _EXPIRING.search(block) is not None
 
 
 def _time_text(time_ns: int) -> str:

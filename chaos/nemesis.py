@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from chaos.faults import Fault
+from chaos.faults import KINDS, Fault
 from chaos.history import Historian
 from chaos.plan import STREAMS, RuleUnderTest
 from chaos.sidecars import Sidecar
@@ -22,6 +22,9 @@ __all__ = ["Nemesis"]
 _T = TypeVar("_T")
 _PATIENCE = 90.0
 """Seconds until a lane continues although the sidecars are not ready; the checker reports a hang."""
+_LONGEST_STEP = 3 * 24 * 3600  # seconds by which a clock is wrong, at most
+_DAMAGED = ("ORDERS", "GATHERED", "COPY")
+"""Not the source of `twin`: that one ends where its source can be shorter than it is."""
 _ROOM = 400  # messages that a stream still takes before it is full
 _FILLING = 15.0  # seconds until a stream that is not full counts as left alone
 _numbers = itertools.count(1)
@@ -39,6 +42,7 @@ class Nemesis:
         report: Callable[[str], None],
     ) -> None:
         self.done = 0
+        self.quiet = asyncio.Lock()  # held while something happens to servers, or must not
         self._surroundings = surroundings
         self._sidecars = sidecars
         self._rules = rules
@@ -64,7 +68,8 @@ class Nemesis:
         self._historian.record("fault", number=number, kind=fault.kind, phase="begin")
         hit = ""
         try:
-            hit = await self._act(fault)
+            async with self.quiet if KINDS[fault.kind].lane == "servers" else contextlib.nullcontext():
+                hit = await self._act(fault)
         except (SubjectError, OSError) as error:
             hit = f"not carried out: {error}"
         self._historian.record("fault", number=number, kind=fault.kind, phase="healed", hit=hit)
@@ -86,6 +91,12 @@ class Nemesis:
         surroundings = self._surroundings
         if kind.startswith("sidecar") or kind == "configuration reloaded":
             return await self._upon_sidecar(fault)
+        if kind == "power cut":
+            return await self._cut_power(fault)
+        if kind == "bits flipped":
+            return await self._flip_bits(fault)
+        if kind == "peer removed":
+            return await self._remove_peer(fault)
         if kind == "consumer deleted":
             return await self._delete_consumer(fault)
         if kind.startswith(("network", "connections")):
@@ -113,6 +124,10 @@ class Nemesis:
             await sidecar.gone(sidecar.send(signal.SIGKILL, "killed") or -1)
         elif fault.kind == "sidecar restarted":
             await sidecar.gone(sidecar.send(signal.SIGTERM, "asked to stop") or -1)
+        elif fault.kind == "sidecar's clock stepped":
+            seconds = round((2 * fault.draw - 1) * _LONGEST_STEP)
+            sidecar.step_clock(seconds)
+            return f"{name} by {seconds} s"
         elif fault.kind == "sidecar paused":
             if sidecar.send(signal.SIGSTOP, "paused"):
                 await asyncio.sleep(fault.hold)
@@ -154,6 +169,68 @@ class Nemesis:
         await asyncio.sleep(fault.hold)
         await surroundings.raise_up(*chosen)
         return ", ".join(node.name for node in chosen)
+
+    async def _cut_power(self, fault: Fault) -> str:
+        """Lose what was stored in the last seconds, as a machine without power loses what is not on its disk.
+
+        By default servers write to disk every two minutes. What they had by the first moment is complete, so that all
+        streams lose the same time.
+        """
+        (node,) = self._surroundings.nodes
+        since = self._historian.now
+        kept = await self._surroundings.keep(node)
+        await asyncio.sleep(fault.hold)
+        await self._surroundings.cut_power(node, kept)
+        self._historian.record("forgotten", since=since)
+        await self._surroundings.raise_up(node)
+        return f"everything since {since:.1f} s is lost"
+
+    async def _flip_bits(self, fault: Fault) -> str:
+        """Damage a message of a stream in its file, while the server is stopped.
+
+        The server leaves that one out, or all behind it in the file, when it has to read the file again.
+        """
+        (node,) = self._surroundings.nodes
+        stream = _drawn(_DAMAGED, fault.draw)
+        await self._surroundings.stop(node)
+        files = sorted(node.store_dir.rglob(f"{stream}/msgs/*.blk"))
+        hit = f"{stream}: it has no file"
+        if files:
+            file = files[-1]
+            place = int(file.stat().st_size * (0.25 + 0.5 * (fault.draw * len(_DAMAGED) % 1)))
+            with file.open("r+b") as opened:
+                opened.seek(place)
+                found = opened.read(1)
+                opened.seek(place)
+                opened.write(bytes(each ^ 0xFF for each in found))
+            self._historian.record("damaged", stream=stream)
+            hit = f"{stream}: byte {place} of {file.name}"
+        await self._surroundings.raise_up(node)
+        return hit
+
+    async def _remove_peer(self, fault: Fault) -> str:
+        """Remove a server from a stream's group, and let it join again."""
+        stream = _drawn(list(self._surroundings.streams), fault.draw)
+        name = _drawn(self._surroundings.nodes, fault.draw * len(self._surroundings.streams) % 1).name
+        said = _said(await self._peer.try_api(f"STREAM.PEER.REMOVE.{stream}", {"peer": name}))
+        await asyncio.sleep(fault.hold)
+        config = self._surroundings.stream_config(stream, self._surroundings.streams[stream])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while True:
+                    # The update gives the stream as many peers as its configuration wants.
+                    await self._peer.try_api(f"STREAM.UPDATE.{stream}", config)
+                    if await self._is_whole(stream):
+                        break
+                    await asyncio.sleep(0.2)
+        return f"{stream} {name} {said}"
+
+    async def _is_whole(self, stream: str) -> bool:
+        """Whether all servers hold a stream, up to date."""
+        info = await self._peer.try_api(f"STREAM.INFO.{stream}") or {}
+        group = info.get("cluster") or {}
+        others = [each for each in group.get("replicas") or () if each.get("current") and not each.get("offline")]
+        return bool(group.get("leader")) and len(others) == len(self._surroundings.nodes) - 1
 
     async def _delete_consumer(self, fault: Fault) -> str:
         await self._ready()

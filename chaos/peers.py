@@ -17,6 +17,7 @@ __all__ = ["Peer", "place_of"]
 _PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
 _PAUSE = 0.1
 _PAGE = 500  # messages asked for at once
+_PAGE_WAIT, _EMPTY_PAGES = 5, 2  # seconds until a page ends, and how many of them in a row without messages are the end
 
 
 class Peer:
@@ -119,9 +120,10 @@ class Peer:
             answer = await client.api(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
             if "error" in answer:
                 return None
-            name, rows, pending = answer["name"], [], 1
-            body = json.dumps({"batch": _PAGE, "expires": 10 * 10**9}).encode()
-            while pending:
+            name, rows, pending, empty = answer["name"], [], 1, 0
+            body = json.dumps({"batch": _PAGE, "expires": _PAGE_WAIT * 10**9}).encode()
+            # A message that the server cannot read stays pending.
+            while pending and empty < _EMPTY_PAGES:
                 client.publish(Message(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode(), payload=body), inbox)
                 wanted = _PAGE
                 while wanted and pending:
@@ -131,6 +133,7 @@ class Peer:
                     del pages.deliveries[: len(taken)]
                     found = [each for each in taken if each.reply]  # without one it is a status: the page ends
                     rows += found
+                    empty = 0 if found else empty + 1
                     wanted = wanted - len(found) if len(found) == len(taken) else 0
                     pending = _pending(rows[-1].reply) if rows else pending
             await client.api(f"CONSUMER.DELETE.{stream}.{name}")

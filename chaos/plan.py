@@ -15,8 +15,9 @@ __all__ = [
     "BUCKET",
     "BUCKET_COPY",
     "EXPIRING",
+    "EXPIRY",
     "HISTORY",
-    "MAX_AGE",
+    "LEASED",
     "QUEUES",
     "RULES",
     "SCHEDULED",
@@ -36,11 +37,11 @@ BUCKET_COPY = "KV_SETTINGS_COPY"
 HISTORY = 20
 """How many messages of each key the buckets keep."""
 
-MAX_AGE = 40 * 10**9
-"""Nanoseconds until a lease expires, and as long again until its delete marker does; longer than any fault."""
+EXPIRY = 3 * 10**9
+"""Nanoseconds after which leases expire when the run lets them, and as long again until their delete markers would."""
 
 _PASSING = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
-_AGING = {**_PASSING, "max_age": MAX_AGE, "duplicate_window": MAX_AGE, "subject_delete_marker_ttl": 3600 * 10**9}
+_LEASED = {**_PASSING, "duplicate_window": EXPIRY, "subject_delete_marker_ttl": 3600 * 10**9}
 _SCHEDULED = {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_rollup_hdrs": True}
 
 STREAMS: dict[str, dict[str, Any]] = {
@@ -59,7 +60,7 @@ STREAMS: dict[str, dict[str, Any]] = {
     "SUMS": {"subjects": ["sums.>"], "allow_msg_counter": True},
     "PLANS": {"subjects": ["plans.>"], **_SCHEDULED},
     "AGENDA": {"subjects": ["agenda.>"], **_SCHEDULED},
-    "LEASES": {"subjects": ["leases.>"], **_AGING},
+    "LEASES": {"subjects": ["leases.>"], **_LEASED},
     "HELD": {"subjects": ["held.>"], "allow_msg_ttl": True, "allow_rollup_hdrs": True},
     "PASSES": {"subjects": ["passes.>"], **_PASSING},
     "PASSED": {"subjects": ["passed.>"], **_PASSING},
@@ -74,6 +75,10 @@ QUEUES = frozenset(name for name, config in STREAMS.items() if config.get("reten
 SCHEDULED = frozenset(name for name, config in STREAMS.items() if "allow_msg_schedules" in config)
 EXPIRING = frozenset(name for name, config in STREAMS.items() if "allow_msg_ttl" in config) - SCHEDULED
 """Those from which the server removes, or to which it writes: fired schedules, expired messages, delete markers."""
+
+
+LEASED = "LEASES"
+"""The one whose messages expire together, each time when they are copied; see `chaos.expiring`."""
 
 
 @dataclass(frozen=True, slots=True)

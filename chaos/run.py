@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from chaos.checker import judge
+from chaos.expiring import Expiring
 from chaos.faults import faults
 from chaos.findings import Judgement
 from chaos.history import Historian, read_history
 from chaos.nemesis import Nemesis
 from chaos.observing import look, read_streams, watch
-from chaos.plan import EXPIRING, MAX_AGE, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
+from chaos.plan import EXPIRING, LEASED, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
 from chaos.sidecars import Sidecar
 from chaos.story import Story
 from chaos.surroundings import Surroundings, Topology
@@ -26,8 +27,6 @@ __all__ = ["Settings", "run"]
 
 _STILL = 60.0
 """Seconds without any progress, after the last fault was healed, that count as stuck."""
-_EXPIRED = MAX_AGE / 1e9 + 2
-"""Seconds after which a server has placed the delete marker of a message that expires."""
 _REST = 5.0
 """Seconds in which nothing changes that count as come to rest."""
 
@@ -155,6 +154,9 @@ class _Run:
         if any(rule.kind == "advisories" for rule in settings.rules):
             worker = Worker(self._surroundings.peer())
             work.append(asyncio.create_task(worker.run(lambda: is_running)))
+        expiring = self._expiring(nemesis)
+        if expiring is not None:
+            work.append(asyncio.create_task(expiring.run(lambda: is_running)))
         lanes = [
             nemesis.run(
                 faults(settings.seed, lane, settings.topology),
@@ -170,11 +172,23 @@ class _Run:
         is_running = False
         await asyncio.gather(*work)
         await nemesis.close()
+        if expiring is not None:
+            await expiring.turn()
+            await expiring.close()
         self._report(f"{nemesis.done} faults carried out; waiting until everything has come through")
         waiting = await self._settle()
         self._historian.record("settled", waiting=waiting)
         self._historian.flush()
         return await self._judge()
+
+    def _expiring(self, nemesis: Nemesis) -> Expiring | None:
+        """What ends the leases, if a rule copies them."""
+        for rule in self._settings.rules:
+            for producer in self._producers:
+                if producer.place == LEASED and LEASED in rule.sources:
+                    are_copied = partial(self._holds, rule, LEASED, 0)
+                    return Expiring(producer, self._surroundings, self._historian, are_copied, nemesis.quiet)
+        return None
 
     def _lane_wanted(self, lane: str, wanted: Callable[[int, int], bool]) -> bool:
         # Requested twice for each fault, before and after its pause.
@@ -230,10 +244,6 @@ class _Run:
                 states = [] if status is None else [f"{rule['name']} {rule['state']}" for rule in status["rules"]]
                 waiting.append(f"sidecar {sidecar.number} is not ready: {', '.join(states) or 'no answer'}")
             seen.append([] if status is None else [rule["counters"] for rule in status["rules"]])
-        for producer in self._producers:
-            if "max_age" in STREAMS.get(producer.place, ()) and self._historian.now - producer.last < _EXPIRED:
-                waiting.append(f"{producer.place} has messages that expire")
-                seen.append([self._historian.now])  # which no count shows, until they do
         for rule in self._settings.rules:
             for source in rule.sources:
                 end = ends.get(source, -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import urllib.error
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from chaos import stepped_clock
 from chaos.history import Historian
 from nats_bridge.native_servers import free_port
 
@@ -48,6 +50,8 @@ class Sidecar:
         self._ending = False
         self._expected_end = ""
         self.config = directory / f"sidecar-{number}.yaml"
+        self._clock = directory / f"sidecar-{number}.clock"
+        stepped_clock.step(self._clock, 0)
 
     def start(self) -> None:
         """Start, and restart whenever it ends, until `stop`."""
@@ -80,6 +84,10 @@ class Sidecar:
         """Write the other of the two configurations."""
         self._edited = not self._edited
         self._write()
+
+    def step_clock(self, seconds: int) -> None:
+        """Let its clock be wrong by so much, now and after every restart."""
+        stepped_clock.step(self._clock, seconds)
 
     async def ask(self, path: str) -> tuple[int, bytes]:
         """An HTTP answer: status and body; status 0 when there is none."""
@@ -126,7 +134,8 @@ class Sidecar:
             log = (self._directory / f"sidecar-{self.number}-{self.restarts}.log").open("wb")
             with log:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "nats_bridge", "run", "-c", str(self.config)),
+                    *(sys.executable, "-m", "chaos.stepped_clock", "run", "-c", str(self.config)),
+                    env={**os.environ, stepped_clock.FILE: str(self._clock)},
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate
 from typing import Any
 
 from chaos.history import Event
 
-__all__ = ["CLEAN_STOP", "Advised", "Disturbance", "Original", "Received", "Stored", "Story"]
+__all__ = ["CLEAN_STOP", "FORGETFUL", "Advised", "Disturbance", "Original", "Received", "Stored", "Story"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,9 @@ class Story:
         removed: per stream, sequences that the run removed, or tried to.
         purged: per stream, through which sequence.
         trimmed: targets whose server removed copies when it got a limit.
+        marked: per stream, the newest delete marker of each subject, and when it was seen.
+        damaged: streams in whose files the run has flipped bits.
+        power_cuts: from when on the servers forgot everything, and when they did (seconds).
         final: per stream, what it held at the end, by sequence.
         received: per listener, in order of arrival.
         advised: advisories received by the run.
@@ -98,6 +104,9 @@ class Story:
     removed: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     purged: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     trimmed: set[str] = field(default_factory=set)
+    marked: dict[str, dict[str, tuple[int, float]]] = field(default_factory=lambda: defaultdict(dict))
+    damaged: set[str] = field(default_factory=set)
+    power_cuts: list[tuple[float, float]] = field(default_factory=list)
     final: dict[str, dict[int, Stored]] = field(default_factory=lambda: defaultdict(dict))
     received: dict[str, list[Received]] = field(default_factory=lambda: defaultdict(list))
     advised: list[Advised] = field(default_factory=list)
@@ -107,6 +116,8 @@ class Story:
     ended_badly: list[tuple[float, str]] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
     end: float = 0.0
+    _versions: dict[tuple[str, int], list[Original]] = field(default_factory=dict)
+    _lowest: dict[str, tuple[list[float], list[int], list[int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Story:
@@ -127,11 +138,68 @@ class Story:
 
     def originals(self, stream: str) -> dict[int, Original]:
         """Every message that a stream is known to have held, by sequence; also removed ones."""
-        known = {sequence: stored.message for sequence, stored in self.final[stream].items()}
         sent = self.sent[stream]
-        for number, sequence in self.acknowledged[stream].items():
-            known.setdefault(sequence, sent[number])
-        return known
+        known = {sequence: sent[number] for number, sequence in self.acknowledged[stream].items()}
+        return known | {sequence: stored.message for sequence, stored in self.final[stream].items()}
+
+    def versions(self, stream: str, sequence: int) -> list[Original]:
+        """The messages that had a sequence of a stream; the last one has it now, those before were lost with power."""
+        if not self._versions:
+            for name, numbers in self.acknowledged.items():
+                for number, at in sorted(numbers.items()):
+                    self._versions.setdefault((name, at), []).append(self.sent[name][number])
+        there = list(self._versions.get((stream, sequence), ()))
+        stored = self.final[stream].get(sequence)
+        if stored is not None:
+            there = [each for each in there if each != stored.message] + [stored.message]
+        return there
+
+    def forgotten(self, place: str, number: int) -> bool:
+        """Whether a server lost a message that it had acknowledged: a later one has its sequence, or one before."""
+        sent, answered = self.sent_at[place][number]
+        if answered is None:
+            return False
+        if any(sent <= at and answered >= since for since, at in self.power_cuts):
+            return True
+        begins, sequences, lowest = self._followers(place)
+        sequence = self.acknowledged[place][number]
+        for later in range(bisect_left(begins, answered), len(begins)):
+            if lowest[later] > sequence:
+                break
+            if sequences[later] <= sequence:
+                return any(each.kind in FORGETFUL and each.meets(answered, begins[later]) for each in self.disturbances)
+        return False
+
+    def set_backs(self, place: str) -> list[float]:
+        """When the first message was sent after each time that a stream had lost its end."""
+        times, highest = [], 0
+        answers: list[tuple[float, int]] = []  # of the messages sent so far, by time
+        for number, sequence in sorted(self.acknowledged[place].items()):
+            sent, answered = self.sent_at[place][number]
+            while answers and answers[0][0] <= sent:
+                highest = max(highest, heappop(answers)[1])
+            if sequence <= highest:
+                times.append(sent)
+                highest = sequence
+            if answered is not None:
+                heappush(answers, (answered, sequence))
+        return times
+
+    def _followers(self, place: str) -> tuple[list[float], list[int], list[int]]:
+        """When acknowledged messages were sent, in order; their sequences, and the lowest from each one on."""
+        if place not in self._lowest:
+            sent = sorted((self.sent_at[place][number][0], at) for number, at in self.acknowledged[place].items())
+            sequences = [sequence for _, sequence in sent]
+            lowest = list(accumulate(reversed(sequences), min))[::-1]
+            self._lowest[place] = [at for at, _ in sent], sequences, lowest
+        return self._lowest[place]
+
+    def set_back(self, begin: float, end: float) -> bool:
+        """Whether servers forgot what they had in a stretch of time, and a sidecar began again with their positions."""
+        return any(
+            begin <= at <= end and any(each.kind in _ENDS and each.meets(since, end) for each in self.disturbances)
+            for since, at in self.power_cuts
+        )
 
     def crashed(self, begin: float, end: float) -> bool:
         """Whether a sidecar crashed in a stretch of time, or another may have taken over its messages in flight.
@@ -151,12 +219,17 @@ class Story:
         return any(each.kind not in _HARMLESS and each.meets(begin, end) for each in self.disturbances)
 
 
+FORGETFUL = ("server killed", "all servers killed", "power cut", "bits flipped")
+"""Faults after which a server may lack messages that it has acknowledged."""
 CLEAN_STOP = "sidecar stopped"
+_ENDED = "sidecar ended"
+_ENDS = {CLEAN_STOP, _ENDED}
 _REMOVALS = {"messages deleted", "source purged"}
 _HARMLESS = {
     CLEAN_STOP,
     "sidecar restarted",
     "configuration reloaded",
+    "sidecar's clock stepped",
     "target full",
     *_REMOVALS,
 }
@@ -191,6 +264,13 @@ class _Reader:
             case "removing":
                 story.removed[event["stream"]].update(event.get("sequences", ()))
                 story.purged[event["stream"]] = max(story.purged[event["stream"]], event.get("through", 0))
+            case "marked":
+                for sequence, subject in event["rows"]:
+                    story.marked[event["stream"]][subject] = (sequence, at)
+            case "forgotten":
+                story.power_cuts.append((event["since"], at))
+            case "damaged":
+                story.damaged.add(event["stream"])
             case "trimmed":
                 story.trimmed.add(event["stream"])
             case "fault":
@@ -213,7 +293,7 @@ class _Reader:
         for kind, begin in self._faults.values():
             story.disturbances.append(Disturbance(kind, begin, story.end))
         for begin in self._down.values():
-            story.disturbances.append(Disturbance("sidecar ended", begin, story.end, crash=True))
+            story.disturbances.append(Disturbance(_ENDED, begin, story.end, crash=True))
         for (_, rule), counters in self._counters.items():
             story.in_doubt[rule] += sum(counters.get(name, 0) for name in _DOUBTS)
             story.out_of_order[rule] += counters.get("out_of_order", 0)
@@ -255,4 +335,4 @@ class _Reader:
                     self._story.disturbances.append(Disturbance(CLEAN_STOP, self._away.pop(replica), at))
                 if replica in self._down:
                     begin = self._down.pop(replica)
-                    self._story.disturbances.append(Disturbance("sidecar ended", begin, at, crash=True))
+                    self._story.disturbances.append(Disturbance(_ENDED, begin, at, crash=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,20 @@ class Surroundings:
                 while node.running:
                     await asyncio.sleep(0.05)
         await asyncio.to_thread(node.stop)
+
+    async def keep(self, node: NativeServer) -> Path:
+        """Stop a server, copy its store, and start it again; the copy is what a later power cut leaves."""
+        kept = self._directory / "kept"
+        await asyncio.to_thread(node.stop)
+        await asyncio.to_thread(shutil.copytree, node.store_dir, kept)
+        await self.raise_up(node)
+        return kept
+
+    async def cut_power(self, node: NativeServer, kept: Path) -> None:
+        """SIGKILL, and the store as it was: what it had not written to disk since then is lost."""
+        await asyncio.to_thread(node.kill)
+        await asyncio.to_thread(shutil.rmtree, node.store_dir)
+        kept.rename(node.store_dir)
 
     async def raise_up(self, *nodes: NativeServer) -> None:
         """Start servers again, and wait until they, or the cluster, are ready."""

@@ -58,14 +58,14 @@ class Producer:
     Attributes:
         sent: how many messages it has published.
         stored: how many of them the stream has confirmed.
-        last: when the last answers came, in seconds since the start.
+        turn: held while a batch is sent and answered, and by what needs the stream for itself.
     """
 
     def __init__(self, place: str, peer: Peer, historian: Historian, seed: object, rate: float) -> None:
         self.place = place
         self.sent = 0
         self.stored = 0
-        self.last = 0.0
+        self.turn = asyncio.Lock()
         self._peer = peer
         self._historian = historian
         self._chance = random.Random(f"{seed}/{place}")
@@ -84,6 +84,10 @@ class Producer:
 
     async def batch(self, size: int) -> int:
         """Publish one batch; the last sequence that the stream gave, 0 if it gave none."""
+        async with self.turn:
+            return await self._batch(size)
+
+    async def _batch(self, size: int) -> int:
         make = _MAKERS[self.place]
         numbers = range(self.sent + 1, self.sent + size + 1)
         self.sent += size
@@ -109,7 +113,6 @@ class Producer:
             else:
                 unsure.append(number)
         self.stored += len(stored)
-        self.last = self._historian.now
         self._historian.record("stored", to=self.place, since=began, rows=stored, unsure=unsure, refused=refused)
         return max((sequence for _, sequence in stored), default=0)
 
@@ -198,5 +201,5 @@ class Listener:
             rows.append(row)
             place = message.header_block.rfind(b"\r\nNats-Sequence: ")
             if place >= 0:
-                self.newest = max(self.newest, int(message.header_block[place + 17 :].split(b"\r\n", 1)[0]))
+                self.newest = int(message.header_block[place + 17 :].split(b"\r\n", 1)[0])
         self._historian.record("received", name=self._name, rows=rows)

@@ -44,6 +44,7 @@ WALKS: Final[dict[str, str | None]] = {
     "tutorial.md": None,
     "spark.md": "2.10.27",
     "redrive.md": "2.15.1",
+    "failover.md": "2.15.1",
     "spark-diff.md": "2.15.1",
     "watch.md": "2.15.1",
 }

@@ -6,6 +6,9 @@ the server's lines appended (which lines, the dialect says); the payload is unto
 a message, and what an old one leaves (2.9 to 2.11 remove only the first) is in both the stored and the republished
 block.
 
+What the sidecar adds to that is ``exclude``, subjects that are left out before anything else, and ``where``, a
+condition on a header; ``destination`` knows the former only.
+
 Everything but sequence, time and last sequence is constant per subject, so a hot loop keeps ``destination``
 and ``prefix`` per subject (unless ``transform.is_random``) and calls ``block``, or writes the same bytes
 itself.
@@ -13,14 +16,16 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nats_bridge.transforms.destination import Kind, text_of
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import START, opened
+from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.program import compile_program
-from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, tokens
+from nats_bridge.transforms.selection import Unselected, left_out, unmatched
+from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, tokens
 from nats_bridge.transforms.timestamp import rfc3339_nano
 from nats_bridge.transforms.transform import Transform, compile_transform
 
@@ -85,6 +90,8 @@ class Republish:
     headers_only: bool
     dialect: Dialect
     transform: Transform
+    exclude: tuple[bytes, ...]
+    where: HeaderCondition | None
     destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
     def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
@@ -94,7 +101,7 @@ class Republish:
         none.
         """
         destination = self.destination(message.subject)
-        if destination is None:
+        if destination is None or (self.where is not None and not self.where.holds(message.header_block)):
             return None
         block = self.block(
             self.prefix(message.subject),
@@ -129,15 +136,28 @@ class Republish:
         )
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Why nothing is published for a matching subject; None where it is, or where nothing matches."""
+        """Why nothing is published for a selected subject; None where it is, or where the subject is not selected."""
         result = self.transform.apply(subject)
-        return None if result is None else _refusal(result, self.dialect)
+        return None if result is None or left_out(subject, b"", self.exclude, None) else _refusal(result, self.dialect)
 
-    def __reduce__(self) -> tuple[Callable[..., Republish], tuple[bytes, bool, Transform]]:
-        return _assemble, (self.stream, self.headers_only, self.transform)
+    def unselected(self, message: StoredMessage) -> Unselected | None:
+        """Why the rule does not select a message; None where it does."""
+        if self.transform.apply(message.subject) is None:
+            return unmatched(message.subject, (self.transform.pattern,))
+        return left_out(message.subject, message.header_block, self.exclude, self.where)
+
+    def __reduce__(self) -> tuple[Callable[..., Republish], tuple[object, ...]]:
+        return _assemble, (self.stream, self.headers_only, self.transform, self.exclude, self.where)
 
 
-def compile_republish(stream: str | bytes, republish: Mapping[str, object], dialect: Dialect = NEWEST) -> Republish:
+def compile_republish(
+    stream: str | bytes,
+    republish: Mapping[str, object],
+    dialect: Dialect = NEWEST,
+    *,
+    exclude: Sequence[bytes] = (),
+    where: HeaderCondition | None = None,
+) -> Republish:
     """Compile the native ``republish`` object (``src``, ``dest``, ``headers_only``) of a stream.
 
     A missing ``src`` is ``>``. A missing ``dest`` is refused by 2.9; from 2.10 on nothing is republished.
@@ -152,11 +172,17 @@ def compile_republish(stream: str | bytes, republish: Mapping[str, object], dial
     headers_only = republish.get("headers_only") or False
     if not isinstance(headers_only, bool):
         raise TypeError(f"republish headers_only must be true or false, not {headers_only!r}")
-    return _assemble(stream.encode() if isinstance(stream, str) else stream, headers_only, transform)
+    name = stream.encode() if isinstance(stream, str) else stream
+    return _assemble(name, headers_only, transform, tuple(exclude), where)
 
 
-def _assemble(stream: bytes, headers_only: bool, transform: Transform) -> Republish:
-    return Republish(stream, headers_only, transform.dialect, transform, _destination(transform))
+def _assemble(
+    stream: bytes, headers_only: bool, transform: Transform, exclude: tuple[bytes, ...], where: HeaderCondition | None
+) -> Republish:
+    destination = _destination(transform)
+    if (excludes := matcher(exclude)) is not None:
+        destination = _unless(excludes, destination)
+    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, destination)
 
 
 def _text(republish: Mapping[str, object], member: str) -> bytes:
@@ -172,6 +198,12 @@ def _text(republish: Mapping[str, object], member: str) -> bytes:
 # in.
 _SEPARATORS = b" \t\r\n"
 _KEEPS_TOKENS_WHOLE = frozenset((Kind.LITERAL, Kind.REST, Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM))
+
+
+def _unless(
+    excludes: Callable[[bytes], object], destination: Callable[[bytes], bytes | None]
+) -> Callable[[bytes], bytes | None]:
+    return lambda subject: None if excludes(subject) else destination(subject)
 
 
 def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:

@@ -17,6 +17,7 @@ from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import append, remove, remove_first, remove_prefix
 from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Refusal, StoredMessage, unpublishable
+from nats_bridge.transforms.selection import Unselected, left_out, unmatched
 from nats_bridge.transforms.source_record import (
     HEADER,
     JOINT,
@@ -89,6 +90,12 @@ class Sourcing:
     def selects(self, subject: bytes, block: bytes) -> bool:
         """Whether a message with this subject and header block is copied."""
         return (self.where is None or self.where.holds(block)) and self.destination(subject) is not None
+
+    def unselected(self, message: StoredMessage) -> Unselected | None:
+        """Why the entry does not select a message; None where it does."""
+        if self._selects and not self._selects(message.subject):
+            return unmatched(message.subject, self.filters)
+        return left_out(message.subject, message.header_block, self.exclude, self.where)
 
     def refusal(self, subject: bytes) -> Refusal | None:
         """Why no client can publish the copy of a message with this subject; None where one can, or none is made."""

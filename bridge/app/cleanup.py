@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from nats_bridge.bridge.consuming.rule_consumer import Durable, marker_name
-from nats_bridge.bridge.errors import ApiError, ConfigError
+from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
 from nats_bridge.bridge.settings import Settings
@@ -29,11 +29,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
         ConfigError: there is no such rule.
         ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
     """
-    known = {rule.name: rule for rule in settings.rules}
-    for name in rules:
-        if name not in known:
-            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(known) or 'none'}")
-    chosen = [known[name] for name in (rules or known)]
+    chosen = [settings.rule_named(name) for name in rules] or list(settings.rules)
     leases = settings.leadership
     durables = {rule.name: kind_of(rule).durables(rule, settings.name) for rule in chosen}
     names = {durable.connection for each in durables.values() for durable in each}

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.wire import Delivered, WireClient
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer, fetch
@@ -98,7 +99,7 @@ async def demonstrate(url: str) -> Outcome:
         await sidecar.start()
         try:
             for subject, block, payload in _ORDERS:
-                client.write_raw(_operation(subject, block, payload))
+                client.write_raw(publication(subject, b"", block, payload))
             async with asyncio.timeout(30):
                 await native.complete.wait()
                 await bridged.complete.wait()
@@ -136,12 +137,6 @@ def command(version: str = "2.15.1") -> int:
         return 0
     click.echo(f"They do not agree: {count} native, {len(outcome.bridged)} bridged.")
     return 1
-
-
-def _operation(subject: bytes, block: bytes, payload: bytes) -> bytes:
-    if not block:
-        return b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload)
-    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(block), len(block) + len(payload), block, payload)
 
 
 def _show(side: str, messages: list[tuple[bytes, bytes, bytes]], number: int) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from nats_bridge.bridge.app.startup_signals import listen_early
+from nats_bridge.bridge.late_imports import late
 
 __all__ = ["main"]
 
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if next((word for word in given if not word.startswith("-")), "") == "run":
         listen_early()  # before anything that takes time to import
-    from nats_bridge.bridge.cli.entry import main as command_line
+    # Where another package has brought it, structlog would import it, for tracebacks that the logs do not have.
+    with late(without=["rich"]):
+        from nats_bridge.bridge.cli.entry import main as command_line
 
-    command_line(given)
+        command_line(given)

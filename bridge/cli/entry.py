@@ -27,6 +27,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check": ("nats_bridge.bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "test": ("nats_bridge.bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
+    "tap": ("nats_bridge.bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
     "explain": (
         "nats_bridge.bridge.cli.explain:explain_command",
         "Show how a transform makes a subject, token by token.",
@@ -43,6 +44,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "handoff": (
         "nats_bridge.bridge.cli.handoff:handoff_command",
         "Print the native configuration that takes over from a rule.",
+    ),
+    "failover": (
+        "nats_bridge.bridge.cli.failover:failover_command",
+        "Plan how consumers move to the copies of their streams.",
     ),
     "demo": ("nats_bridge.bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("nats_bridge.bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),

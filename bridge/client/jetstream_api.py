@@ -288,13 +288,19 @@ class JetStreamApi:
 
     async def consumers(self, stream: str) -> list[Json]:
         """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        return (await self.consumers_and_silent(stream))[0]
+
+    async def consumers_and_silent(self, stream: str) -> tuple[list[Json], int]:
+        """The same, and how many do not answer, which clusters leave out."""
         listed: list[Json] = []
+        passed = 0
         while True:
-            page = await self.request(f"CONSUMER.LIST.{stream}", {"offset": len(listed)})
-            found = page.get("consumers") or []
+            page = await self.request(f"CONSUMER.LIST.{stream}", {"offset": passed})
+            found, missing, total = page.get("consumers") or [], page.get("missing") or [], int(page.get("total", 0))
             listed += found
-            if not found or len(listed) >= int(page.get("total", 0)):
-                return listed
+            passed += len(found) + len(missing)
+            if not (found or missing) or passed >= total:
+                return listed, max(total - len(listed), 0)
 
     async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
         """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
@@ -359,9 +365,9 @@ class JetStreamApi:
         """Return the newest message of a subject, in the same way: the next one's predecessor."""
         return await self._stored(stream, {"last_by_subj": subject})
 
-    async def message_from(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return the first message at or after a sequence, in the same way."""
-        return await self._stored(stream, {"seq": sequence, "next_by_subj": ">"})
+    async def message_from(self, stream: str, sequence: int, subject: str = ">") -> StoredMessage | None:
+        """Return the first message at or after a sequence whose subject matches, in the same way."""
+        return await self._stored(stream, {"seq": sequence, "next_by_subj": subject})
 
     async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
         try:

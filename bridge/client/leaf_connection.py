@@ -80,6 +80,10 @@ class _RefusedError(Exception):
     """The server refused the connection before it was established."""
 
 
+class _NoInfoError(ConnectionResetError):
+    """The connection ended before INFO, as it does behind a proxy while no server listens."""
+
+
 _FAILURES: Final = (OSError, ssl.SSLError, TimeoutError, LeafProtocolError, ClearTextError, _RefusedError)
 
 
@@ -272,7 +276,7 @@ def _wait(state: RetryCallState) -> float:
     answer to that, 2.10 pauses for ten seconds or more (2.10.27).
     """
     failure = state.outcome.exception() if state.outcome is not None else None
-    if isinstance(failure, ConnectionRefusedError) and (state.seconds_since_start or 0.0) < _RESTART:
+    if isinstance(failure, ConnectionRefusedError | _NoInfoError) and (state.seconds_since_start or 0.0) < _RESTART:
         return _LISTENS_SOON
     return _BACKOFF(state)
 
@@ -372,8 +376,11 @@ async def _begin(
     handshake_first = bool(options.get("tls_handshake_first"))
     if handshake_first:
         await encrypt()
-    while not (events := await session.events()):
-        pass
+    try:
+        while not (events := await session.events()):
+            pass
+    except ConnectionError as error:
+        raise _NoInfoError(*error.args) from None
     info = events[0]
     if not isinstance(info, Info) or not (info.members.get("info_on_connect") or info.members.get("leafnode_urls")):
         raise LeafProtocolError("what listens there is not a listener for leaf nodes")

@@ -6,20 +6,13 @@ import asyncio
 from itertools import count
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
-__all__ = ["RawRequests", "publication"]
+__all__ = ["RawRequests"]
 
 _NO_RESPONDERS = b"NATS/1.0 503"
-
-
-def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
-    """The protocol operation that publishes a message; an empty `reply` or `block` is none."""
-    to = b"%b %b " % (subject, reply) if reply else subject + b" "
-    if not block:
-        return b"PUB %b%d\r\n%b\r\n" % (to, len(payload), payload)
-    return b"HPUB %b%d %d\r\n%b%b\r\n" % (to, len(block), len(block) + len(payload), block, payload)
 
 
 class RawRequests:

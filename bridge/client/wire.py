@@ -1,70 +1,32 @@
 """A nats-py connection that delivers whole reads as batches of raw messages.
 
-nats-py stays the connection (servers, authentication, TLS, reconnecting, requests). Two things are ours, and only
-this module touches nats-py's internals to put them in place (`tests/live/test_wire.py` guards that they still fit):
+nats-py stays the connection (servers, authentication, TLS, reconnecting, requests). Its parser (`batch_parser`) and its
+transport (`wide_transport`) are ours, and only these three modules touch nats-py's internals to put them in place
+(`tests/live/test_wire.py` guards that they still fit).
 
-* the parser. nats-py builds an object and a dict of headers for every message; the dict loses duplicates, order and
-  spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that
-  one read holds for one subscription is handed over as one list.
-* the read size. Larger reads make larger batches when there is much to do, and change nothing when there is not.
-
-A read with messages for a hundred rules becomes a hundred batches, not one whenever the subscription changes; and
-what the rules then write leaves in one write, at the event loop's next turn.
-
-A subscription made with `subscribe_batches` gets its messages that way; all others go through nats-py untouched.
+A subscription made with `subscribe_batches` gets its messages in batches; all others go through nats-py untouched.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from nats_bridge.bridge.client.fenced_socket import FencedSocket
-from nats_bridge.bridge.client.nats_py import Client, TcpTransport, errors
+from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, Route
+from nats_bridge.bridge.client.nats_py import Client, errors
 from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.wide_transport import WideTransport
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.settings.tls_context import RenewedContext
 
 if TYPE_CHECKING:
-    from urllib.parse import ParseResult
-
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-__all__ = ["LARGE_WRITE", "BatchSubscription", "ClearTextError", "Delivered", "WireClient"]
-
-Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
-"""One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
-
-READ_SIZE = 256 * 1024
-LARGE_WRITE = 16 * 1024
-"""Bytes from which joining writes costs more than a system call for each."""
-_LONGEST_MESSAGE = 256 * 1024 * 1024
-"""Bytes; servers accept no larger messages. A longer size is a protocol error, and is not waited for."""
-_LONGEST_LINE = 4 * 1024 * 1024
-"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
-_SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
-_SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
-_DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
-_CONTROL_STATUS = b"NATS/1.0 100"
-_ACK_PREFIX = b"$JS.ACK."
-_RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
-"""Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
-and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
-2.15.1) announce only in the INFO of the next connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """The receiver of one subscription's messages."""
-
-    on_batch: Callable[[list[Delivered]], None]
-    on_control: Callable[[bytes, bytes], None] | None
+__all__ = ["BatchSubscription", "ClearTextError", "Delivered", "WireClient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +37,13 @@ class BatchSubscription:
     sid: bytes
     subscription: Subscription
 
-    async def unsubscribe(self) -> None:
-        """Ask the server to stop; messages already in flight still arrive until `release`."""
+    async def unsubscribe(self, after: int = 0) -> None:
+        """Ask the server to stop, at once or after so many messages in all; what is in flight arrives until `release`.
+
+        A connection that is lost in between subscribes again without that limit.
+        """
         if not self.client.is_closed:
-            await self.client.stop_delivery(int(self.sid))
+            await self.client.stop_delivery(int(self.sid), after)
 
     def forget(self) -> None:
         """While the connection is down: do not subscribe again when it is back."""
@@ -91,409 +56,6 @@ class BatchSubscription:
         self.client.release_route(self.sid)
         if not self.client.is_closed and not self.subscription._closed:
             await self.subscription.unsubscribe()
-
-
-class _WholeReads(asyncio.StreamReader):
-    """Returns reads of the socket as they are; `asyncio`'s own reader copies them in and out of a buffer."""
-
-    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=limit, loop=loop)
-        self._next: asyncio.Future[bytes] | None = None  # what a reader waits for
-        self._events = loop
-
-    async def read(self, n: int = -1) -> bytes:
-        # The buffer holds bytes that came while no reader waited, or before whole lines had been read.
-        if self._buffer or self.at_eof() or self.exception() is not None:  # type: ignore[attr-defined]
-            return await super().read(n)
-        self._next = self._events.create_future()
-        try:
-            return await self._next
-        finally:
-            self._next = None
-
-    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
-        if self._next is None or self._next.done():
-            super().feed_data(data)
-        elif found := bytes(data):  # no copy: transports give bytes
-            self._next.set_result(found)
-
-    def feed_eof(self) -> None:
-        super().feed_eof()
-        if self._next is not None and not self._next.done():
-            self._next.set_result(b"")
-
-    def set_exception(self, exc: Exception) -> None:
-        super().set_exception(exc)
-        if self._next is not None and not self._next.done():
-            self._next.set_exception(exc)
-
-
-class _WideTransport(TcpTransport):
-    """nats-py's TCP transport, with larger reads, and with one write for what is written in a turn of the loop."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._gathered: list[bytes] = []
-        self._gathered_size = 0
-        self.writes = 0  # so far, of whatever size
-        self._socket: FencedSocket | None = None
-        self._drops = False  # whether the socket has a TCP user timeout
-        self.is_left = False  # closing: write errors no longer matter
-
-    def __bool__(self) -> bool:
-        # nats-py treats a transport that is not connected yet as missing, and would install its own.
-        return True
-
-    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        self.release()
-        self._gathered, self._gathered_size = [], 0  # of the connection before
-        async with asyncio.timeout(connect_timeout):
-            self._socket, self._drops = None, False
-            fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
-            try:
-                loop = asyncio.get_running_loop()
-                reader = _WholeReads(max(buffer_size, READ_SIZE), loop)
-                protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-                transport, _ = await loop.create_connection(lambda: protocol, sock=fenced)
-                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-            except BaseException:
-                fenced.close()
-                raise
-        # As nats-py does: TLS replaces the second of each pair.
-        self._bare_io_reader = self._io_reader = reader
-        self._bare_io_writer = self._io_writer = writer
-
-    async def read(self, buffer_size: int) -> bytes:
-        data: bytes = await super().read(max(buffer_size, READ_SIZE))
-        return data
-
-    def write(self, payload: bytes) -> None:
-        self.writes += 1
-        self._send_gathered()
-        self._forget_fences()
-        super().write(payload)  # type: ignore[no-untyped-call]
-
-    def writelines(self, payload: list[bytes]) -> None:
-        self.writes += 1
-        self._send_gathered()
-        self._forget_fences()
-        if self._io_writer is None or self._io_writer.is_closing():
-            return  # the connection is lost: Python 3.12.1 and 3.13.0 raise AttributeError then
-        super().writelines(payload)  # type: ignore[no-untyped-call]
-
-    def gather(self, payload: bytes, fence: WriteFence) -> None:
-        """Write at the event loop's next turn, or before the next other write.
-
-        Args:
-            payload: what to write.
-            fence: the bytes are discarded if it closes before they are sent.
-        """
-        self.writes += 1
-        if not self._gathered:
-            self._forget_fences()
-            asyncio.get_running_loop().call_soon(self._send_gathered)
-        self._gathered.append(payload)
-        self._gathered_size += len(payload)
-        if fence is ALWAYS_OPEN:
-            return
-        fenced = self._socket
-        if fenced is not None:
-            fenced.fences.add(fence)
-            if fence.unsent_for is not None and not self._drops:
-                self._drops = True
-                fenced.drop_after(fence.unsent_for)
-
-    def _send_gathered(self) -> None:
-        if not self._gathered:
-            return
-        gathered, size = self._gathered, self._gathered_size
-        self._gathered, self._gathered_size = [], 0
-        if self._io_writer is None or self._io_writer.is_closing():
-            return  # the connection is lost, and what was written with it
-        for payload in gathered if size > LARGE_WRITE * len(gathered) else (b"".join(gathered),):
-            super().write(payload)  # type: ignore[no-untyped-call]
-
-    def close(self) -> None:
-        self._send_gathered()
-        super().close()  # type: ignore[no-untyped-call]
-
-    async def drain(self) -> None:
-        self._send_gathered()
-        try:
-            await super().drain()  # type: ignore[no-untyped-call]
-        except ConnectionError:
-            if not self.is_left:
-                raise
-
-    def release(self) -> None:
-        """Close the socket: after a failed authentication, nats-py leaves it to the garbage collector."""
-        for writer in (self._io_writer, self._bare_io_writer):
-            if writer is not None:
-                writer.close()
-
-    @property
-    def encrypted(self) -> bool:
-        """Whether TLS protects the connection."""
-        return self._io_writer is not None and self._io_writer.get_extra_info("ssl_object") is not None
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes written that the kernel has not taken yet."""
-        writer = self._io_writer
-        return 0 if writer is None else self._gathered_size + writer.transport.get_write_buffer_size()
-
-    def _forget_fences(self) -> None:
-        """Forget the fences of writes that have been sent."""
-        fenced, bare = self._socket, self._bare_io_writer
-        if fenced is None or not fenced.fences or bare is None:
-            return
-        # With TLS, what is encrypted already waits below.
-        if not self.unsent_bytes and not bare.transport.get_write_buffer_size():
-            fenced.fences.clear()
-
-
-class _BatchParser:
-    """Cuts reads into messages; stands in for nats-py's `Parser` (same `parse` and `reset`).
-
-    The line formats are the server's: one space between fields, `MSG subject sid [reply] size` and
-    `HMSG subject sid [reply] header-size total-size`. A stored subject may hold spaces (2.10 lets an ingress transform
-    make such); then the fields are counted from the end, where a consumer's delivery always has its reply subject.
-    """
-
-    def __init__(self, nc: Client) -> None:
-        self.nc = nc
-        self.routes: dict[bytes, _Route] = {}
-        self.bulk: Callable[[bytes], int] | None = None
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was read so far; the connection restarts."""
-        self._unread: list[bytes] = []
-        self._unread_size = 0
-        self._wanted = 0
-        self._sorted: dict[bytes, tuple[_Route, list[Delivered]]] = {}
-        self._skips = 0
-        self._epoch = getattr(self, "_epoch", 0) + 1
-
-    async def parse(self, chunk: bytes = b"") -> None:
-        """Handle one read of the socket.
-
-        Raises:
-            ProtocolError: the server sent something that is not the NATS protocol.
-        """
-        if not chunk:
-            return
-        epoch, position = self._epoch, 0
-        try:
-            if self._unread:
-                before = self._unread_size
-                self._unread.append(chunk)
-                self._unread_size += len(chunk)
-                if self._unread_size < self._wanted:
-                    return
-                missing = self._wanted - before
-                if missing > 0 and self.bulk is None:
-                    # The rest of one message is complete: only that one is joined.
-                    self._unread[-1] = chunk[:missing]
-                    await self._cut(b"".join(self._unread), epoch, 0)
-                    data, position = chunk, missing
-                else:
-                    data = b"".join(self._unread)
-            else:
-                data = chunk
-            if epoch != self._epoch:
-                return
-            self._unread = []
-            if self.bulk is not None:
-                position = self.bulk(data)
-            position = await self._cut(data, epoch, position)
-            self._hand_over()
-        except (ValueError, IndexError, RecursionError) as error:
-            # nats-py ends the connection only for this error; on any other it would silently stop reading.
-            raise errors.ProtocolError(f"nats: cannot read what the server sent: {error}") from error
-        if epoch == self._epoch and position < len(data):
-            rest = data[position:]
-            self._unread = [rest]
-            self._unread_size = len(rest)
-
-    def _hand_over(self) -> None:
-        """Deliver to each subscription the messages that were read for it."""
-        batches, self._sorted = self._sorted, {}
-        for route, batch in batches.values():
-            route.on_batch(batch)
-
-    def _cut_plain(self, data: bytes, position: int) -> int:
-        """Sort common messages: small, without headers, and no line end in the payload.
-
-        Cutting a whole read at its line ends takes a third less time than going from message to message. The first
-        message of another kind ends it; the first one shows whether there are reply subjects: deliveries of consumers
-        have them, answers do not.
-
-        Returns:
-            The position after the last message that was sorted.
-        """
-        if self._skips:
-            self._skips -= 1
-            return position
-        line_end = data.find(b"\r\n", position)
-        if line_end < 0 or data.find(b"\r\n", line_end + 2, line_end + _SMALL) < 0:
-            return position
-        pieces = data[position:].split(b"\r\n") if position else data.split(b"\r\n")
-        del pieces[-1]  # nothing ends it yet
-        began = position
-        size, size_text, current = -1, b"", b""
-        before = kind = subject = sid = reply = b""
-        asks = data.count(b" ", position, line_end) == _DELIVERY_SPACES
-        batch: list[Delivered] = []
-        in_turn = iter(pieces)
-        try:
-            for line, payload in zip(in_turn, in_turn, strict=False):
-                if line != before:  # else one of many answers to one reply subject
-                    if asks:
-                        kind, subject, sid, reply, text = line.split(b" ")
-                    else:
-                        kind, subject, sid, text = line.split(b" ")
-                    if text != size_text:
-                        size, size_text = int(text), text
-                    before = line
-                if len(payload) != size or kind != b"MSG":
-                    break
-                if sid != current:
-                    route = self.routes.get(sid)
-                    if route is None:
-                        break
-                    known = self._sorted.get(sid)
-                    if known is None:
-                        known = self._sorted[sid] = (route, [])
-                    batch, current = known[1], sid
-                batch.append((subject, reply, b"", payload))
-                position += len(line) + size + 4
-        except ValueError:  # other fields than these
-            pass
-        if position - began < (len(data) - began) // 2:
-            self._skips = _SKIPPED
-        return position
-
-    async def _cut(self, data: bytes, epoch: int, position: int) -> int:
-        """Sort every whole message in `data` from a position on into batches; the position after the last one."""
-        position = self._cut_plain(data, position)
-        find = data.find
-        end = len(data)
-        last = end - 2
-        self._wanted = 0
-        current: bytes = b""
-        route: _Route | None = None
-        batch: list[Delivered] = []
-        while position < end:
-            line_end = find(b"\r\n", position)
-            if line_end < 0:
-                if end - position > _LONGEST_LINE:
-                    raise ValueError(f"a line of more than {_LONGEST_LINE} bytes")
-                break
-            fields = data[position:line_end].split(b" ")
-            kind = fields[0]
-            count = len(fields)
-            start = line_end + 2
-            if kind == b"MSG":
-                stop = start + int(fields[-1])
-                if not start <= stop <= last:
-                    self._wanted = _size(stop - start) + start + 2 - position
-                    break
-                if count > 5:
-                    fields = _spaced_subject(fields, 3)
-                sid = fields[2]
-                reply = fields[3] if count > 4 else b""
-                block = b""
-                payload = data[start:stop]
-            elif kind == b"HMSG":
-                stop = start + int(fields[-1])
-                if not start <= stop <= last:
-                    self._wanted = _size(stop - start) + start + 2 - position
-                    break
-                if count > 6:
-                    fields = _spaced_subject(fields, 4)
-                sid = fields[2]
-                reply = fields[3] if count > 5 else b""
-                body = start + int(fields[-2])
-                if not start <= body <= stop:
-                    raise ValueError("a header block that is longer than its message")
-                block = data[start:body]
-                payload = data[body:stop]
-            else:
-                self._hand_over()
-                current = b""
-                await self._control_line(kind, data[position:line_end])
-                if epoch != self._epoch:
-                    return end
-                position = start
-                continue
-            position = stop + 2
-            if sid != current:
-                current = sid
-                route = self.routes.get(sid)
-                if route is not None:
-                    known = self._sorted.get(sid)
-                    if known is None:
-                        known = self._sorted[sid] = (route, [])
-                    batch = known[1]
-            if route is None:
-                self._hand_over()
-                current = b""
-                await self.nc._process_msg(int(sid), fields[1], reply, payload, block or None)  # type: ignore[arg-type]
-                if epoch != self._epoch:
-                    return end
-            elif (
-                block
-                and not payload
-                and route.on_control is not None
-                and block.startswith(_CONTROL_STATUS)
-                and not reply.startswith(_ACK_PREFIX)
-            ):
-                # The others' batches may wait; this one's messages come before the control message after them.
-                del self._sorted[sid]
-                current = b""
-                if batch:
-                    route.on_batch(batch)
-                route.on_control(reply, block)
-            else:
-                batch.append((fields[1], reply, block, payload))
-        return position
-
-    async def _control_line(self, kind: bytes, line: bytes) -> None:
-        nc: Any = self.nc
-        if kind == b"PING":
-            await nc._process_ping()
-        elif kind == b"PONG":
-            if nc._pongs and nc._pongs[0].done():
-                nc._pongs[0] = asyncio.get_running_loop().create_future()  # its caller gave up
-            await nc._process_pong()
-        elif kind == b"INFO":
-            info = json.loads(line[5:])
-            if not isinstance(info, dict):
-                raise ValueError("INFO without an object")
-            await nc._process_info(info)
-        elif kind == b"-ERR":
-            text = line[5:].decode("utf-8", "replace").lower()
-            if _RECONNECT.search(text):  # nats-py would not reconnect
-                refused = errors.Error(f"nats: {text.strip(chr(39))}")
-                await nc._error_cb(refused)
-                await nc._process_op_err(refused)
-            else:
-                await nc._process_err(text)
-        elif kind != b"+OK":
-            raise errors.ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
-
-
-def _size(size: int) -> int:
-    """The size that a message claims, if it can be one."""
-    if not 0 <= size <= _LONGEST_MESSAGE:
-        raise ValueError(f"a message of {size} bytes")
-    return size
-
-
-def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
-    """The fields of a delivery whose subject holds spaces; `behind` is the number of fields after the subject."""
-    return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]
 
 
 class ClearTextError(errors.Error):
@@ -512,10 +74,10 @@ class WireClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self._batches = _BatchParser(self)
+        self._batches = BatchParser(self)
         self._ps = self._batches  # type: ignore[assignment]
         self._asked: tuple[asyncio.Future[bool] | None, int] = None, 0  # the last PONG, and the writes before it
-        self._wide = _WideTransport()
+        self._wide = WideTransport()
         self._transport = self._wide
 
     async def subscribe_batches(
@@ -538,7 +100,7 @@ class WireClient(Client):
         """
         # The route is put in place before SUB is sent: nothing that the server sends back can miss it.
         sid = b"%d" % (self._sid + 1)
-        self._batches.routes[sid] = _Route(on_batch, on_control)
+        self._batches.routes[sid] = Route(on_batch, on_control)
         subscription = await self.subscribe(subject, queue, cb=_discard)
         return BatchSubscription(self, sid, subscription)
 
@@ -594,9 +156,9 @@ class WireClient(Client):
             if not future.done():
                 future.set_exception(errors.TimeoutError())
 
-    async def stop_delivery(self, sid: int) -> None:
-        """Send UNSUB and keep passing on what is still in flight."""
-        await self._send_unsubscribe(sid)
+    async def stop_delivery(self, sid: int, after: int = 0) -> None:
+        """Send UNSUB, for at once or after so many messages, and keep passing on what is still in flight."""
+        await self._send_unsubscribe(sid, after)
 
     def write_raw(self, data: bytes, fence: WriteFence = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.

@@ -45,6 +45,7 @@ class ReaderCounters(Counters):
         reconnects: times that the rule resumed after a lost connection.
         recreated_consumers: times that the rule's consumer had been deleted and was recreated.
         recreated_streams: times that the stream itself was recreated.
+        shorter_streams: times that the server had lost the end of the stream.
     """
 
     received: int = 0
@@ -55,3 +56,4 @@ class ReaderCounters(Counters):
     reconnects: int = 0
     recreated_consumers: int = 0
     recreated_streams: int = 0
+    shorter_streams: int = 0

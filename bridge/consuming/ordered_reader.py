@@ -7,7 +7,9 @@ keeps the stream sequence of the last message delivered to the sink, and the nex
 * a message arrives again that was delivered before: drop it, count it;
 * sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
   with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
-* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same.
+* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same. The same after a
+  reconnect, before anything that has arrived since: the stream may have lost its end (`lost_end`), and used its
+  sequences again.
 
 Arriving batches queue while the reader waits for a replay, a slow target or a request; flow control requests
 are answered in order with the batches, so the server stops sending before the queue grows large.
@@ -34,6 +36,7 @@ from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
+from nats_bridge.bridge.consuming.lost_end import kept_until
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, RuleConsumer
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
@@ -75,6 +78,9 @@ class BatchSink(Protocol):
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream: it was recreated under the same name."""
 
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Forget what was read after sequence `kept`: the stream has lost that, and may hold other messages there."""
+
 
 class OrderedReader:
     """Reads one stream for one rule.
@@ -111,13 +117,15 @@ class OrderedReader:
         self._created = ""
         self._next = 1  # next consumer sequence
         self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[_Item | None] = deque()  # None: what follows arrived after the connection was lost
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._subscription: BatchSubscription | None = None
         self._last_read = 0.0
         self._pace = Pace()
         self._look = asyncio.Event()
+        self._unsure = False  # whether batches wait until it is known that the stream is still what was read
+        self._taken = b""  # the reply subject of the last message delivered to the sink
         self._opening = False
         self._filling = False
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
@@ -184,6 +192,7 @@ class OrderedReader:
         self._closing = True
         self.connection.forget(self._disconnected, self._reconnected, self._refused)
         await end_tasks(self._watcher)
+        self._sure()
         if self._subscription is None:  # the limit changed with the last connection: the worker would create a consumer
             await end_tasks(self._worker)
             self._queue.clear()
@@ -248,7 +257,8 @@ class OrderedReader:
         if self._opening:  # its own numbers are not known yet
             left = sum([len(item) for item in self._queue if isinstance(item, list)])
         else:
-            left = max(self._sent, *map(_sent_by, self._queue), self._next - 1) + 1 - self._next
+            sent = [_sent_by(item) for item in self._queue if item is not None]
+            left = max(self._sent, *sent, self._next - 1) + 1 - self._next
         self._queue.clear()
         if self._subscription is not None:
             await self._subscription.release()
@@ -290,7 +300,7 @@ class OrderedReader:
         if self._reports_arrival:
             self._newest = batch[-1][1]
             self._report_arrival()
-        if self._worker is not None:
+        if self._worker is not None or self._unsure:
             self._queue.append(batch)
             return
         try:
@@ -305,7 +315,7 @@ class OrderedReader:
         self._last_read = asyncio.get_running_loop().time()
         if self._reports_arrival:
             self._report_arrival()  # again: it may be lost with a connection
-        if self._worker is not None:
+        if self._worker is not None or self._unsure:
             self._queue.append((reply, block))
             return
         try:
@@ -347,6 +357,7 @@ class OrderedReader:
                 gap_after, self._gap_after = self._gap_after, None
         self._done = self.handled  # the caller has awaited the batch before
         self.handled = last
+        self._taken = batch[-1][1]
         return self._sink.accept(batch, gap_after)
 
     # -- everything else ---------------------------------------------------------------------------------------------
@@ -359,6 +370,10 @@ class OrderedReader:
             await first
             while self._queue:
                 item = self._queue.popleft()
+                if item is None:
+                    if self.connection.client.is_connected and not self._closing:
+                        await self._revive()
+                    continue
                 waiting = self._control(*item) if isinstance(item, tuple) else self._take(item)
                 if waiting is not None:
                     await waiting
@@ -503,7 +518,9 @@ class OrderedReader:
         self._next = int(delivered["consumer_seq"]) + 1
 
     def _disconnected(self) -> None:
-        self.attached = False
+        self.attached, self._unsure = False, True
+        if self._worker is not None:
+            self._queue.append(None)
         if self.plan.position == "none" and self._subscription is not None and not self.consumer.is_within_limit:
             # Or the old consumer would send too much again as soon as the connection is back.
             self._subscription.forget()
@@ -535,10 +552,18 @@ class OrderedReader:
                     continue
             self._look.clear()
             await self.connection.connected()
-            # As the worker, so that batches that arrive now wait; no await may come between these two lines.
+            # As the worker, so that batches that arrive now wait; no await may come between these lines.
             await self.idle()
+            self._unsure = False
             self._work(self._revive())
             await self.idle()
+
+    def _sure(self) -> None:
+        """Deliver what has waited since a reconnect."""
+        if self._unsure:
+            self._unsure = False
+            if self._queue and self._worker is None:
+                self._work(asyncio.sleep(0))
 
     @property
     def _is_silent(self) -> bool:
@@ -582,19 +607,16 @@ class OrderedReader:
             await self._sink.settled()
             await self._sink.stream_recreated(stream)
             self._created = stream["created"]
-            self.handled, self._gap_after = 0, None
+            self.handled, self._gap_after, self._taken = 0, None, b""
         else:
             info = None
             if plan.direct:
                 await consumer.delete()  # an old consumer would keep messages
             else:
                 info = await self._consumer_info()
-            if last < self.handled:
-                # A server lost the end of its store; its next messages have sequences that were read before.
-                self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last)
-                if info is not None:
-                    await consumer.delete()
-                self.handled, self._gap_after = last, None
+            kept = await self._kept_until(last)
+            if kept is not None:
+                await self._shortened(stream, kept)
             elif info is not None:
                 if not consumer.delivers_here(info):
                     if not self._fence.is_open:
@@ -615,6 +637,28 @@ class OrderedReader:
             # The new consumer begins after `handled`, which must not be less than what is confirmed.
             await self._sink.settled()
         await self._begin()
+
+    async def _kept_until(self, last: int) -> int | None:
+        """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
+        plan, taken = self.plan, AckReply.parse(self._taken) if self._taken else None
+        replay = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
+        if taken is None:
+            return await kept_until(replay, self.handled, 0, last)
+        kept = await kept_until(replay, taken.stream_sequence, taken.time_ns, last)
+        # After the last message read there can be sequences that held none: they were lost with the end, too.
+        return taken.stream_sequence if kept is None and last < self.handled else kept
+
+    async def _shortened(self, stream: Json, kept: int) -> None:
+        """Continue after `kept`: the server lost what followed, and its next messages have the same sequences."""
+        last = int(stream["state"]["last_seq"])
+        self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=kept)
+        await self._sink.settled()
+        await self._sink.stream_shortened(stream, kept)
+        # Messages that the old consumer may have sent must not mix with those of its successor.
+        await self._listen()
+        self._queue.clear()
+        await self.consumer.delete()
+        self.handled, self._gap_after, self._taken = kept, None, b""
 
     async def _consumer_info(self) -> Json | None:
         """Return the consumer's info; None if it does not exist, or should be recreated."""

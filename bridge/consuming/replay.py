@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,14 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
-__all__ = ["HEARTBEAT", "LATE_ACK", "Replay", "ephemeral_config", "filter_members", "filters_of"]
+__all__ = ["HEARTBEAT", "LATE_ACK", "LIMITED", "Replay", "ephemeral_config", "filter_members", "filters_of"]
 
 HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
+LIMITED = "nats-bridge-limited-"
+"""How the names of ephemeral consumers begin that acknowledge only to limit what is sent ahead.
+
+Where the stream removes what they have not acknowledged, servers report it as terminated, in advisories that are no
+dead letters."""
 LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
 _SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
 _LOST = "deliveries of a replay were lost: the connection broke"
@@ -31,7 +37,8 @@ def ephemeral_config(
 ) -> Json:
     """The configuration that all our ephemeral consumers share: push, flow control, heartbeats.
 
-    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none.
+    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none. A consumer with
+    acknowledgements has a name by which its advisories are known.
     """
     config: dict[str, Any] = {
         "deliver_subject": inbox,
@@ -49,6 +56,7 @@ def ephemeral_config(
         config["headers_only"] = True
     if limit is not None and not direct:
         config |= {"ack_policy": "all", "ack_wait": LATE_ACK, "max_ack_pending": limit}
+        config["name"] = LIMITED + secrets.token_hex(6)
     if direct:
         # The sooner the server removes a lost one, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}

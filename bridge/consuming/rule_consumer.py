@@ -360,6 +360,7 @@ class RuleConsumer:
             return
         for name in ("inactive_threshold", "mem_storage", "num_replicas", "max_deliver"):
             del config[name]
+        config.pop("name", None)
         config |= {
             "durable_name": plan.durable_name,
             "ack_policy": _ACK_POLICY[plan.position],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.kinds.kind import Incoming
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.rule_tests import ExpectedMessage, GivenMessage, RuleTest
@@ -14,6 +15,7 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
+from nats_bridge.transforms.selection import Unselected
 from nats_bridge.transforms.sourcing import Copied
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
@@ -51,24 +53,27 @@ def run_tests(settings: Settings) -> Iterator[Verdict]:
     for position, test in enumerate(settings.tests):
         rule = rules[test.rule]
         try:
-            made = tuple(kind_of(rule).makes(rule, settings.offline_dialect_of(rule), test.given, _stored(test.given)))
+            made = tuple(kind_of(rule).makes(rule, settings.offline_dialect_of(rule), _incoming(test.given)))
         except EngineError as error:
             raise ConfigError(f"rule '{rule.name}': {error}") from None
-        results = [each for each in made if not isinstance(each, Refusal)]
+        results = [each for each in made if isinstance(each, Republished | Copied)]
         differences = [f"no client can publish the result: {each.reason}" for each in made if isinstance(each, Refusal)]
         differences += _unequal(test.expect, results)
+        if differences:
+            differences += [f"left out: {each.reason}" for each in made if isinstance(each, Unselected)]
         yield Verdict(test, position, tuple(differences), tuple(text_of(each.subject) for each in results))
 
 
-def _stored(given: GivenMessage) -> StoredMessage:
+def _incoming(given: GivenMessage) -> Incoming:
     lines = [(name.encode(), value.encode()) for name, value in given.headers.items()]
-    return StoredMessage(
+    message = StoredMessage(
         given.subject.encode(),
         header_block.append(b"", lines),
         given.payload.encode(),
         given.sequence,
         nanoseconds_of(given.time),
     )
+    return Incoming(message, stream=given.stream or "", last_sequence=given.last_sequence)
 
 
 def _unequal(expected: tuple[ExpectedMessage, ...], made: list[_Result]) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.consuming.counters import Counters
     from nats_bridge.bridge.consuming.rule_consumer import Durable
     from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
     from nats_bridge.bridge.permissions.need import Need
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.bridge.rules.run import RuleRun
     from nats_bridge.bridge.settings import Settings
-    from nats_bridge.bridge.settings.rule_tests import GivenMessage
     from nats_bridge.transforms.dialect import Dialect
     from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
+    from nats_bridge.transforms.selection import Unselected
     from nats_bridge.transforms.sourcing import Copied
 
-__all__ = ["RECEIVED", "Counters", "Meanings", "RuleKind", "no_durables"]
+__all__ = ["RECEIVED", "Incoming", "Input", "Meanings", "Outcome", "RuleKind", "no_durables"]
 
 RECEIVED = "received"
 """The counter of messages that a rule has taken, in every kind."""
@@ -44,11 +45,40 @@ class Meanings:
     events: tuple[str, ...]
 
 
-class Counters(Protocol):
-    """The counters of a run."""
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Where a rule's messages come from.
 
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
+    Attributes:
+        connection: the name of the connection.
+        stream: the stream that it reads; empty if it subscribes.
+        subject: what it subscribes to; empty if it reads a stream.
+    """
+
+    connection: str
+    stream: str = ""
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message as a rule receives it.
+
+    Attributes:
+        message: the message; of one that no stream holds, the sequence means nothing.
+        connection: the connection that it comes from; empty for any.
+        stream: the stream that holds it; empty for any.
+        last_sequence: that of the message before it with the same subject; 0 for none.
+    """
+
+    message: StoredMessage
+    connection: str = ""
+    stream: str = ""
+    last_sequence: int = 0
+
+
+Outcome: TypeAlias = "Republished | Copied | Refusal | Unselected"
+"""A message that a rule publishes or stores; why no client can publish it; or why the rule makes nothing."""
 
 
 # What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
@@ -63,7 +93,8 @@ class RuleKind:
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
         moves: how messages move through a rule.
-        makes: the result of a rule for one message, where that needs no server; or why no client can publish it.
+        inputs: where a rule's messages come from.
+        makes: the results of a rule for one message, where that needs no server; or why there is none.
         refuses_handoff: why no server can take over from a rule; empty if one can.
         handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
         take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
@@ -79,7 +110,8 @@ class RuleKind:
     run: Callable[[Any, Settings, Mapping[str, Connection], RuleContext], RuleRun]
     needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
-    makes: Callable[[Any, Dialect, GivenMessage, StoredMessage], Iterator[Republished | Copied | Refusal]]
+    inputs: Callable[[Any], Iterable[Input]]
+    makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
     refuses_handoff: Callable[[Any], str]
     handoff: Callable[[Any, Settings, Mapping[str, Connection], Wish], Awaitable[Handoff]] | None
     take_over: Callable[[Any, Settings, Mapping[str, Connection], Handoff, Wish], Awaitable[Handoff | None]] | None

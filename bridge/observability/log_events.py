@@ -243,7 +243,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "reader.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
     "reader.stream_shorter": LogEvent(
-        "warning", "The server lost the end of the stream.", ("position", "last_sequence")
+        "warning",
+        "The server lost the end of the stream, which may hold other messages under the same sequences; reading"
+        " continues after what is left.",
+        ("position", "last_sequence", "after"),
     ),
     "consumer.taken_over": LogEvent(
         "warning",
@@ -276,6 +279,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "copying.source_shorter": LogEvent(
         "warning", "The server lost the end of the source.", ("position", "last_sequence")
+    ),
+    "copying.target_shorter": LogEvent(
+        "warning",
+        "The target does not hold copies that it had confirmed: its server lost the end of its store.",
+        ("position",),
     ),
     "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
     "copying.renamed_headers": LogEvent(

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nats_bridge.bridge.kinds.kind import RECEIVED, Counters
+from nats_bridge.bridge.consuming.counters import Counters
+from nats_bridge.bridge.kinds.kind import RECEIVED
 from nats_bridge.bridge.kinds.registry import kind_named
 from nats_bridge.bridge.observability.latency import Latencies, quantile
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, JetStreamApi, Json
+from nats_bridge.bridge.client.operations import parts_of, publication
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
@@ -80,7 +81,9 @@ __all__ = [
     "message_sequence",
     "open_connection",
     "own_record",
+    "parts_of",
     "printable",
+    "publication",
     "read_piece",
     "read_tail",
     "refused_publication",

@@ -11,6 +11,7 @@ from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry
 from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.permissions import Need, as_text, grants_for
@@ -33,6 +34,7 @@ __all__ = [
     "as_text",
     "close_connections",
     "common_subject",
+    "compile_rule",
     "compiled_entry",
     "consumer_filters",
     "consumer_owner",

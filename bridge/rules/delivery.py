@@ -22,7 +22,7 @@ from typing import Protocol
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.client.wire import LARGE_WRITE
+from nats_bridge.bridge.client.wide_transport import LARGE_WRITE
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nats_bridge.bridge.errors import BridgeError
+from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.rules.states import StateTable
 
 if TYPE_CHECKING:
@@ -64,6 +67,10 @@ class RuleRun(ABC):
     _log: Any
 
     _opened = False
+
+    @cached_property
+    def _warned(self) -> dict[str, Pace]:
+        return {}
 
     @abstractmethod
     async def check(self) -> None:
@@ -207,6 +214,20 @@ class RuleRun(ABC):
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
             self._failed(self)
+
+    def _follow(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """A task with which the run ends, where it ends with an error."""
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _warn(self, event: str, **what: Any) -> None:
+        """A warning of what can happen with each message, not more often than its `Pace` allows."""
+        if self._warned.setdefault(event, Pace()).due():
+            self._log.warning(event, **what)
 
     def _happened(self, event: RunEvent) -> None:
         self.state = RUN.after(self.state, event)

@@ -270,7 +270,7 @@ class RuleSupervisor:
         if self._looks_for_loops:
             await self._assembly.loops.refuse({self.rule.name})
             self._looks_for_loops = False
-        self._supervisor(run)
+        self._succeed(run)
         starting = asyncio.create_task(run.start())  # which may read a long history
         try:
             await _first_of(starting, term.lost.wait())
@@ -306,7 +306,7 @@ class RuleSupervisor:
         )
         return self._assembly.make_run(self.rule, context)
 
-    def _supervisor(self, run: RuleRun) -> None:
+    def _succeed(self, run: RuleRun) -> None:
         if self.run is not None:
             self._past.update(self.run.counters.as_dict())
         self.run = run

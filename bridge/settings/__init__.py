@@ -10,23 +10,25 @@ from nats_bridge.bridge.settings.connections import Connection, Tls
 from nats_bridge.bridge.settings.loading import load, loads
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT, Http, LeadershipSettings, Log, Settings
 from nats_bridge.bridge.settings.rule_fields import OnRejected, Start
+from nats_bridge.bridge.settings.rule_parts import (
+    External,
+    HeaderEquals,
+    KvSource,
+    RepublishObject,
+    Source,
+    SubjectTransform,
+)
 from nats_bridge.bridge.settings.rules import (
     OBJECT_STREAM,
     AdvisoriesRule,
     CopyingRule,
     Delivery,
-    External,
-    HeaderEquals,
-    KvSource,
     KvSourcesRule,
     MirrorRule,
     NativeCopyRule,
-    RepublishObject,
     RepublishRule,
     Rule,
-    Source,
     SourcesRule,
-    SubjectTransform,
     SubjectTransformRule,
     WatchRule,
 )

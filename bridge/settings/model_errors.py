@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import Problem, described, did_you_mean, shown
-from nats_bridge.bridge.settings.rules import KINDS, Rule
+from nats_bridge.bridge.settings.rules import KINDS
 from nats_bridge.marked_yaml import Path
 
 __all__ = ["allowed_keys", "model_problems"]
@@ -54,7 +54,7 @@ def _model_at(location: Path) -> type[BaseModel] | None:
 
 def _step(annotation: Any, part: str | int) -> Any:
     if _alternatives(annotation) == _RULES:
-        return _KIND_MODELS.get(str(part))
+        return KINDS.get(str(part))
     for candidate in _alternatives(annotation):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             for name, field in candidate.model_fields.items():
@@ -82,10 +82,7 @@ def _alternatives(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-_RULES: Final = _alternatives(Rule)
-_KIND_MODELS: Final[Mapping[str, type[BaseModel]]] = MappingProxyType(
-    {get_args(model.model_fields["kind"].annotation)[0]: model for model in _RULES}
-)
+_RULES: Final = list(KINDS.values())
 
 
 _INLINE_SECRETS: Final[Mapping[str, str]] = MappingProxyType(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.settings.base import LISTEN, BucketName, DurableName, Flag, Part, pattern
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.rule_tests import RuleTest
@@ -162,6 +163,17 @@ class Settings(Part):
         default=(),
         description="messages, and what rules must make of them; for nats-bridge test alone",
     )
+
+    def rule_named(self, name: str) -> Rule:
+        """A rule by its name.
+
+        Raises:
+            ConfigError: there is no such rule.
+        """
+        rules = {rule.name: rule for rule in self.rules}
+        if name not in rules:
+            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(rules) or 'none'}")
+        return rules[name]
 
     def dialect_of(self, rule: Rule) -> str:
         """The rule's dialect, or the configuration's; may be `native`."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from nats_bridge.bridge.settings.base import (
     PUBLISHABLE,
-    WITHOUT_SPACE,
     BucketName,
     DurableName,
     Flag,
@@ -19,7 +20,6 @@ from nats_bridge.bridge.settings.base import (
     StreamName,
     StreamPattern,
     Subject,
-    kept_subject,
     pattern,
 )
 from nats_bridge.bridge.settings.rule_fields import (
@@ -28,10 +28,16 @@ from nats_bridge.bridge.settings.rule_fields import (
     OnRejectedField,
     Start,
     StartField,
-    StartSequence,
-    StartTime,
 )
-from nats_bridge.transforms.header_condition import HeaderCondition
+from nats_bridge.bridge.settings.rule_parts import (
+    EXCLUDE,
+    WHERE,
+    HeaderEquals,
+    KvSource,
+    RepublishObject,
+    Source,
+    SubjectTransform,
+)
 
 __all__ = [
     "KINDS",
@@ -39,18 +45,12 @@ __all__ = [
     "AdvisoriesRule",
     "CopyingRule",
     "Delivery",
-    "External",
-    "HeaderEquals",
-    "KvSource",
     "KvSourcesRule",
     "MirrorRule",
     "NativeCopyRule",
-    "RepublishObject",
     "RepublishRule",
     "Rule",
-    "Source",
     "SourcesRule",
-    "SubjectTransform",
     "SubjectTransformRule",
     "WatchRule",
 ]
@@ -67,37 +67,8 @@ class Delivery(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
 
 
-class RepublishObject(Part):
-    """The `republish` object of a stream's configuration, as the server takes it."""
-
-    src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
-    dest: str = Field(
-        description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30",
-        json_schema_extra=pattern(WITHOUT_SPACE),
-    )
-    headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
-
-    def native(self) -> dict[str, Any]:
-        """The object as the server writes it, for a stream's configuration or for the engine."""
-        return {"src": self.src, "dest": self.dest, "headers_only": self.headers_only}
-
-
 _NAME: Final = "the rule's name, in logs, metrics and its durable consumer's name"
 _DIALECT: Final = "server version to behave like, instead of the configuration's"
-_WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
-_EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
-
-
-class HeaderEquals(Part):
-    """A condition on a message's header; no server knows it."""
-
-    header: HeaderName = Field(description="the header's name; upper and lower case count")
-    equals: str = Field(description="its last value, without white space around it")
-
-    @property
-    def condition(self) -> HeaderCondition:
-        """The same for the engine."""
-        return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
 
 
 class _OfOneStream:
@@ -134,8 +105,8 @@ class RepublishRule(_OfOneStream, Part):
     kind: Literal["republish"] = Field(description="republish what a stream stores")
     stream: StreamName = Field(description="the stream whose messages are republished")
     republish: RepublishObject = Field(description="which subjects, and what they become; the native object")
-    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
-    where: HeaderEquals | None = Field(default=None, description=_WHERE)
+    exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=WHERE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
     target_connection: str = Field(default="default", alias="to", description="connection that is published to")
     start: StartField = Field(
@@ -160,82 +131,6 @@ class RepublishRule(_OfOneStream, Part):
     def connections(self) -> tuple[str, ...]:
         """The names of the connections that the rule uses."""
         return self.source_connection, self.target_connection
-
-
-class SubjectTransform(Part):
-    """A subject transform, as the server takes it."""
-
-    src: Subject = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
-    dest: str = Field(
-        default="",
-        description="the new subject, with $1 or {{functions}}; empty keeps the subject",
-        json_schema_extra=pattern(f"^$|{WITHOUT_SPACE}"),
-    )
-
-    def native(self) -> dict[str, Any]:
-        """The object as the server writes it."""
-        return {"src": self.src, "dest": self.dest}
-
-
-class External(Part):
-    """The target server's way to a stream of another account or domain: for the source record."""
-
-    api: str = Field(
-        min_length=1,
-        description="prefix of the JetStream API there, such as $JS.west.API",
-        json_schema_extra=pattern(PUBLISHABLE),
-    )
-    deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
-
-    def native(self) -> dict[str, Any]:
-        """The object as the server writes it."""
-        return {"api": self.api, "deliver": self.deliver} if self.deliver else {"api": self.api}
-
-
-class Source(Part):
-    """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
-
-    name: StreamName = Field(description="the stream that is copied from")
-    filter_subject: Subject = Field(default="", description="only these subjects")
-    subject_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which subjects, and what they become; the first that matches counts"
-    )
-    opt_start_seq: StartSequence | None = Field(
-        default=None, description="first sequence wanted, when nothing has been copied yet"
-    )
-    opt_start_time: StartTime | None = Field(
-        default=None, description="earliest time wanted, when nothing has been copied yet"
-    )
-    external: External | None = Field(
-        default=None, description="how the target's server would reach this stream; written into source records"
-    )
-    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
-    where: HeaderEquals | None = Field(default=None, description=_WHERE)
-    acknowledge: Flag = Field(
-        default=False,
-        description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"
-        " stream can remove it; not known to servers",
-    )
-    rename_objects: Flag = Field(
-        default=False,
-        description="of an object store: metadata names the bucket that receives, which native copies do not",
-    )
-    connection: str = Field(default="default", alias="from", description="connection that holds the stream")
-
-    def native(self) -> dict[str, Any]:
-        """The object as the server writes it, for a stream's configuration or for the engine."""
-        entry: dict[str, Any] = {"name": self.name}
-        if self.opt_start_seq is not None:
-            entry["opt_start_seq"] = self.opt_start_seq
-        if self.opt_start_time is not None:
-            entry["opt_start_time"] = self.opt_start_time
-        if self.filter_subject:
-            entry["filter_subject"] = self.filter_subject
-        if self.subject_transforms:
-            entry["subject_transforms"] = [transform.native() for transform in self.subject_transforms]
-        if self.external is not None:
-            entry["external"] = self.external.native()
-        return entry
 
 
 class CopyingRule(Part):
@@ -322,37 +217,6 @@ class MirrorRule(CopyingRule):
     def entries(self) -> tuple[Source, ...]:
         """The rule's sources, as entries of `sources`."""
         return (self.mirror,)
-
-
-class KvSource(Part):
-    """A bucket that is copied from."""
-
-    bucket: BucketName = Field(description="the bucket that is copied from")
-    key_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which keys, and what they become; the first that matches counts"
-    )
-    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
-    external: External | None = Field(default=None, description="as in sources")
-    connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
-
-    def entry(self, bucket: str) -> Source:
-        """The same as an entry of the `sources` of another bucket's stream."""
-        keys = self.key_transforms or (SubjectTransform(src=">", dest=">"),)
-        return Source.model_validate(
-            {
-                "name": f"KV_{self.bucket}",
-                "subject_transforms": [
-                    {
-                        "src": f"$KV.{self.bucket}.{key.src or '>'}",
-                        "dest": f"$KV.{bucket}.{key.dest or kept_subject(key.src or '>')}",
-                    }
-                    for key in keys
-                ],
-                "exclude": [f"$KV.{self.bucket}.{key}" for key in self.exclude],
-                "external": self.external,
-                "from": self.connection,
-            }
-        )
 
 
 class KvSourcesRule(CopyingRule):
@@ -442,7 +306,7 @@ class NativeCopyRule(_OfOneStream, Part):
     subject_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="which subjects, and what they become; the first that matches counts"
     )
-    exclude: tuple[Subject, ...] = Field(default=(), description=_EXCLUDE)
+    exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     remove_headers: tuple[HeaderName, ...] = Field(
         default=(),
         description="headers to take out, such as Nats-Expected-Stream, at which servers up to 2.10 stop copying",
@@ -516,17 +380,10 @@ Rule: TypeAlias = Annotated[
 ]
 """Any rule; `kind` says which."""
 
-KINDS: Final = (
-    "republish",
-    "sources",
-    "mirror",
-    "kv_sources",
-    "subject_transform",
-    "advisories",
-    "native_copy",
-    "watch",
+KINDS: Final[Mapping[str, type[Part]]] = MappingProxyType(
+    {get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Rule)[0])}
 )
-"""Every kind of rule."""
+"""The model of every kind of rule."""
 
 RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))
 """Validates one rule alone."""

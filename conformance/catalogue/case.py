@@ -36,6 +36,7 @@ __all__ = [
     "Step",
     "Transform",
     "Update",
+    "copied_entries",
 ]
 
 Json: TypeAlias = Any
@@ -194,6 +195,12 @@ class Transform:
     subjects: tuple[bytes, ...]
 
 
+def copied_entries(config: Mapping[str, Json]) -> list[Json]:
+    """What a stream copies, as its configuration has it; a case may have anything there."""
+    entries = config.get("sources") or [config.get("mirror")]
+    return entries if isinstance(entries, list) else []
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One conformance case.
@@ -226,6 +233,17 @@ class Case:
     quote: str = ""
     file: Path | None = None
     line: int = 0
+
+    @property
+    def configs(self) -> tuple[Mapping[str, Json], ...]:
+        """All stream configurations: those of the set-up, and those that the steps create or update."""
+        return (*self.streams, *(step.config for step in self.steps if isinstance(step, Create | Update)))
+
+    @property
+    def entries(self) -> tuple[Mapping[str, Json], ...]:
+        """What streams of the case copy: the elements of all `sources`, and every `mirror`."""
+        found = [entry for config in self.configs for entry in copied_entries(config)]
+        return tuple(entry for entry in found if isinstance(entry, Mapping))
 
     def applies(self, version: Version) -> bool:
         """Whether the case is about this version."""

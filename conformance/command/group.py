@@ -52,7 +52,11 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     "--tls-ca", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="CA certificate for --server."
 )
 @click.option(
-    "--subjects", "kinds", type=_Listed(), metavar="KIND,…", help="Of native, engine, bridge. [default: all three]"
+    "--subjects",
+    "kinds",
+    type=_Listed(),
+    metavar="KIND,…",
+    help="Of native, engine, bridge, native_copy. [default: all four]",
 )
 @click.option(
     "--library",
@@ -310,6 +314,26 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
         click.echo(write_site(site)[0])
     except OSError as error:
         raise ConformanceError(f"{error.filename or site}: {error.strerror}") from None
+
+
+@conform.command("export")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+def export_cases(folder: Path) -> None:
+    """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
+
+    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `conform --cases DIR` reads it, too.
+
+    \b
+    Example:
+      nats-bridge conform export cases/
+    """
+    from nats_bridge.conformance.catalogue.exporting import about, export
+
+    try:
+        cases = export(folder)
+    except OSError as error:
+        raise ConformanceError(f"{error.filename or folder}: {error.strerror}") from None
+    click.echo(f"{folder}: {cases} cases, version {about()['version']}, {about()['license']}")
 
 
 @conform.command("schema")

@@ -15,12 +15,13 @@ from nats_bridge.conformance.implementations.bridge import BridgeSubject
 from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.implementations.native import NativeSubject, RunningServer
+from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
 
 __all__ = ["KINDS", "Plan", "chosen_cases", "subjects_of"]
 
-KINDS = ("native", "engine", "bridge")
+KINDS = ("native", "engine", "bridge", "native_copy")
 """What can be tested of a version."""
 
 
@@ -86,6 +87,8 @@ def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:
             BridgeSubject(version, binary, directory, dialect=plan.bridge_dialect)
             for version, binary in servers.binaries.items()
         ]
+    if "native_copy" in plan.kinds:
+        found += [NativeCopySubject(version, binary, directory) for version, binary in servers.binaries.items()]
     for command in plan.libraries:
         found += [LibrarySubject(shlex.split(command), version) for version in servers.binaries]
     if not found and not servers.missing:

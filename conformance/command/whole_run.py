@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from nats_bridge.conformance.catalogue import Case
+from nats_bridge.conformance.catalogue.exporting import about
 from nats_bridge.conformance.catalogue.reading import checksum
 from nats_bridge.conformance.command.native_servers import Servers
 from nats_bridge.conformance.command.plan import Plan, subjects_of
@@ -64,6 +65,7 @@ def _start(plan: Plan, cases: Sequence[Case]) -> dict[str, object]:
     return {
         "suite": version("nats-bridge"),
         "catalogue": checksum(),
+        "catalogue_version": about()["version"],
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cases": len(cases),
         "selection": list(plan.patterns),

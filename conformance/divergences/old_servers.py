@@ -21,8 +21,7 @@ _REQUEST_INFO: Final = re.compile(rb"(?<=\r\n)Nats-Request-Info: [^\r]*\r\n")
 
 def _transforms_act(pair: Pair) -> Pair:
     """A dialect before 2.10 shows what 2.10 does with transforms."""
-    entries = [entry for config in pair.configs for entry in (config.get("mirror"), *(config.get("sources") or ()))]
-    has_transforms = any(isinstance(entry, Mapping) and entry.get("subject_transforms") for entry in entries)
+    has_transforms = any(entry.get("subject_transforms") for entry in pair.case.entries)
     if pair.subject.version >= FIRST_WITH_TRANSFORMS or not (has_transforms or pair.streams("subject_transform")):
         return pair
     return replace(pair, expectation=pair.case.expected(FIRST_WITH_TRANSFORMS))
@@ -33,7 +32,7 @@ def _accepted_source(pair: Pair) -> Pair:
     refusal = pair.expectation.refusal
     if pair.subject.version >= FIRST_WITH_TRANSFORMS or refusal is None or refusal.err_code != _INVALID:
         return pair
-    for config in pair.configs:
+    for config in pair.case.configs:
         wanted = config.get("republish") or {}
         source = str(wanted.get("src") or ">").encode()
         if wanted and not any(collide(source, subject.encode()) for subject in config.get("subjects") or ()):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Update
+from nats_bridge.conformance.catalogue.case import Case, Expectation, ExpectedMessage, Message
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Observation, Stored
 from nats_bridge.transforms.subject import is_valid_publish
@@ -41,15 +41,9 @@ class Pair:
         """The bridge's own words on the rules that it refuses."""
         return tuple(str(text) for fact, text in self.observation.facts.items() if fact.startswith("refused "))
 
-    @property
-    def configs(self) -> tuple[Mapping[str, Any], ...]:
-        """All configurations of the case."""
-        steps = (step.config for step in self.case.steps if isinstance(step, Create | Update))
-        return (*self.case.streams, *steps)
-
     def streams(self, member: str) -> frozenset[str]:
         """The streams of the case that have a member in some configuration."""
-        return frozenset(str(config.get("name")) for config in self.configs if config.get(member))
+        return frozenset(str(config.get("name")) for config in self.case.configs if config.get(member))
 
     @property
     def copies(self) -> frozenset[str]:

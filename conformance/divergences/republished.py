@@ -43,7 +43,7 @@ def _unfound(pair: Pair) -> Pair:
 
 def _drained(pair: Pair) -> Pair:
     """A work queue without other consumers delivers its messages to the rule."""
-    queues = {str(config.get("name")) for config in pair.configs if config.get("retention") == "workqueue"}
+    queues = {str(config.get("name")) for config in pair.case.configs if config.get("retention") == "workqueue"}
     stored = {
         stream: () if stream in queues and not pair.observation.stored.get(stream) else messages
         for stream, messages in (pair.expectation.stored or {}).items()
@@ -82,7 +82,7 @@ def _may_expire(pair: Pair) -> bool:
 
 
 def _is_consumed(pair: Pair) -> bool:
-    return any(config.get("retention") in ("interest", "workqueue") for config in pair.configs)
+    return any(config.get("retention") in ("interest", "workqueue") for config in pair.case.configs)
 
 
 def _order_of_rules(pair: Pair) -> Pair:

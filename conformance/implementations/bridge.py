@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.case import Case, Json
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.bridge_plan import Plan, plan
 from nats_bridge.conformance.implementations.bridge_process import Checked, Sidecar, SidecarEndedError, check
 from nats_bridge.conformance.implementations.bridge_stage import BridgeStage
-from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.implementations.identity import Identity, Kind
 from nats_bridge.conformance.implementations.native import account_config
 from nats_bridge.conformance.implementations.stage import Stage
 from nats_bridge.conformance.implementations.subject import Answer, CannotPlay
@@ -32,8 +32,6 @@ from nats_bridge.transforms.dialect import dialect as dialect_of
 
 __all__ = ["BridgeSubject"]
 
-_ACCOUNTS: Final = 6
-"""Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
 _LANES: Final = 2
 """Batches that are played at the same time; a sidecar uses one core."""
 _LOOP: Final = "loop: "
@@ -52,17 +50,23 @@ class BridgeSubject:
     """
 
     at_once = 1
+    kind: Kind = "bridge"
+    accounts = 6
+    """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
+    stage_type: type[BridgeStage] = BridgeStage
+    more_config = ""
+    """Of the server."""
 
     def __init__(
         self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native", batch: int = 24
     ) -> None:
         version = server_version if dialect == "native" else dialect
-        self.identity = Identity("bridge", version, server=server_version)
+        self.identity = Identity(self.kind, version, server=server_version)
         self._batch = batch
-        self._directory = directory / f"bridge-{version}-on-{server_version}"
-        self._server = NativeServer(
-            binary=binary, config=account_config(_LANES * batch * _ACCOUNTS), directory=self._directory / "server"
-        )
+        self._directory = directory / f"{self.kind}-{version}-on-{server_version}"
+        self._users = _LANES * batch * self.accounts
+        config = account_config(self._users) + self.more_config
+        self._server = NativeServer(binary=binary, config=config, directory=self._directory / "server")
         self._stages: dict[int, Stage] = {}
         self._files = count()
 
@@ -72,7 +76,7 @@ class BridgeSubject:
             await asyncio.to_thread(self._server.start)
         except ServersError as error:
             raise SubjectError(str(error)) from None
-        for number in range(_LANES * self._batch * _ACCOUNTS):
+        for number in range(self._users):
             (self._directory / f"u{number}").write_text(f"u{number}", "utf-8")
 
     async def close(self) -> None:
@@ -112,7 +116,7 @@ class BridgeSubject:
 
     def _plan(self, case: Case) -> Plan:
         made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
-        if made.size > _ACCOUNTS:
+        if made.size > self.accounts:
             raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
         return made
 
@@ -145,17 +149,21 @@ class BridgeSubject:
         """A configuration file; connections by name, with the number of their user."""
         file = self._directory / f"sidecar-{next(self._files)}.yaml"
         made = {
-            "connections": {
-                name: {"servers": [self._server.url]}
-                | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
-                for name, user in connections.items()
-            },
+            "connections": self._connections(connections),
             "http": {"listen": "127.0.0.1:0"},
             "log": {"format": "json"},
             "rules": list(rules),
         }
         file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is YAML, too
         return file
+
+    def _connections(self, users: Mapping[str, int | None]) -> dict[str, dict[str, Json]]:
+        """The connections of a configuration, by name; `users` are their users' numbers."""
+        return {
+            name: {"servers": [self._server.url]}
+            | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
+            for name, user in users.items()
+        }
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
@@ -181,12 +189,12 @@ class BridgeSubject:
         return [pair for part in parts for pair in await self._play_batch(part, lane)]
 
     async def _stage(self, slot: int, made: Plan) -> BridgeStage:
-        users = [slot * _ACCOUNTS + account for account in range(made.size)]
+        users = [slot * self.accounts + account for account in range(made.size)]
         for user in users:
             if user not in self._stages:
                 credentials = Credentials(user=f"u{user}", password=f"u{user}")
                 self._stages[user] = Stage(await RawClient.connect(self._server.url, credentials))
-        return BridgeStage(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
+        return self.stage_type(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
 
     async def _play_stages(
         self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]

@@ -13,7 +13,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Json, Publish, Step, Update
+from nats_bridge.conformance.catalogue.case import (
+    Case,
+    Create,
+    Expectation,
+    Json,
+    Publish,
+    Step,
+    Update,
+    copied_entries,
+)
 from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.transforms.destination import CUTTING, Kind
 from nats_bridge.transforms.dialect import Dialect
@@ -197,7 +206,7 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
         raise CannotPlay("a scenario is about servers")
     if case.harms_server(dialect.version):
         raise CannotPlay("it is about a server that ends or never comes to rest; the bridge refuses or warns")
-    configs = list(_configs(case))
+    configs = case.configs
     if all(_is_empty(config, *_RULES) for config in configs):
         raise CannotPlay("nothing in it is done by a rule")
     refusal = expectation.refusal
@@ -220,7 +229,7 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
             raise CannotPlay("copies of a rule do not pass an ingress rule")
         if not _is_empty(config, "mirror") and not _is_empty(config, "sources"):
             raise CannotPlay(_WITHOUT_RULE[10031])
-        if any(isinstance(entry, Mapping) and "consumer" in entry for entry in _entries(config)):
+        if any(isinstance(entry, Mapping) and "consumer" in entry for entry in copied_entries(config)):
             raise CannotPlay("a rule makes its own consumer")
 
 
@@ -287,7 +296,7 @@ class _Draft:
 
     def configs_of(self, name: str) -> list[Mapping[str, Json]]:
         """All configurations of a stream."""
-        return [config for config in _configs(self._case) if config.get("name") == name]
+        return [config for config in self._case.configs if config.get("name") == name]
 
     def accounts(self) -> dict[str, int]:
         """Where each stream lives: the reshaped ones alone."""
@@ -351,7 +360,7 @@ class _Draft:
 
     def _copied(self, config: Mapping[str, Json], *before: str) -> Iterator[bytes]:
         """Patterns of what is copied into a stream; ``before``: streams that it is copied into in turn."""
-        for entry in _entries(config):
+        for entry in copied_entries(config):
             if not isinstance(entry, Mapping):
                 continue
             transforms = [each for each in entry.get("subject_transforms") or () if isinstance(each, Mapping)]
@@ -409,11 +418,6 @@ def _beginning(case: Case) -> int:
     return at
 
 
-def _configs(case: Case) -> Iterator[Mapping[str, Json]]:
-    yield from case.streams
-    yield from (step.config for step in case.steps if isinstance(step, Create | Update))
-
-
 def _is_empty(config: Mapping[str, Json], *members: str) -> bool:
     return not any(_member(config, member) for member in members)
 
@@ -425,12 +429,6 @@ def _member(config: Mapping[str, Json], name: str) -> Json:
 def _text(value: Json, name: str) -> str:
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, str) else ""
-
-
-def _entries(config: Mapping[str, Json]) -> list[Json]:
-    """What a stream copies."""
-    entries = config.get("sources") or [config.get("mirror")]
-    return entries if isinstance(entries, list) else []
 
 
 def _texts(value: Json) -> list[str]:

@@ -106,7 +106,6 @@ class Sidecar:
         self._http: aiohttp.ClientSession | None = None
         self._address = ""
         self._looking: asyncio.Task[dict[str, Any]] | None = None
-        self._stopping = False
 
     @classmethod
     async def start(cls, file: Path) -> Self:
@@ -182,7 +181,6 @@ class Sidecar:
         Raises:
             SidecarEndedError: it ended with an error.
         """
-        self._stopping = True
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         try:

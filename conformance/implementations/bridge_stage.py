@@ -21,7 +21,7 @@ from nats_bridge.conformance.implementations.stage import Stage
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.raw_client import Collected
 
-__all__ = ["BridgeStage"]
+__all__ = ["BridgeStage", "error_number"]
 
 _LIMIT: Final = 90.0
 """Seconds until a rule that does not come to its end counts as stuck."""
@@ -111,8 +111,7 @@ class BridgeStage:
             self._decisions.append(Decision())
         if at >= len(self._decisions):
             return
-        found = _ERROR_CODE.search(text)
-        code = int(found[1]) if found else None
+        code = error_number(text)
         if at in self._refused and self._refused[at] != code:
             code = None  # a server would return one of the two, depending on what it checks first
         self._refused[at] = code
@@ -312,6 +311,12 @@ class BridgeStage:
         if rule.kind != "republish" or "durable" not in rule.more:
             return [(0, 1)]
         return [(await self._newest(account, stream, rule.native.get("src") or ">"), 0)]
+
+
+def error_number(text: str) -> int | None:
+    """The number of the server's error that the bridge names as the reason of a refusal; None if it names none."""
+    found = _ERROR_CODE.search(text)
+    return int(found[1]) if found else None
 
 
 def _has_read(rule: PlannedRule, status: Mapping[str, Any], pending: Mapping[str, list[tuple[int, int]]]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Json, Message, Publish, Update
+from nats_bridge.conformance.catalogue.case import Case, Json, Message, Publish
 
 __all__ = ["HERE", "Relocation", "obstacle"]
 
@@ -85,8 +85,7 @@ def obstacle(case: Case) -> str | None:
     """Why the case cannot be moved to subjects of its own; None where it can."""
     if "account" in case.needs or case.scenario is not None:
         return "it needs a server or an account of its own"
-    configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create | Update))]
-    for config in configs:
+    for config in case.configs:
         for key, text in _texts(config):
             if key == "src" and text in ("", ">"):
                 continue  # everything that the case's own stream holds

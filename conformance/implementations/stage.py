@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import (
@@ -44,6 +45,7 @@ _NEVER = -1
 _NO_TOKEN = frozenset(" .*>\t\r\n")
 _NO_ROOM = frozenset({10002, 10026, 10027, 10028, 10047, 10113, 10122})
 """Error numbers of an account's limits: streams, consumers, memory, storage, ``max_bytes``."""
+_reads = count()
 _STORE_IS_BUSY = "error creating store for stream"
 """A server's error while the folder of a just deleted stream of the same name still exists."""
 
@@ -62,7 +64,6 @@ class Stage:
         self._created: list[str] = []
         self._listening: tuple[bytes, ...] = ()
         self._is_silent = False
-        self._reads = 0
 
     async def play(self, case: Case, expectation: Expectation) -> Observation:
         """Play a case, and delete what it created.
@@ -90,7 +91,7 @@ class Stage:
             times = expectation.received is not None and not stored
             for stream in self._names_of(case) if times else ():
                 stored[stream] = await self.stored(stream)
-            await self._wait_for_messages(listening, len(expectation.received or ()) if _is_copying(case) else 0)
+            await self._wait_for_messages(listening, len(expectation.received or ()) if case.entries else 0)
             received = tuple(self._moved.message_back(each) for collected in listening for each in collected.messages)
             return Observation(tuple(decisions), received, stored, tuple(acks))
         finally:
@@ -256,8 +257,7 @@ class Stage:
         if "error" in info or not info["state"]["messages"]:
             return ()
         # A consumer outlives its reader for a while, and would still deliver to an inbox that is used again.
-        self._reads += 1
-        inbox = f"_INBOX.conform.{self._reads}.{name}"
+        inbox = f"_INBOX.conform.{next(_reads)}.{name}"
         collected = await self.client.subscribe(inbox.encode())
         try:
             config = {"deliver_subject": inbox, "ack_policy": "none", "mem_storage": True}
@@ -303,9 +303,3 @@ def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool
         return bool(error.get("err_code") == 10049 and error.get("description") == _STORE_IS_BUSY)
     copies = config.keys() & {"sources", "mirror", "first_seq"}
     return not copies and bool(answer.get("state", {}).get("last_seq"))
-
-
-def _is_copying(case: Case) -> bool:
-    """Whether a stream of the case has a source."""
-    configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create | Update))]
-    return any(config.get("sources") or config.get("mirror") for config in configs)

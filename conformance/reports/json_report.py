@@ -12,7 +12,7 @@ __all__ = ["FORMAT", "as_report"]
 FORMAT = 1
 """Counts up when a member changes its meaning or goes away; new members may come at any time."""
 
-_MEMBERS = ("suite", "catalogue", "time", "selection", "level", "server")
+_MEMBERS = ("suite", "catalogue", "catalogue_version", "time", "selection", "level", "server")
 
 
 def as_report(judged: Judged) -> dict[str, Any]:

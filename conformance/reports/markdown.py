@@ -47,7 +47,9 @@ def _head(judged: Judged) -> Iterator[str]:
     reported += [f"suite {start['suite']}"] if start.get("suite") else []
     reported += [f"running server {code(str(start['server']))}"] if start.get("server") else []
     reported += [str(start["time"])] if start.get("time") else []
-    reported += [f"catalogue {code(str(start['catalogue'])[:12])}"] if start.get("catalogue") else []
+    if start.get("catalogue"):
+        version = f"{plain(str(start['catalogue_version']))} " if start.get("catalogue_version") else ""
+        reported.append(f"catalogue {version}{code(str(start['catalogue'])[:12])}")
     number = len(judged.cases)
     yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *reported]) + ".\n\n"
     yield row("Subject of test", *(f"{sign.sign} {sign.word}" for sign in SIGNS.values()))

@@ -29,6 +29,7 @@ from nats_bridge.conformance.reports.signs import SIGNS
 
 __all__ = ["add_run", "write_site"]
 
+_KINDS = ("native", "engine", "bridge", "native_copy")
 _TITLE = "RePublish, transforms and sourcing, version by version"
 _NOTABLE = (Outcome.FAIL, Outcome.ERRORED, Outcome.DIFFERENCE, Outcome.DIVERGENCE, Outcome.SKIPPED)
 
@@ -133,7 +134,7 @@ def _newest(runs: Sequence[_Run]) -> dict[str, _Run]:
 
 def _kind_order(label: str) -> tuple[int, str]:
     kind = label.partition(" ")[0]
-    return (("native", "engine", "bridge").index(kind) if kind in ("native", "engine", "bridge") else 3, kind)
+    return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), kind)
 
 
 def _numbers(text: str) -> list[int]:

@@ -34,12 +34,10 @@ def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
     """A rule whose history can be copied.
 
     Raises:
-        OptionError: there is no such rule, or it is of a kind without a history.
+        ConfigError: there is no such rule.
+        OptionError: it is of a kind without a history.
     """
-    rule = next((rule for rule in settings.rules if rule.name == name), None)
-    if rule is None:
-        known = ", ".join(rule.name for rule in settings.rules) or "none"
-        raise OptionError(f"rule '{name}': not in the configuration; there are {known}")
+    rule = settings.rule_named(name)
     if reason := kind_of(rule).no_history:
         raise OptionError(f"rule '{name}' is of kind {rule.kind}: {reason}")
     assert isinstance(rule, (RepublishRule, CopyingRule))

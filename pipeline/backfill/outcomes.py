@@ -16,6 +16,7 @@ from nats_bridge.bridge.replication import (
     RepublishEncoder,
     Target,
     message_sequence,
+    parts_of,
 )
 from nats_bridge.transforms import header_block
 
@@ -87,23 +88,16 @@ class CopyOutcomes:
             while done < len(batch):
                 out: list[Operation] = []
                 done, special = loop.run(batch, out, done)
-                made += [Made(by_sequence[sequence], *taken_apart(operation)) for sequence, operation in out]
+                made += [Made(by_sequence[sequence], *parts_of(operation)) for sequence, operation in out]
                 if special is None:
                     continue
                 if special.operation is not None:
-                    made.append(Made(special.message, *taken_apart(special.operation[1])))
+                    made.append(Made(special.message, *parts_of(special.operation[1])))
                 else:
                     subject, _, _, payload = special.message
                     copy = self.plan.sourcing.destination(subject) or subject
                     made.append(Made(special.message, copy, special.header_block, payload, special.reason))
             yield made
-
-
-def taken_apart(operation: bytes) -> tuple[bytes, bytes, bytes]:
-    """Subject, header block and payload of an `HPUB` operation without a reply subject."""
-    line, _, rest = operation.partition(b"\r\n")
-    _, subject, size, total = line.split(b" ")
-    return subject, rest[: int(size)], rest[int(size) : int(total)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +127,7 @@ class RepublishOutcomes:
                     continue
                 operation, reason = self.operation_of(message)
                 if operation is not None:
-                    made.append(Made(message, *taken_apart(operation)))
+                    made.append(Made(message, *parts_of(operation)))
                 elif reason in _REASONS:
                     made.append(Made(message, message[0], message[2], message[3], _REASONS[reason]))
             yield made

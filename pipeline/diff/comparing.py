@@ -157,7 +157,7 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
             source = subject if by_subject else source
             return state, source, number, entry, None, None if changed is block else changed, ignored
         copied = rule.destination(subject)
-        if copied is None or (isinstance(rule, Sourcing) and rule.where is not None and not rule.where.holds(block)):
+        if copied is None or (rule.where is not None and not rule.where.holds(block)):
             return State.UNSELECTED, source, number, entry, None, None, 0
         if isinstance(rule, Sourcing) and not rule.mirrors:
             block = rule.block(block, rule.record(sequence, subject))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.replication.rules import compiled_entry
+from nats_bridge.bridge.replication.rules import compile_rule, compiled_entry
 from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import EngineError
-from nats_bridge.transforms.republish import Republish, compile_republish
+from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
 
 __all__ = ["rule_of", "transform_of"]
@@ -24,18 +24,10 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     Raises:
         ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.
     """
-    rule = next((each for each in settings.rules if each.name == name), None)
-    if rule is None:
-        known = ", ".join(each.name for each in settings.rules) or "none"
-        raise ConfigError(f"--rule {name}: the configuration has no such rule; it has {known}")
+    rule = settings.rule_named(name)
     version = settings.offline_dialect_of(rule)
     if isinstance(rule, RepublishRule):
-        if rule.where is not None:
-            raise ConfigError(f"--rule {name}: has where, and what it leaves out looks like what is missing")
-        try:
-            return compile_republish(rule.stream, rule.republish.native(), version)
-        except EngineError as error:
-            raise ConfigError(f"--rule {name}: republish: {error}") from None
+        return compile_rule(rule, version)
     if not isinstance(rule, CopyingRule):
         raise ConfigError(
             f"--rule {name}: is of kind {rule.kind}; copies are made by sources, mirror, kv_sources, republish"

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from nats_bridge.bridge.client import connection
+from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
-from tests.live.raw_messages import RawPeer
+from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.tiers import OLDEST_AND_NEWEST
 from tests.live.until import LIMIT
 
@@ -71,6 +73,12 @@ def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sidecar connects again sooner; nothing else changes."""
+    monkeypatch.setattr(connection, "_RECONNECT_WAIT", 0.02)
+
+
+@pytest.fixture
 def unique_name(_name_numbers: Iterator[int]) -> Callable[[str], str]:
     """``unique_name("orders")``: a stream name or subject token that no other test on a shared server has."""
     return lambda stem: f"{stem}_{next(_name_numbers)}"
@@ -97,6 +105,29 @@ async def raw_peer() -> AsyncIterator[Callable[[str], Awaitable[RawPeer]]]:
 
 
 @pytest.fixture
+async def enduring_peer() -> AsyncIterator[OpenPeer]:
+    """``await enduring_peer(url)``: the same, with connections and subscriptions that come back after a restart."""
+    clients: list[WireClient] = []
+
+    async def open_peer(url: str) -> RawPeer:
+        client = WireClient()
+        clients.append(client)
+        await client.connect(
+            url,
+            connect_timeout=int(LIMIT),
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.02,  # type: ignore[arg-type]  # any number of seconds works
+        )
+        peer = RawPeer(client)
+        await peer.listen()
+        return peer
+
+    yield open_peer
+    for client in clients:
+        await client.close()
+
+
+@pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
     """``await connect(server_or_url, **options)``: nats-py connections, closed after the test."""
     opened: list[Client] = []
@@ -110,8 +141,8 @@ async def connect() -> AsyncIterator[Connect]:
         return connection
 
     yield open_connection
-    for connection in opened:
-        await _close(connection)
+    for each in opened:
+        await _close(each)
 
 
 async def _close(connection: Client) -> None:

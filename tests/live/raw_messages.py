@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeAlias
 
 from nats_bridge.bridge.client.wire import Delivered, WireClient
-from tests.live.until import LIMIT
+from tests.live.until import LIMIT, until
 
 NO_PEERS = 10005
 """The error by which the leader of a cluster that was just started says that it does not know its members' room yet."""
@@ -146,3 +146,16 @@ class Collected:
 
 
 OpenPeer: TypeAlias = Callable[[str], Awaitable[RawPeer]]
+
+
+async def connected(peer: RawPeer) -> None:
+    """Wait until a peer's connection is back."""
+
+    async def answers() -> bool:
+        if not peer.client.is_connected:
+            return False
+        pong = peer.client.flushed()
+        await asyncio.wait([pong], timeout=1)  # none comes where the loss of the connection has not been noticed yet
+        return pong.done()
+
+    await until(answers)

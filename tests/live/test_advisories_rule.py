@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.consuming.replay import ephemeral_config
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.kinds.advisories import run as advisories_run
 from nats_bridge.bridge.rules import supervisor as rule_supervisor
@@ -139,6 +140,26 @@ async def test_what_was_terminated_says_why(
     assert letter.payload == b"one"
     assert header(letter, "Nats-Bridge-Advisory") == "io.nats.jetstream.advisory.v1.terminated"
     assert header(letter, "Nats-Bridge-Reason") == ("no such customer X: y" if knows_reasons else None)
+
+
+async def test_what_a_sidecar_itself_reads_with_has_no_dead_letters(
+    newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    """Servers report what consumers with acknowledgements lose by limits as terminated: also a sidecar's own ones."""
+    url = await servers.url(newest_version)
+    peer, name = await raw_peer(url), unique_name("own")
+    await streams(peer, name)
+    for number in range(2):
+        await peer.store(f"{name}.a".encode(), b"%d" % number)
+    config = ephemeral_config("", filters=(), headers_only=False, direct=False, limit=8)
+    own = str(config["name"])
+    async with running(settings_for(url, dead_letters(name))) as bridge:
+        await consumer(peer, name, own)
+        for reply in await pull(peer, name, own, 2):
+            peer.publish(reply, b"+TERM")
+        await until(lambda: bridge.supervisors[0].counters()["unmatched"] == 2)
+        await terminate(peer, name, 2)
+        assert len(await letters(peer, name, 2)) == 2
 
 
 async def test_a_message_that_is_gone(

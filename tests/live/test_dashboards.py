@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 from nats_bridge.bridge.observability.telemetry.names import METRICS
 from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
+from tests.live.go_programs import go_program
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
@@ -159,3 +161,22 @@ async def test_a_real_sidecar_has_all_that_they_use(
     for name, labels in seen.samples:
         known.setdefault(name, set(OF_TARGETS)).update(label for label, _ in labels)
     check(known)
+
+
+@pytest.mark.exhaustive
+def test_the_dashboard_follows_grafanas_published_schema(tmp_path: Path) -> None:
+    program = go_program("dashboard_schema", tmp_path)
+    dashboard = DASHBOARDS / "nats-bridge.json"
+    assert _refusal(program, dashboard) == ""
+    document = json.loads(dashboard.read_text("utf-8"))
+    document["panels"][1]["gridPos"]["hight"] = document["panels"][1]["gridPos"].pop("h")
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps(document), "utf-8")
+    assert "unexpected field 'hight'" in _refusal(program, wrong)
+
+
+def _refusal(program: Path, dashboard: Path) -> str:
+    """What is wrong with a dashboard; empty for nothing."""
+    ran = subprocess.run([str(program), str(dashboard)], capture_output=True, text=True, check=False)
+    assert (ran.returncode == 0) == (ran.stderr == "")
+    return ran.stderr

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,68 +16,24 @@ import pytest
 from nats_bridge.bridge.app import process as running_module
 from nats_bridge.bridge.app import sidecar
 from nats_bridge.bridge.app.process import run as run_sidecar
-from nats_bridge.bridge.client import connection
-from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.cut_wire import cut_wire
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.raw_messages import OpenPeer, RawPeer, connected
 from tests.live.sidecar_process import Load, Scene, Seen, differing, document, sidecar_processes
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until
 
-pytestmark = pytest.mark.usefixtures("quick_heartbeats")
+pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
 
 MODES = ["at_most_once", "at_least_once"]
 Servers = Callable[..., NativeServer]
-Endure = Callable[[str], Awaitable[RawPeer]]
-
-
-@pytest.fixture(autouse=True)
-def _quick_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_RECONNECT_WAIT", 0.02)
-
-
-@pytest.fixture
-async def enduring_peer() -> AsyncIterator[Endure]:
-    """A peer whose connection and subscriptions come back after a server restart."""
-    clients: list[WireClient] = []
-
-    async def connect(url: str) -> RawPeer:
-        client = WireClient()
-        clients.append(client)
-        await client.connect(
-            url,
-            connect_timeout=int(LIMIT),
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.02,  # type: ignore[arg-type]  # any number of seconds works
-        )
-        peer = RawPeer(client)
-        await peer.listen()
-        return peer
-
-    yield connect
-    for client in clients:
-        await client.close()
 
 
 def settings_of(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
     return Settings.model_validate(document(url, *rules, **more))
-
-
-async def connected(peer: RawPeer) -> None:
-    """Wait until a peer's connection is back."""
-
-    async def answers() -> bool:
-        if not peer.client.is_connected:
-            return False
-        pong = peer.client.flushed()
-        await asyncio.wait([pong], timeout=1)  # none comes where the loss of the connection has not been noticed yet
-        return pong.done()
-
-    await until(answers)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +46,7 @@ async def connected(peer: RawPeer) -> None:
     ],
 )
 async def test_a_server_restart_in_the_middle(
-    how: str, delivery: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer, enduring_peer: Endure
+    how: str, delivery: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer, enduring_peer: OpenPeer
 ) -> None:
     async with native_server(twin_version) as server, native_server("2.15.1") as target:
         here = await Scene.make(await enduring_peer(server.url), "S", await raw_peer(target.url))
@@ -114,7 +70,7 @@ async def test_a_server_restart_in_the_middle(
 
 @pytest.mark.parametrize("delivery", MODES)
 async def test_a_restart_of_the_server_that_is_read_and_published_to(
-    delivery: str, native_server: Servers, enduring_peer: Endure
+    delivery: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
     async with native_server("2.15.1") as server:
         peer = await enduring_peer(server.url)
@@ -221,7 +177,7 @@ async def test_a_stream_away_for_a_while(
 
 @pytest.mark.parametrize("delivery", MODES)
 async def test_the_target_is_away_for_a_while(
-    delivery: str, native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer
+    delivery: str, native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer
 ) -> None:
     async with native_server("2.10.27") as source, native_server("2.15.1") as target:
         listener = await enduring_peer(target.url)
@@ -290,10 +246,11 @@ async def test_connections_cut_at_any_moment(
     await kept.count(stored)
     came = kept.sequences
     first = list(dict.fromkeys(came))
-    assert first == sorted(first)
     if delivery == "at_most_once":
         assert came == first
-        assert end - len(came) <= counters.in_doubt
+        # What a server reads late from a connection that was cut, it takes behind what came over the next one.
+        late = sum(sequence < furthest for sequence, furthest in zip(came, accumulate(came, max), strict=True))
+        assert end - len(came) + late <= counters.in_doubt
     else:
         assert first == list(range(1, end + 1))
         assert (await here.durable())["ack_floor"]["stream_seq"] == end
@@ -329,7 +286,7 @@ async def test_a_subscription_that_the_server_considers_inactive_becomes_active_
 async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
     delivery: str,
     native_server: Servers,
-    enduring_peer: Endure,
+    enduring_peer: OpenPeer,
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -391,30 +348,6 @@ async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: Op
             assert not any("rule.drain_timeout" in line for line in process.log)
 
 
-async def test_a_store_that_lost_its_end(native_server: Servers, enduring_peer: Endure, tmp_path: Path) -> None:
-    async with native_server("2.15.1", store_dir=tmp_path / "store") as server:
-        peer = await enduring_peer(server.url)
-        here = await Scene.make(peer, "S")
-        await here.load.burst(50)
-        await here.native.count(50)
-        await asyncio.to_thread(server.stop)
-        shutil.copytree(tmp_path / "store", tmp_path / "older")
-        await asyncio.to_thread(server.start)
-        await connected(peer)
-        async with running(settings_of(server.url, here.rule(start="first"))) as bridge:
-            await here.load.burst(50)
-            await here.bridged.count(100)
-            await asyncio.to_thread(server.kill)
-            shutil.rmtree(tmp_path / "store")
-            (tmp_path / "older").rename(tmp_path / "store")
-            await asyncio.to_thread(server.start)
-            await connected(peer)
-            await until(lambda: bridge.runs[0].counters.recreated_consumers == 1)
-            await here.load.burst(50)
-            await here.bridged.count(150)
-            assert here.bridged.sequences == [*range(1, 101), *range(51, 101)]
-
-
 async def test_a_connection_that_the_server_ends_permanently_ends_the_sidecar(
     native_server: Servers, raw_peer: OpenPeer
 ) -> None:
@@ -431,7 +364,7 @@ async def test_a_connection_that_the_server_ends_permanently_ends_the_sidecar(
 
 
 async def test_a_replay_resumes_after_a_restart(
-    native_server: Servers, enduring_peer: Endure, raw_peer: OpenPeer, tmp_path: Path
+    native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A process killed with much unconfirmed; the next one reads that again, while the server restarts."""
     async with native_server("2.15.1") as server, native_server("2.15.1") as target:

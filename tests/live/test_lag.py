@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.consuming import lag
 from nats_bridge.bridge.consuming.lag import Standpoint, waiting_after
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
@@ -33,6 +34,13 @@ Name = Callable[[str], str]
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
 VERSIONS = ["2.9.10", "2.15.1"]
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask soon after the last delivery: the tests await what the answers say, in every state that lasts."""
+    for name, seconds in (("_LOOK", 0.1), ("_QUIET", 0.2), ("_AGAIN", 0.2), ("_AGAIN_IDLE", 0.4)):
+        monkeypatch.setattr(lag, name, seconds)
 
 
 async def grows(metrics: RuleMetrics) -> None:
@@ -156,6 +164,7 @@ async def test_a_full_target(
         await grows(metrics)
         assert await the_alert_would_fire(bridge, "sources", monkeypatch)
         await peer.api(f"STREAM.UPDATE.{here.target}", (await config_of(here)) | {"max_msgs": -1})
+        await here.holds(60)  # a message that goes alone is confirmed before those behind it are in flight
         await until(lambda: metrics.lag_messages() == 0 and metrics.in_flight() == 0)
         assert metrics.lag_seconds() == 0
         await here.are_exact()

@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.connection import open_connection
+from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.rule_consumer import marker_name
 from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.permissions import grants_of
 from nats_bridge.bridge.rules.leadership import lease_store
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore, Outcome
+from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.rules.run import RuleRun
@@ -100,10 +101,10 @@ async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
     ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)
     first = await store.write("rule", Write(ours, 0))
     assert first.kind == "stored"
-    assert await store.write("rule", Write(theirs, 0)) == Outcome("conflict")
-    assert await store.read("rule") == Sighting(first.revision, ours)
-    assert (await store.write("rule", Write(theirs, first.revision))).kind == "stored"
-    assert await store.write("rule", Write(ours, first.revision)) == Outcome("conflict")
+    assert (await store.write("rule", Write(theirs, 0))).overtaken
+    assert await store.read("rule") == Sighting(first.sequence, ours)
+    assert (await store.write("rule", Write(theirs, first.sequence))).kind == "stored"
+    assert (await store.write("rule", Write(ours, first.sequence))).overtaken
     await store.close()
     await connection.close()
 
@@ -409,7 +410,7 @@ async def test_a_release_outlives_the_caller_that_asked_for_it(
     term = await leases.lead(configured.rules[0])
     write, asked, may = LeaseStore.write, asyncio.Event(), asyncio.Event()
 
-    async def held(*args: Any) -> Outcome:
+    async def held(*args: Any) -> PubAck:
         asked.set()
         await may.wait()
         return await write(*args)

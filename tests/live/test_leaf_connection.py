@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from nats_bridge.bridge.client import leaf_connection
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
 from nats_bridge.bridge.client.tasks import end_tasks
@@ -22,6 +23,7 @@ from nats_bridge.native_servers import NativeServer, free_port
 from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live import credentials
 from tests.live.credentials import Files, Make
+from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT, until
 
@@ -157,6 +159,20 @@ async def test_messages_and_interest_both_ways_and_again_after_a_restart(
         again = await raw_peer(server.url)
         again.publish(b"to.leaf.y", b"again")
         await until(lambda: len(owner.messages) == 2)
+
+
+async def test_behind_a_proxy_too_a_server_is_found_as_soon_as_it_listens_again(
+    native_server: Servers, newest_version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = native_server(newest_version, config=f"leafnodes {{{LEAF_LISTENER}}}").start()
+    async with cut_wire(f"nats://{HOST}:{server.leaf_port}") as proxy, leaf(options_for(proxy.port)) as (_, owner):
+        monkeypatch.setattr(leaf_connection, "_SHORT", 0.0)
+        monkeypatch.setattr(leaf_connection, "_BACKOFF", lambda _: 2 * LIMIT)  # too long for 2.10, as any back-off
+        with capture_logs() as log:
+            server.kill()
+            await until(lambda: "connection.error" in [entry["event"] for entry in log])
+        await asyncio.to_thread(server.start)
+        await until(lambda: owner.up == 2)
 
 
 async def test_what_else_a_server_ends_a_connection_for_is_no_refusal(

@@ -16,7 +16,9 @@ from docs.walk import DOCS, WALKS, comparable, play, steps
 pytestmark = pytest.mark.exhaustive
 
 
-@pytest.mark.parametrize(("page", "least"), [("tutorial.md", 20), ("redrive.md", 8), ("watch.md", 3)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("tutorial.md", 20), ("redrive.md", 8), ("watch.md", 3), ("failover.md", 8)]
+)
 def test_a_walk(page: str, least: int, tmp_path: Path) -> None:
     walk = steps((DOCS / page).read_text("utf-8"))
     assert len(walk) > least

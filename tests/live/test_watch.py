@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from nats_bridge.native_servers import NativeServer, free_port
 from nats_bridge.native_servers.native_server import HOST
 from tests.live.commands import command_here
@@ -20,18 +18,23 @@ from tests.live.until import LIMIT, until
 Servers = Callable[..., NativeServer]
 
 
-async def watched(url: str, *, expected: int = 1) -> dict[str, dict[str, Any]]:
+async def watched(url: str, *, stalled_after: float = 3, expected: int = 0) -> dict[str, dict[str, Any]]:
     """What the command says of each target."""
-    ran = await command_here("watch", "--server", url, "--stalled-after", "3", "--json")
-    assert ran.code == expected, ran.err
+    ran = await command_here("watch", "--server", url, "--stalled-after", str(stalled_after), "--json")
+    assert ran.code == expected, ran.out + ran.err
     return {link["target"]: link for link in json.loads(ran.out)["links"]}
 
 
-async def stalled(url: str, target: str) -> str:
-    """The code of a target's stall."""
-    found = (await watched(url))[target]["reason"]
-    assert found is not None
-    return str(found["code"])
+async def stalls(url: str) -> dict[str, dict[str, Any]]:
+    """What the command says of each target that stalls: without progress for a second, as it makes none at all."""
+    found = await watched(url, stalled_after=1, expected=1)
+    return {target: link for target, link in found.items() if link["reason"] is not None}
+
+
+async def stalled(url: str, *targets: str) -> list[str]:
+    """The codes of stalls, one for each of these targets."""
+    found = await stalls(url)
+    return [str(found[target]["reason"]["code"]) for target in targets]
 
 
 async def holds(peer: RawPeer, stream: str, messages: int) -> bool:
@@ -45,19 +48,20 @@ async def publish(peer: RawPeer, stream: str, count: int, payload: bytes = b"x",
 
 
 class Scene:
-    """A server of its own with a source of ten messages and a target that has them."""
+    """A server of its own with a source of ten messages, a mirror `M` and a stream `T` with sources that have them."""
 
-    def __init__(self, peer: RawPeer, kind: str) -> None:
-        self.peer, self.kind = peer, kind
+    def __init__(self, peer: RawPeer) -> None:
+        self.peer = peer
 
     @classmethod
-    async def make(cls, peer: RawPeer, kind: str, source: dict[str, Any] | None = None, **target: Any) -> Scene:
-        here = cls(peer, kind)
+    async def make(cls, peer: RawPeer, source: dict[str, Any] | None = None, **target: Any) -> Scene:
+        here = cls(peer)
         await peer.create_stream(**{"name": "S", "subjects": ["S.>"], "storage": "memory", **(source or {})})
         await publish(peer, "S", 10)
-        copied = {"mirror": {"name": "S"}} if kind == "mirror" else {"sources": [{"name": "S"}]}
-        await peer.create_stream(**{"name": "T", "storage": "memory", **copied, **target})
-        await until(lambda: holds(peer, "T", 10))
+        await peer.create_stream(**{"name": "M", "storage": "memory", "mirror": {"name": "S"}, **target})
+        await peer.create_stream(**{"name": "T", "storage": "memory", "sources": [{"name": "S"}], **target})
+        for name in ("M", "T"):
+            await until(lambda name=name: holds(peer, name, 10))  # type: ignore[misc]
         return here
 
     async def change(self, stream: str, **config: Any) -> None:
@@ -66,21 +70,19 @@ class Scene:
         assert "error" not in answer, answer
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_all_is_well(kind: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+async def test_all_is_well(twin_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(twin_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind)
-        found = (await watched(server.url, expected=0))["T"]
-        assert (found["missing"], found["position"], found["source_last"], found["reason"]) == (0, 10, 10, None)
+        here = await Scene.make(await raw_peer(server.url))
+        for found in (await watched(server.url)).values():
+            assert (found["missing"], found["position"], found["source_last"], found["reason"]) == (0, 10, 10, None)
         # A removal in the source, and messages of others in the target, are nothing that is missing.
         await here.peer.api("STREAM.MSG.DELETE.S", {"seq": 10})
-        assert (await watched(server.url, expected=0))["T"]["missing"] == 0
+        assert [found["missing"] for found in (await watched(server.url)).values()] == [0, 0]
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_no_alarm_under_load(kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+async def test_no_alarm_under_load(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind)
+        here = await Scene.make(await raw_peer(server.url))
         over = asyncio.Event()
 
         async def load() -> None:
@@ -89,8 +91,8 @@ async def test_no_alarm_under_load(kind: str, newest_version: str, native_server
 
         loading = asyncio.create_task(load())
         try:
-            for _ in range(5):
-                await watched(server.url, expected=0)
+            for _ in range(2):
+                await watched(server.url)
         finally:
             over.set()
             await loading
@@ -153,7 +155,7 @@ async def test_a_target_that_has_removed_its_copies_and_stalls(
         await until(lambda: holds(peer, "T", 3))
         await peer.api("STREAM.PURGE.T")
         await publish(peer, "S", 1, b"x" * 2000)
-        assert await stalled(server.url, "T") == "message_too_large"
+        assert await stalled(server.url, "T") == ["message_too_large"]
 
 
 async def ends_at(peer: RawPeer, stream: str, last: int) -> bool:
@@ -184,7 +186,7 @@ async def test_a_mirror_of_a_mirror_that_is_younger_than_its_messages(
         await all_is_well(server.url)
         await peer.api("STREAM.DELETE.M")
         await peer.create_stream(name="M", subjects=["M.>"])
-        assert await stalled(server.url, "T") == "source_recreated"
+        assert await stalled(server.url, "T") == ["source_recreated"]
 
 
 async def test_an_import_of_no_more_than_servers_need(
@@ -206,83 +208,71 @@ async def test_an_import_of_no_more_than_servers_need(
         await until(lambda: holds(peer, "T", 10))
         await all_is_well(server.url)
         await publish(at_source, "S", 1, b"x" * 2000)
-        found = (await watched(server.url))["T"]
+        found = (await stalls(server.url))["T"]
         assert (found["missing"], found["reason"]["code"]) == (1, "deliveries_lost")
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_a_source_that_was_deleted(
-    kind: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer
-) -> None:
+async def test_a_source_that_was_deleted(twin_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(twin_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind)
+        here = await Scene.make(await raw_peer(server.url))
         await here.peer.api("STREAM.DELETE.S")
-        assert await stalled(server.url, "T") == "source_missing"
+        assert await stalled(server.url, "M", "T") == ["source_missing"] * 2
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_a_source_that_was_recreated(
-    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
-) -> None:
+async def test_a_source_that_was_recreated(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind)
+        here = await Scene.make(await raw_peer(server.url))
         await here.peer.recreate_stream("S")
         await publish(here.peer, "S", 3)
-        assert await stalled(server.url, "T") == "source_recreated"
+        assert await stalled(server.url, "M", "T") == ["source_recreated"] * 2
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_a_target_that_is_full(
-    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
-) -> None:
+async def test_a_target_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind, discard="new", max_msgs=10)
+        here = await Scene.make(await raw_peer(server.url), discard="new", max_msgs=10)
         await publish(here.peer, "S", 5)
-        found = (await watched(server.url))["T"]
-        assert (found["reason"]["code"], found["missing"]) == ("target_full", 5)
-        await here.change("T", max_msgs=100)
-        if kind == "sources":
-            await until(lambda: holds(here.peer, "T", 15))
-            await watched(server.url, expected=0)
-        else:  # a mirror never recovers from that, and may have skipped what it could not store
-            assert await stalled(server.url, "T") in ("wedged", "left_out")
+        found = [(link["reason"]["code"], link["missing"]) for link in (await stalls(server.url)).values()]
+        assert found == [("target_full", 5)] * 2
+        for target in ("M", "T"):
+            await here.change(target, max_msgs=100)
+        await until(lambda: holds(here.peer, "T", 15))
+        # A mirror never recovers from that, and may have skipped what it could not store.
+        (alone,) = (await stalls(server.url)).items()
+        assert (alone[0], alone[1]["reason"]["code"] in ("wedged", "left_out")) == ("M", True), alone
 
 
 async def test_a_source_whose_limits_overtook_the_target(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), "mirror", {"max_msgs": 20}, discard="new", max_msgs=10)
+        here = await Scene.make(await raw_peer(server.url), {"max_msgs": 20}, discard="new", max_msgs=10)
         await publish(here.peer, "S", 30)
-        found = (await watched(server.url))["T"]
-        assert (found["missing"], found["reason"]["code"]) == (20, "target_full")
+        found = [(link["missing"], link["reason"]["code"]) for link in (await stalls(server.url)).values()]
+        assert found == [(20, "target_full")] * 2
 
 
-@pytest.mark.parametrize("kind", ["mirror", "sources"])
-async def test_a_message_that_is_too_large(
-    kind: str, newest_version: str, native_server: Servers, raw_peer: OpenPeer
-) -> None:
+async def test_a_message_that_is_too_large(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), kind, max_msg_size=1000)
+        here = await Scene.make(await raw_peer(server.url), max_msg_size=1000)
         await publish(here.peer, "S", 1, b"x" * 2000)
         await publish(here.peer, "S", 1)
-        assert await stalled(server.url, "T") == "message_too_large"
+        assert await stalled(server.url, "M", "T") == ["message_too_large"] * 2
 
 
 async def test_an_expectation_that_an_old_server_enforces(native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server("2.9.10") as server:
-        here = await Scene.make(await raw_peer(server.url), "mirror")
+        here = await Scene.make(await raw_peer(server.url))
         await publish(here.peer, "S", 1, block=b"NATS/1.0\r\nNats-Expected-Stream: S\r\n\r\n")
-        assert await stalled(server.url, "T") == "expectation"
+        assert await stalled(server.url, "M") == ["expectation"]
 
 
 async def test_an_account_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     account = "accounts { A { jetstream: {max_mem: 100KB, max_file: 1MB}, users: [{user: a, password: a}] } }"
     config = f"{account}\nno_auth_user: a\n"
     async with native_server(newest_version, config=config) as server:
-        here = await Scene.make(await raw_peer(server.url), "mirror", {"storage": "file"})
+        here = await Scene.make(await raw_peer(server.url), {"storage": "file"})
         await publish(here.peer, "S", 30, b"x" * 8000)
-        assert await stalled(server.url, "T") == "account_full"
+        assert await stalled(server.url, "M", "T") == ["account_full"] * 2
 
 
 def accounts(*exports: str, imports: str) -> str:
@@ -314,7 +304,7 @@ async def test_exports_that_are_missing_or_taken_away(
         peer = await raw_peer(server.url)
         await peer.create_stream(name="T", **EXTERNAL)
         await until(lambda: holds(peer, "T", 10))
-        assert (await watched(server.url, expected=0))["T"]["missing"] == 0
+        assert (await watched(server.url))["T"]["missing"] == 0
 
         async def with_config(config: str) -> RawPeer:
             server.config = config
@@ -324,12 +314,12 @@ async def test_exports_that_are_missing_or_taken_away(
             return await raw_peer(server.url)
 
         await with_config(accounts(API_EXPORT, FC_EXPORT, imports=f"{IMPORTS[0]}, {IMPORTS[2]}"))
-        assert await stalled(server.url, "T") == "deliveries_lost"
+        assert await stalled(server.url, "T") == ["deliveries_lost"]
         await with_config(accounts(DELIVER_EXPORT, FC_EXPORT, imports=f"{IMPORTS[1]}, {IMPORTS[2]}"))
-        assert await stalled(server.url, "T") == "api_not_imported"
+        assert await stalled(server.url, "T") == ["api_not_imported"]
         peer = await with_config(complete)
         await until(lambda: holds(peer, "T", 20))
-        await watched(server.url, expected=0)
+        await watched(server.url)
 
 
 async def leaf_of(
@@ -351,9 +341,9 @@ async def test_a_leaf_that_lost_its_hub(newest_version: str, native_server: Serv
     config = f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
     hub = native_server(newest_version, config=config).start()
     leaf, _ = await leaf_of(hub, newest_version, native_server, raw_peer, port)
-    assert (await watched(leaf.url, expected=0))["T"]["missing"] == 0
+    assert (await watched(leaf.url))["T"]["missing"] == 0
     hub.stop()
-    assert await stalled(leaf.url, "T") == "leaf_away"
+    assert await stalled(leaf.url, "T") == ["leaf_away"]
 
 
 async def test_permissions_of_a_leaf_that_were_taken_away(
@@ -369,7 +359,7 @@ async def test_permissions_of_a_leaf_that_were_taken_away(
     )
     await asyncio.to_thread(leaf.restart)
     await publish(await raw_peer(hub.url), "S", 5)
-    assert await stalled(leaf.url, "T") == "leaf_away"
+    assert await stalled(leaf.url, "T") == ["leaf_away"]
 
 
 async def test_a_work_queue_and_several_sources(
@@ -402,7 +392,7 @@ async def test_the_printed_permissions_are_enough(
     users = f"accounts {{ A {{ jetstream: enabled, users: [ {{ user: all, password: all }}, {few} ] }} }}\n"
     (tmp_path / "password").write_text("few", "utf-8")
     async with native_server(newest_version, config=users) as server:
-        await Scene.make(await raw_peer(server.url.replace("//", "//all:all@")), "sources")
+        await Scene.make(await raw_peer(server.url.replace("//", "//all:all@")))
         config = tmp_path / "bridge.yaml"
         config.write_text(
             f"connections: {{default: {{servers: ['{server.url}'], user: few, password_file: password}}}}\n"
@@ -410,12 +400,12 @@ async def test_the_printed_permissions_are_enough(
             "utf-8",
         )
         ran = await command_here("watch", "-c", str(config))
-        assert (ran.code, ran.out) == (0, "ok  T <- S: up to date, at 10\n"), ran.err
+        assert (ran.code, ran.out) == (0, "ok  M <- S: up to date, at 10\nok  T <- S: up to date, at 10\n"), ran.err
 
 
 async def test_following_prints_what_changes(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
     async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), "sources", discard="new", max_msgs=10)
+        here = await Scene.make(await raw_peer(server.url), discard="new", max_msgs=10)
         options = ("--server", server.url, "--stalled-after", "1", "--follow", "--json")
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nats_bridge", "watch", *options), stdout=asyncio.subprocess.PIPE
@@ -425,8 +415,9 @@ async def test_following_prints_what_changes(newest_version: str, native_server:
         async def code() -> Any:
             assert process.stdout is not None
             async with asyncio.timeout(LIMIT):
-                reason = json.loads(await process.stdout.readline())["reason"]
-            return reason and reason["code"]
+                while (link := json.loads(await process.stdout.readline()))["target"] != "T":
+                    pass
+            return link["reason"] and link["reason"]["code"]
 
         assert await code() is None
         await publish(here.peer, "S", 5)

@@ -76,5 +76,5 @@ async def test_a_consumer_of_the_users_own_that_is_deleted(
         await until(lambda: holds(peer, "T", 10))
         await peer.api("CONSUMER.DELETE.S.c")
         await publish(peer, "S", 5)
-        found = (await watched(server.url))["T"]
+        found = (await watched(server.url, expected=1))["T"]
         assert (found["missing"], found["reported_lag"], found["reason"]["code"]) == (5, 0, "consumer_lost")

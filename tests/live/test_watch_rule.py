@@ -242,7 +242,7 @@ async def test_no_alarm_in_random_healthy_load(newest_version: str, native_serve
         async with watching(server.url, stalled_after="10s", max_requests=1000) as here:
             loading = asyncio.create_task(load())
             try:
-                for _ in range(6):
+                for _ in range(3):
                     await here.looks(10)
             finally:
                 over.set()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_bridge.bridge.settings import loads
 from nats_bridge.pipeline.diff.batch_reading import batch_reader
 from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
 from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
+from nats_bridge.pipeline.diff.rules import rule_of
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
@@ -109,6 +112,20 @@ def test_republished_lines_go_and_nothing_else(version: str, headers_only: bool)
         assert without_republished_lines(out.header_block) == stored
         assert provenance(out.header_block) == Provenance(b"M", 9)
     assert without_republished_lines(block(b"A: 1")) == block(b"A: 1")
+
+
+def test_what_a_republish_rule_leaves_out_is_not_missing() -> None:
+    settings = loads(
+        "rules:\n  - {name: monitor, kind: republish, stream: M, republish: {dest: 'm.>'},"
+        " exclude: [secret.>], where: {header: R, equals: eu}}",
+        Path(),
+        "c.yaml",
+        {},
+    )
+    comparison = Comparison("provenance:right", rule=rule_of(settings, "monitor", "M"), source=b"M")
+    read, eu = reader(comparison, right=False), block(b"R: eu")
+    states = [read(1, *message)[0] for message in ((b"a", eu), (b"secret.a", eu), (b"a", block(b"R: us")))]
+    assert states == [State.COMPARED, State.UNSELECTED, State.UNSELECTED]
 
 
 _LINES = st.lists(

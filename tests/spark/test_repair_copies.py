@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.replication import Target
-from nats_bridge.pipeline.backfill.outcomes import taken_apart
+from nats_bridge.bridge.replication import Target, parts_of
 from nats_bridge.pipeline.diff.comparing import Comparison
 from nats_bridge.pipeline.diff.repair.copies import Copies
 from nats_bridge.pipeline.diff.repair.steps import Step
@@ -32,7 +31,7 @@ def made(comparison: Comparison, lines: bytes, subject: bytes = b"l.a", **config
     found = copies.made(1, Step("append", "missing", "", 7, 3, subject, lines, b"data"))
     if isinstance(found, str):
         return found
-    subject, header_block, data = taken_apart(found[1])
+    subject, header_block, data = parts_of(found[1])
     assert data == b"data"
     return subject, header_block
 

@@ -98,7 +98,30 @@ def test_every_kind_has_been_tried() -> None:
     ("test", "differences"),
     [
         ("{rule: monitor, given: {subject: o.x}, expect: []}", ["a message to 'm.x', expected none"]),
-        ("{rule: monitor, given: {subject: p.x}, expect: [{subject: m.x}]}", ["no message to 'm.x'"]),
+        (
+            "{rule: monitor, given: {subject: p.x}, expect: [{subject: m.x}]}",
+            ["no message to 'm.x'", "left out: 'p.x' does not match o.*"],
+        ),
+        (
+            "{rule: gather, given: {subject: o.secret, stream: A}, expect: [{subject: a.secret}]}",
+            ["no message to 'a.secret'", "left out: exclude: o.secret"],
+        ),
+        (
+            "{rule: eu, given: {subject: o.x, headers: {R: us}}, expect: [{subject: eu.x}]}",
+            ["no message to 'eu.x'", "left out: where: its header R is not 'eu'"],
+        ),
+        *(
+            (
+                f"{{rule: {rule}, given: {{subject: x}}, expect: [{{subject: y}}]}}",
+                ["no message to 'y'", f"left out: 'x' does not match {pattern}"],
+            )
+            for rule, pattern in {
+                "shards": "in.*",
+                "dead": "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*",
+                "twin": "o.x",
+                "west": "o.*",
+            }.items()
+        ),
         ("{rule: monitor, given: {subject: o.x}, expect: [{subject: m.y}]}", ["a message to 'm.x', expected 'm.y'"]),
         (
             "{rule: monitor, given: {subject: o.x, payload: a}, expect: [{subject: m.x, payload: b}]}",

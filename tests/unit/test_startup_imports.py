@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -33,10 +34,15 @@ _HEAVY = (
 )
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a command has loaded when it ends."""
+def loaded_by(*arguments: str, path: Path | None = None) -> set[str]:
+    """The modules that a command has loaded when it ends, with a folder of packages before all others."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROBE, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROBE, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(path or "")},
     )
     names: list[str] = json.loads(done.stdout)
     return set(names)
@@ -76,10 +82,15 @@ def has_no_listener(folder: Path, listen: str) -> str:
 
 
 def test_a_sidecar_loads_neither_telemetry_nor_http_without_being_asked(tmp_path: Path) -> None:
-    loaded = loaded_by("run", "-c", has_no_listener(tmp_path, ""))
+    for package in ("rich", "rich/console", "rich/traceback"):  # a package of other programs, which structlog would use
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("Console = Traceback = None")
+    loaded = loaded_by("run", "-c", has_no_listener(tmp_path, ""), path=tmp_path)
     assert {"nats_bridge.bridge.app.sidecar", "nats.aio.client"} <= loaded
     others = {
         "aiohttp",
+        "nats.js",
+        "rich",
         "opentelemetry",
         "prometheus_client",
         "nats_bridge.transforms.stream_config",

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from nats_bridge.bridge.client.wire import Delivered, WireClient, _BatchParser, _Route
+from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, Route
+from nats_bridge.bridge.client.wire import WireClient
 
 SUBJECTS = st.binary(min_size=1, max_size=12).map(lambda raw: raw.translate(None, b" \r\n") or b"s")
 BLOCKS = st.just(b"") | st.binary(max_size=40).map(lambda raw: b"NATS/1.0\r\n" + raw + b"\r\n\r\n")
@@ -28,10 +29,10 @@ class Ears:
     received: dict[bytes, list[Delivered]] = field(default_factory=lambda: {b"1": [], b"2": []})
     controls: list[tuple[bytes, bytes]] = field(default_factory=list)
 
-    def parser(self) -> _BatchParser:
+    def parser(self) -> BatchParser:
         parser = WireClient()._batches  # of a client that is not connected
-        parser.routes[b"1"] = _Route(self.received[b"1"].extend, None)
-        parser.routes[b"2"] = _Route(
+        parser.routes[b"1"] = Route(self.received[b"1"].extend, None)
+        parser.routes[b"2"] = Route(
             self.received[b"2"].extend, lambda reply, block: self.controls.append((reply, block))
         )
         return parser
@@ -173,10 +174,10 @@ class Turns:
 
     turns: list[tuple[bytes, int]] = field(default_factory=list)
 
-    def parser(self, *sids: bytes) -> _BatchParser:
+    def parser(self, *sids: bytes) -> BatchParser:
         parser = WireClient()._batches
         for sid in sids:
-            parser.routes[sid] = _Route(
+            parser.routes[sid] = Route(
                 lambda batch, sid=sid: self.turns.append((sid, len(batch))),  # type: ignore[misc]
                 lambda _, __, sid=sid: self.turns.append((sid, 0)),  # type: ignore[misc]
             )

@@ -6,6 +6,6 @@ alone. Pure functions over JSON values.
 """
 
 from nats_bridge.transforms.stream_config.defects import ConfigWarning
-from nats_bridge.transforms.stream_config.validation import Accepted, Sources, examine, validate, validate_republish
+from nats_bridge.transforms.stream_config.validation import Accepted, Sources, examine, validate
 
-__all__ = ["Accepted", "ConfigWarning", "Sources", "examine", "validate", "validate_republish"]
+__all__ = ["Accepted", "ConfigWarning", "Sources", "examine", "validate"]

@@ -42,7 +42,7 @@ from nats_bridge.transforms.stream_config.texts import collide
 from nats_bridge.transforms.stream_config.updates import carry_out, check_changes, seal
 from nats_bridge.transforms.stream_config.writing import write_config
 
-__all__ = ["Accepted", "Sources", "examine", "validate", "validate_republish"]
+__all__ = ["Accepted", "Sources", "examine", "validate"]
 
 Sources = Mapping[str, Sequence[str] | Mapping[str, object]]
 """Other streams of the account by name: their subjects, or their whole configuration (which cycles need)."""
@@ -102,35 +102,6 @@ def examine(
         emptied = _update(request, previous, dialect, streams)
     warnings = warnings_about(request, ignored, emptied=emptied, dialect=dialect)
     return Accepted(write_config(request, dialect), warnings)
-
-
-def validate_republish(
-    stream_subjects: Sequence[str],
-    republish: object,
-    dialect: Dialect = NEWEST,
-    *,
-    subject_transform: Mapping[str, str] | None = None,
-    strict: bool | None = None,
-) -> Accepted:
-    """Decide a ``republish`` fragment alone, against the subjects of a stream (none: a mirror, or sources only).
-
-    ``subject_transform`` is that of the stream; an implicit rule needs it. The ``config`` of the result is the
-    normalised fragment.
-
-    Raises:
-        StreamConfigError: as for a whole configuration.
-    """
-    fragment: dict[str, object] = {"republish": republish}
-    if subject_transform is not None and dialect.stream_fields_of_2_10:
-        fragment["subject_transform"] = subject_transform
-    request, ignored = read_request(fragment, dialect, strict=strict)
-    request["subjects"] = list(stream_subjects)
-    check_republish(request, dialect)
-    warnings = warnings_about(request, ignored, emptied=False, dialect=dialect)
-    return Accepted(
-        write_config(request, dialect).get("republish", {}),
-        tuple(warning for warning in warnings if warning.member.startswith("republish")),
-    )
 
 
 def _stream(name: str, source: Sequence[str] | Mapping[str, object], dialect: Dialect) -> Request:

@@ -24,10 +24,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
         ConfigError: there is no such rule, or no such source.
         BridgeError: a server cannot be reached or asked, a stream does not exist, or the update was refused.
     """
-    rule = next((rule for rule in settings.rules if rule.name == name), None)
-    if rule is None:
-        known = ", ".join(rule.name for rule in settings.rules) or "none"
-        raise ConfigError(f"rule '{name}': not in the configuration; there are {known}")
+    rule = settings.rule_named(name)
     kind = kind_of(rule)
     if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
         return refused(reason)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.raw_requests import publication
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import WriteFence

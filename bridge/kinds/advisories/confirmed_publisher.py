@@ -15,8 +15,9 @@ from typing import Literal, TypeAlias
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.pub_ack import PubAck
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters

@@ -25,7 +25,7 @@ class AdvisoriesCounters(Counters):
         repeated_out: publications that no stream confirmed, written again.
         refused: rejected by the target's stream permanently; not published.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
-        unmatched: not meant by the rule's `src`.
+        unmatched: not meant by the rule's `src`, or about a consumer that a sidecar reads with.
         suppressed: the destination is not a subject that can be published.
         looped: about the stream that stores the rule's own messages, or would be advisories themselves.
         dropped: lost because too many waited, or because the drain was cut short.

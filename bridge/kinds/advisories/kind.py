@@ -10,11 +10,10 @@ from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.moves import advisories_moves
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import make_run
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.settings import AdvisoriesRule
-from nats_bridge.bridge.settings.rule_tests import GivenMessage
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
+from nats_bridge.transforms.republish import Republished
 
 __all__ = ["KIND"]
 
@@ -26,16 +25,19 @@ def _durables(rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
     return (Durable(rule.name, rule.captured_by, rule.source_connection, name, owner),)
 
 
-def _makes(
-    rule: AdvisoriesRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
-) -> Iterator[Republished | Refusal]:
-    republish = compile_advisories(rule, dialect)
+def _inputs(rule: AdvisoriesRule) -> tuple[Input, ...]:
+    stream = rule.captured_by or ""
+    return (Input(rule.source_connection, stream, "" if stream else rule.republish.src),)
+
+
+def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+    republish, message = compile_advisories(rule, dialect), incoming.message
     destination = republish.destination(message.subject)
     if destination is not None:
         payload = b"" if rule.republish.headers_only else message.payload
         yield Republished(destination, message.header_block, payload)
-    elif refusal := republish.refusal(message.subject):
-        yield refusal
+    elif outcome := republish.unselected(message) or republish.refusal(message.subject):
+        yield outcome
 
 
 KIND = RuleKind(
@@ -62,6 +64,7 @@ KIND = RuleKind(
     run=make_run,
     needs=advisories_needs,
     moves=advisories_moves,
+    inputs=_inputs,
     makes=_makes,
     refuses_handoff=lambda rule: (
         "servers do not republish advisories: nothing can take over, leave this rule to the bridge"

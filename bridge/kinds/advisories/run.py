@@ -18,6 +18,7 @@ import structlog
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.replay import LIMITED
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
@@ -28,7 +29,6 @@ from nats_bridge.bridge.kinds.advisories.copy_search import CopySearch
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
-from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.rules.run import RuleRun
@@ -98,7 +98,6 @@ class AdvisoriesRun(RuleRun):
         self._window = 0  # advisories in flight
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
-        self._warned: dict[str, Pace] = {}
         # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name)
@@ -268,6 +267,9 @@ class AdvisoriesRun(RuleRun):
                 self.counters.suppressed += 1
             return None
         advisory = Advisory.read(subject, payload)
+        if advisory.consumer.startswith(LIMITED):
+            self.counters.unmatched += 1
+            return None
         if destination.startswith(_ADVISORIES) or (
             # Consumers of dead letters have their own failures; as dead letters again these would never end.
             advisory.sequence and self._streams.is_own(advisory.stream, destination)
@@ -321,7 +323,3 @@ class AdvisoriesRun(RuleRun):
         in_flight = self._publisher.in_flight if self._publisher is not None else ()
         if refused_publication(text) in [subject.lower() for subject in in_flight]:
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))
-
-    def _warn(self, event: str, **what: Any) -> None:
-        if self._warned.setdefault(event, Pace()).due():
-            self._log.warning(event, **what)

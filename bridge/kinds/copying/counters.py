@@ -30,6 +30,7 @@ class CopyCounters(ReaderCounters):
         out_of_order: stored after later ones of the same source, because the target left them out at first.
         rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
+        shorter_targets: times that the target's server had lost copies that it had confirmed.
     """
 
     copied: int = 0
@@ -47,3 +48,4 @@ class CopyCounters(ReaderCounters):
     out_of_order: int = 0
     rounds: int = 0
     fillers: int = 0
+    shorter_targets: int = 0

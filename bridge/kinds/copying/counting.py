@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.operations import parts_of, publication
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, renamed
@@ -103,7 +104,7 @@ class Counting:
             ApiError: a server cannot be asked.
             RuleRefusedError: a message cannot be written.
         """
-        taken_apart = [(name, *_parts(data)) for name, data in operations]
+        taken_apart = [(name, *parts_of(data)) for name, data in operations]
         wanted = list(dict.fromkeys(subject for _, subject, _, _ in taken_apart))
         removed = _removed(await self._api.stream_info(self._plan.stream))
         if removed != self._removed:
@@ -136,7 +137,7 @@ class Counting:
             block = header_block.remove(block, header)
         if total is None or own is None:
             # No counter's message: the stream says so, as it would say to a server, which stalls.
-            return _operation(subject, renamed(block, (INCREMENT,)), payload)
+            return publication(subject, b"", renamed(block, (INCREMENT,)), payload)
         counter, key = self._made[subject], counted.decode("utf-8", "replace")
         if key in counter.totals or counter.whole:
             increment = total - counter.totals.get(key, 0)
@@ -152,7 +153,7 @@ class Counting:
                 f"rule '{self._plan.rule}': message {name.decode()} of stream '{self._plan.source.name}' has"
                 f" {len(block)} bytes with its headers, more than the {limit} that the target takes"
             )
-        return _operation(subject, block, b"")
+        return publication(subject, b"", block, b"")
 
     async def _counter(self, subject: bytes) -> _Counter:
         """Read the source's share of the target's counter of this subject."""
@@ -224,17 +225,6 @@ def turns(operations: list[Operation], identified: bytes) -> Iterator[list[Opera
 def _removed(info: Json) -> int:
     """How many messages a stream has removed since it was created; it never becomes less."""
     return int(info["state"]["last_seq"]) - int(info["state"]["messages"])
-
-
-def _parts(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Subject, header block and payload of an `HPUB` operation without a reply subject."""
-    line, _, rest = data.partition(b"\r\n")
-    _, subject, size, total = line.split(b" ")
-    return subject, rest[: int(size)], rest[int(size) : int(total)]
-
-
-def _operation(subject: bytes, block: bytes, payload: bytes) -> bytes:
-    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(block), len(block) + len(payload), block, payload)
 
 
 def _total(payload: bytes) -> int | None:

@@ -59,6 +59,7 @@ class Unconfirmed:
         grouping: whether one message of a group asks for all of it.
         last: the target's sequence when the last one was confirmed.
         last_confirmed: the name of the last one that is known to be stored; 0 for none.
+        placed: the name of the last one that was stored under a sequence of its own, and that sequence; 0 for none.
         has_stored: whether any message is known to be stored.
         pub_acks: answers that could not be taken as they came, by the message's name.
     """
@@ -70,6 +71,7 @@ class Unconfirmed:
         self.size = 0
         self.last = 0
         self.last_confirmed = 0
+        self.placed = (0, 0)
         self.has_stored = False
         self.pub_acks: dict[bytes, PubAck] = {}
         self._stream = target.name
@@ -117,6 +119,10 @@ class Unconfirmed:
     def all_answered(self) -> bool:
         """Whether there is a PubAck on every message, of which each has asked for itself."""
         return all(name in self.pub_acks for name, *_ in self._groups)
+
+    def begin(self, last: int) -> None:
+        """Set the target's last sequence, before anything is sent."""
+        self.last, self.placed = last, (0, last)
 
     def count_no_copies(self, operations: list[Operation]) -> None:
         """Do not count the next operations as copied."""
@@ -427,5 +433,7 @@ class Unconfirmed:
             count -= len(again)
         self._counters.copied += count
         self.last_confirmed = int(stored[-1][0].removeprefix(_SHARED))
+        if self.last > self.placed[1]:
+            self.placed = (self.last_confirmed, self.last)
         if self.grouping:
             self._confirmed.extend([(now, messages) for *_, messages in stored])

@@ -15,12 +15,9 @@ from nats_bridge.bridge.kinds.copying.moves import copying_moves
 from nats_bridge.bridge.kinds.copying.permissions import copying_needs
 from nats_bridge.bridge.kinds.copying.run import make_run
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
-from nats_bridge.bridge.settings.rule_tests import GivenMessage
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.republish import Refusal, StoredMessage
-from nats_bridge.transforms.sourcing import Copied
 
 __all__ = ["KIND"]
 
@@ -51,13 +48,11 @@ async def _handoff(
     return await CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
 
 
-def _makes(
-    rule: CopyingRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
-) -> Iterator[Copied | Refusal]:
+def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
     for entry in rule.entries:
-        if given.stream in (None, entry.name):
-            outcome = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule)).apply(message)
-            if outcome is not None:
+        if incoming.stream in ("", entry.name) and incoming.connection in ("", entry.connection):
+            sourcing = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule))
+            if outcome := sourcing.apply(incoming.message) or sourcing.unselected(incoming.message):
                 yield outcome
 
 
@@ -75,6 +70,8 @@ KIND = RuleKind(
             "out_of_order": "out_of_order",
         },
         events=(
+            "shorter_streams",
+            "shorter_targets",
             "gaps",
             "acknowledged",
             "already_there",
@@ -88,6 +85,7 @@ KIND = RuleKind(
     run=make_run,
     needs=copying_needs,
     moves=copying_moves,
+    inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],
     makes=_makes,
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,

@@ -164,7 +164,7 @@ class Publisher:
 
     def begin(self, last: int) -> None:
         """Set the target's last sequence, which was read after `open`: copying may begin."""
-        self._unconfirmed.last = last
+        self._unconfirmed.begin(last)
 
     async def _listen(self, subject: str, on_batch: Callable[[list[Delivered]], None]) -> None:
         self._subscriptions.append(await self._connection.client.subscribe_batches(subject, on_batch, lambda *_: None))
@@ -224,6 +224,11 @@ class Publisher:
     def confirmed(self) -> tuple[int, int]:
         """The source's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
         return self._unconfirmed.last_confirmed, self._unconfirmed.last
+
+    @property
+    def placed(self) -> tuple[int, int]:
+        """The source's and the target's sequence of a copy that the target has confirmed; see `Unconfirmed`."""
+        return self._unconfirmed.placed
 
     @property
     def progress(self) -> tuple[int, int]:

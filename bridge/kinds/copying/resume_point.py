@@ -25,6 +25,7 @@ __all__ = [
     "compare",
     "identity_changed",
     "is_of",
+    "is_of_this_source",
     "of_this_source",
 ]
 
@@ -58,6 +59,8 @@ class Resume:
         foreign: how many copies are of messages that the source lost.
         assumed: how many messages are not in the target and are taken for deleted there.
         left_out: which messages before the newest copy are not in the target.
+        target_lost: whether the target has lost copies that it had confirmed.
+        source_lost: whether the source has lost messages that were copied, which was not seen before.
     """
 
     handled: int
@@ -66,6 +69,8 @@ class Resume:
     foreign: int = 0
     assumed: int = 0
     left_out: frozenset[int] = field(default=frozenset(), compare=False)
+    target_lost: bool = False
+    source_lost: bool = False
 
 
 def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
@@ -90,10 +95,11 @@ def of_this_source(copies: Sequence[StoredCopy], key: bytes, created_ns: int) ->
 
     Records of the oldest form do not say of which entry they are; then ids do.
     """
-    return tuple(copy for copy in copies if _is_of_this_source(copy, key, created_ns))
+    return tuple(copy for copy in copies if is_of_this_source(copy, key, created_ns))
 
 
-def _is_of_this_source(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+def is_of_this_source(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+    """Whether a copy is one that `of_this_source` keeps."""
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key

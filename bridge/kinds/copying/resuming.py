@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
 import structlog
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
@@ -24,9 +24,10 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     behind_confirmed,
     compare,
     identity_changed,
+    is_of,
     of_this_source,
 )
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
@@ -34,7 +35,7 @@ from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["NEWEST", "Read", "Resuming", "compared"]
+__all__ = ["NEWEST", "Confirmed", "Read", "Resuming", "compared"]
 
 _log = structlog.get_logger("bridge.copying")
 
@@ -43,6 +44,21 @@ NEWEST = 2 * LEAST
 
 Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
 """Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What a target has confirmed of an entry.
+
+    Attributes:
+        sequence: the source's sequence up to which everything is stored; 0 for nothing.
+        target_last: the target's last sequence then.
+        placed: the source's and the target's sequence of a copy; the first is 0 where no copy's place is known.
+    """
+
+    sequence: int = 0
+    target_last: int = 0
+    placed: tuple[int, int] = (0, 0)
 
 
 class Resuming:
@@ -59,8 +75,9 @@ class Resuming:
         self._source_api = source_api
         self._target = target
         self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
-        self._confirmed = (0, 0)  # the source's sequence up to which all is stored, and the target's then
+        self._confirmed = Confirmed()
         self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
+        self._lost_at_source = 0  # the newest copy of a message that the source has lost, by its sequence there
         self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
@@ -87,49 +104,98 @@ class Resuming:
             RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
             ApiError: a server cannot be asked.
         """
-        plan = self._plan
         created_ns = nanoseconds_of(str(source_info["created"]))
         tail = await self._read(max(NEWEST, 2 * self._widest), False, last)
-        known, self._streams = self._streams, (key, target.created)
-        confirmed, self._confirmed = self._confirmed, (0, 0)
+        known = self._streams
+        confirmed, target_lost = await self._recall(key, target, last)
         if identity_changed(tail.copies, key, created_ns):
             self.decide_about_recreated(str(source_info["created"]))
             return Resume(0)
         copies = of_this_source(tail.copies, key, created_ns)
-        trusted = known == self._streams and confirmed[0] and last >= confirmed[1]
-        if trusted and await self._source_holds(key, copies, source_info):
+        if confirmed.sequence and await self._source_holds(copies, source_info):
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
-            resume = await self._behind_confirmed(confirmed[0], target, replace(tail, copies=copies), filters)
+            resume = await self._behind_confirmed(confirmed.sequence, target, replace(tail, copies=copies), filters)
             self._reported = resume.left_out
             self._report(resume)
-            return replace(resume, handled=min(confirmed[0], int(source_info["state"]["last_seq"])))
+            return replace(resume, handled=min(confirmed.sequence, int(source_info["state"]["last_seq"])))
         self._reported = frozenset()
         if not copies:
-            return Resume(await self._first_position(target_info, source_info))
+            return Resume(await self._first_position(target_info, source_info), target_lost=target_lost)
         if known[0] == key and known[1] != target.created:
             # Another client recreated it during the round: it holds only what was in flight.
             there = frozenset(copy.record.sequence for copy in copies)
             return Resume(await self._first_position(target_info, source_info), there, missing=len(there))
+        resume = await self._by_copies(key, target, last, replace(tail, copies=copies), source_info, filters)
+        self._report(resume)
+        return replace(resume, target_lost=target_lost)
+
+    async def _recall(self, key: bytes, target: Target, last: int) -> tuple[Confirmed, bool]:
+        """What the target has confirmed in earlier rounds and still holds, or removed; and whether it has lost some."""
+        known, self._streams = self._streams, (key, target.created)
+        confirmed, self._confirmed = self._confirmed, Confirmed()
+        if known != self._streams or not confirmed.sequence:
+            return Confirmed(), False
+        if last >= confirmed.target_last and await self._target_holds(confirmed.placed):
+            return confirmed, False
+        self._log.warning(
+            "copying.target_shorter",
+            position=confirmed.sequence,
+            meaning="what was acknowledged to the source is gone, or not copied again"
+            if self._plan.durable
+            else "what it has lost and the source still holds is copied again",
+        )
+        return Confirmed(), True
+
+    async def _by_copies(
+        self, key: bytes, target: Target, last: int, tail: TargetTail, source_info: Json, filters: tuple[str, ...]
+    ) -> Resume:
+        """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
+        plan, source_api, name = self._plan, self._source_api, self._plan.source.name
+        created = str(source_info["created"])
+        highest = max(map(_order, tail.copies))
+        source_last = int(source_info["state"]["last_seq"])
+        if highest > source_last:
+            state = (await settled_stream(source_api, name, highest, created))["state"]
+            source_last = int(state["last_seq"])
+
+        def left(copies: Sequence[StoredCopy]) -> tuple[StoredCopy, ...]:
+            return tuple(copy for copy in copies if copy.record.sequence <= source_last)
 
         async def read(wanted: int, whatever_age: bool) -> TargetTail:
             more = await self._read(wanted, whatever_age, last)
-            return replace(more, copies=of_this_source(more.copies, key, created_ns))
+            return replace(more, copies=left(of_this_source(more.copies, key, nanoseconds_of(created))))
 
-        source_api, name, sourcing = self._source_api, plan.source.name, plan.sourcing
-        behind = Behind(source_api, name, filters, sourcing, self._target, plan.stream, last, key, created_ns)
-        resume = await compared(source_api, name, filters, sourcing, target, replace(tail, copies=copies), read, behind)
-        source_last = int(source_info["state"]["last_seq"])
-        if resume.handled > source_last:
-            self._log.warning("copying.source_shorter", position=resume.handled, last_sequence=source_last)
-            return Resume(source_last)
+        remaining = left(tail.copies)
+        beyond = len(tail.copies) - len(remaining)
+        resume = Resume(source_last)
+        if remaining:
+            behind = Behind(
+                source_api,
+                name,
+                filters,
+                plan.sourcing,
+                self._target,
+                plan.stream,
+                last,
+                key,
+                nanoseconds_of(created),
+            )
+            resume = await compared(
+                source_api, name, filters, plan.sourcing, target, replace(tail, copies=remaining), read, behind
+            )
+        if beyond:
+            self._log.warning("copying.source_shorter", position=highest, last_sequence=source_last)
         if resume.assumed:
             self._log.warning(
                 "copying.assumed_deleted",
                 messages=resume.assumed,
                 meaning="not in the target, which has lost messages there: deleted by a client, or never stored",
             )
-        self._report(resume)
+        resume = replace(resume, foreign=resume.foreign + beyond)
+        if resume.foreign and self._lost_at_source != highest:
+            self._lost_at_source = highest
+            resume = replace(resume, source_lost=True)
         return resume
 
     async def _behind_confirmed(
@@ -157,14 +223,20 @@ class Resuming:
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
 
-    async def copies(self, key: bytes, last: int, source_info: Json, wanted: int) -> dict[int, StoredCopy]:
+    async def copies(
+        self, key: bytes, target: Target, last: int, source_info: Json, wanted: int
+    ) -> tuple[dict[int, StoredCopy], bool]:
         """The newest copies of the present source, by its sequences: where acknowledgements are the position.
 
         Args:
             key: the entry's key with the present source.
-            last: the target's last sequence.
+            target: the stream that receives.
+            last: its last sequence.
             source_info: the source's `STREAM.INFO`.
             wanted: how many of them.
+
+        Returns:
+            The copies, and whether the target has lost some that it had confirmed.
 
         Raises:
             RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
@@ -172,9 +244,11 @@ class Resuming:
         """
         created = str(source_info["created"])
         tail = await self._read(wanted, True, last)
+        _, target_lost = await self._recall(key, target, last)
         if identity_changed(tail.copies, key, nanoseconds_of(created)):
             self.decide_about_recreated(created)
-        return {c.record.sequence: c for c in of_this_source(tail.copies, key, nanoseconds_of(created))}
+        found = of_this_source(tail.copies, key, nanoseconds_of(created))
+        return {copy.record.sequence: copy for copy in found}, target_lost
 
     async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
         plan = self._plan
@@ -182,27 +256,37 @@ class Resuming:
             self._target, plan.stream, last, plan.sourcing.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
         )
 
-    async def _source_holds(self, key: bytes, copies: Sequence[StoredCopy], source_info: Json) -> bool:
+    async def _source_holds(self, copies: Sequence[StoredCopy], source_info: Json) -> bool:
         """Whether the source still holds the newest message that was copied, and not another one in its place."""
-        newest = max((c for c in copies if c.copy_id is not None and c.copy_id.entry == key), default=None, key=_order)
-        if newest is None or newest.copy_id is None:
+        newest = max(copies, default=None, key=_order)
+        if newest is None:
             return True
         message = await self._source_api.stored_message(self._plan.source.name, newest.record.sequence)
         if message is None:
             return newest.record.sequence <= int(source_info["state"]["last_seq"])
-        return message.time_ns == newest.copy_id.time_ns
+        message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
+        return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
 
-    def remember(self, confirmed: int, target_last: int, widest: int) -> None:
+    async def _target_holds(self, placed: tuple[int, int]) -> bool:
+        """Whether a copy is where the target confirmed it, or was: that sequence is not another message's."""
+        sequence, place = placed
+        stored = await self._target.stored_message(self._plan.stream, place) if sequence else None
+        if stored is None:
+            return True
+        record = own_record(self._plan.sourcing.is_own, stored.header_block)
+        return record is not None and record.sequence <= sequence
+
+    def remember(self, confirmed: Confirmed, widest: int) -> None:
         """Remember the state of the round that ends.
 
         Args:
-            confirmed: the source's sequence up to which it has confirmed everything; 0 for nothing.
-            target_last: the target's last sequence then.
+            confirmed: what the target has confirmed in it.
             widest: how many messages it has had in flight at most.
         """
         self._widest = max(self._widest, widest)
-        if confirmed:
-            self._confirmed = (confirmed, target_last)
+        if confirmed.sequence:
+            placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
+            self._confirmed = replace(confirmed, placed=placed)
 
     async def kept_position(self, key: bytes, last: int, source_info: Json) -> Resume:
         """With the source's numbers, the target's last one is the position; unless it is not of the source.
@@ -219,7 +303,7 @@ class Resuming:
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
                 " old one under the same sequences: delete it and create it again"
             )
-        foreign = newest is not None and copy_id is None and not await self._is_copy(newest)
+        foreign = newest is not None and not await self._is_copy(newest, copy_id)
         if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
@@ -235,11 +319,13 @@ class Resuming:
             return Resume(max(last, min(before, source_last)))
         return Resume(last)
 
-    async def _is_copy(self, stored: StoredMessage) -> bool:
-        """Whether a message without an id of ours is a copy of the source's message of the same sequence."""
+    async def _is_copy(self, stored: StoredMessage, copy_id: CopyId | None) -> bool:
+        """Whether a message is a copy of the source's message of the same sequence: by our id, or by its content."""
         message = await self._source_api.stored_message(self._plan.source.name, stored.sequence)
         if message is None:
             return True  # the source does not hold it any more
+        if copy_id is not None:
+            return message.time_ns == copy_id.time_ns
         return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
     async def remove_fillers(self) -> None:
@@ -342,7 +428,7 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
         ids=tail.ids,
         has_gaps=tail.has_gaps,
         kept_per_subject=target.kept_per_subject,
-        remembered_since_ns=time.time_ns() - target.window_ns // 2,
+        remembered_since_ns=target.now_ns - target.window_ns // 2,
     )
 
 

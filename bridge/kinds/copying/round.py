@@ -38,7 +38,7 @@ from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
-from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.resuming import Confirmed, Resuming
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -223,13 +223,15 @@ class Round:
             self._gap_filler.follow(last)
             return await resuming.kept_position(self._key, last, self._source_info)
         if context.acknowledging is not None:
-            copies = await resuming.copies(self._key, last, self._source_info, 2 * plan.max_pending)
-            resume = Resume(await context.acknowledging.position(copies, self._source_info))
+            copies, lost = await resuming.copies(self._key, self._target, last, self._source_info, 2 * plan.max_pending)
+            resume = Resume(await context.acknowledging.position(copies, self._source_info), target_lost=lost)
         else:
             resume = await resuming.position(
                 self._key, self._target, last, self._target_info, self._source_info, self._filters
             )
         context.counters.out_of_order += resume.missing
+        context.counters.shorter_targets += resume.target_lost
+        context.counters.shorter_streams += resume.source_lost
         context.counting.begin(self._target, self._target_info)
         return resume
 
@@ -244,9 +246,10 @@ class Round:
                 await self._settled()
                 life.happened("leave")
         finally:  # also where this is cancelled, for a cut must not wait for a server
-            context.resuming.remember(*publisher.confirmed, publisher.window.widest)
-            if stored := publisher.confirmed[0]:
-                context.standpoint = replace(self.reader.standpoint, handled=stored)
+            confirmed = Confirmed(*publisher.confirmed, publisher.placed)
+            context.resuming.remember(confirmed, publisher.window.widest)
+            if confirmed.sequence:
+                context.standpoint = replace(self.reader.standpoint, handled=confirmed.sequence)
             await publisher.close()
             if life.state == "cut":
                 await self.reader.end_at_once()
@@ -304,6 +307,10 @@ class Round:
         self._key = entry_key(self.plan.sourcing, created)
         target_info = await context.target.api.stream_info(self.plan.stream)
         self.encoder.retarget(context.target_of(target_info), self._key)
+
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
+        self.life.interrupt("the server lost the end of the source")
 
     def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
         context, encoder = self._context, self.encoder

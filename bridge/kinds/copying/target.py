@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -12,6 +13,7 @@ from nats_bridge.transforms.errors import UnknownDialectError
 from nats_bridge.transforms.header_block import remove_prefix
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Target"]
 
@@ -44,6 +46,7 @@ class Target:
             natively, delete markers (2.11), what schedules fire (2.12).
         replicas: how many servers hold it.
         created: which stream of that name it is.
+        clock_error_ns: how far its server's clock was ahead of ours when the facts were read, in nanoseconds.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Target:
     fed_by_server: bool
     replicas: int
     created: str
+    clock_error_ns: int = 0
 
     @classmethod
     def of(cls, info: Json, server_version: str) -> Target:
@@ -100,7 +104,14 @@ class Target:
             fed_by_server=any(config.get(name) for name in _FEEDS),
             replicas=int(config.get("num_replicas", 1)),
             created=str(info["created"]),
+            # Servers before 2.10 do not report their time.
+            clock_error_ns=nanoseconds_of(info["ts"]) - time.time_ns() if info.get("ts") else 0,
         )
+
+    @property
+    def now_ns(self) -> int:
+        """The time by its server's clock, in nanoseconds since 1970: message times and ids are compared with that."""
+        return time.time_ns() + self.clock_error_ns
 
     @staticmethod
     def forgets_by(config: Json) -> bool:

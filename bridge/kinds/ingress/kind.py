@@ -10,20 +10,21 @@ from nats_bridge.bridge.kinds.ingress.handoff import ingress_handoff
 from nats_bridge.bridge.kinds.ingress.moves import ingress_moves
 from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
 from nats_bridge.bridge.kinds.ingress.run import make_run
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind, no_durables
 from nats_bridge.bridge.settings import SubjectTransformRule
-from nats_bridge.bridge.settings.rule_tests import GivenMessage
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.republish import Republished, StoredMessage
+from nats_bridge.transforms.republish import Republished
+from nats_bridge.transforms.selection import unmatched
 
 __all__ = ["KIND"]
 
 
-def _makes(
-    rule: SubjectTransformRule, dialect: Dialect, given: GivenMessage, message: StoredMessage
-) -> Iterator[Republished]:
-    if (destination := compile_ingress(rule, dialect).apply(message.subject)) is not None:
+def _makes(rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+    transform, message = compile_ingress(rule, dialect), incoming.message
+    if (destination := transform.apply(message.subject)) is not None:
         yield Republished(destination, message.header_block, message.payload)
+    else:
+        yield unmatched(message.subject, (transform.pattern,))
 
 
 KIND = RuleKind(
@@ -38,6 +39,7 @@ KIND = RuleKind(
     run=make_run,
     needs=ingress_needs,
     moves=ingress_moves,
+    inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
     handoff=ingress_handoff,

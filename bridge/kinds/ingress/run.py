@@ -24,7 +24,6 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
-from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.queue_group import queue_group
@@ -83,7 +82,6 @@ class IngressRun(RuleRun):
         self._waiting: deque[tuple[list[bytes], int]] = deque()
         self._waiting_bytes = 0
         self._held = 0  # messages of the batch that is being written
-        self._warned: dict[str, Pace] = {}
         # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
         self._log = _log.bind(rule=rule.name, stream=rule.stream)
@@ -319,7 +317,3 @@ class IngressRun(RuleRun):
         else:
             return
         self._fail(not_allowed(f"rule '{rule.name}'", text, advice))
-
-    def _warn(self, event: str, **what: Any) -> None:
-        if self._warned.setdefault(event, Pace()).due():
-            self._log.warning(event, **what)

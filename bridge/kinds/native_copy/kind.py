@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind, no_durables
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.moves import native_copy_moves
 from nats_bridge.bridge.kinds.native_copy.permissions import native_copy_needs
 from nats_bridge.bridge.kinds.native_copy.run import make_run
 from nats_bridge.bridge.settings import NativeCopyRule
-from nats_bridge.bridge.settings.rule_tests import GivenMessage
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import remove
-from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.sourcing import Copied
 
 __all__ = ["KIND"]
 
 
-def _makes(rule: NativeCopyRule, dialect: Dialect, given: GivenMessage, message: StoredMessage) -> Iterator[Copied]:
-    destination = compile_rule(rule, dialect).destination(message.subject)
+def _makes(rule: NativeCopyRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+    sourcing, message = compile_rule(rule, dialect), incoming.message
+    destination = sourcing.destination(message.subject)
     if destination is not None:
         block = message.header_block
         for name in rule.remove_headers:
             block = remove(block, name.encode())
         yield Copied(destination, block, message.payload)
+    elif outcome := sourcing.unselected(message):
+        yield outcome
 
 
 KIND = RuleKind(
@@ -41,6 +42,7 @@ KIND = RuleKind(
     run=make_run,
     needs=native_copy_needs,
     moves=native_copy_moves,
+    inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     refuses_handoff=lambda rule: (
         "the server copies natively already: to do without the sidecar, give its source the rule's subject_transforms,"

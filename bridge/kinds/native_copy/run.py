@@ -20,7 +20,8 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_expo
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
 from nats_bridge.bridge.client.leaf_protocol import Info, Interest, Message, message
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.operations import publication
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
@@ -136,8 +137,7 @@ class NativeCopyRun(RuleRun):
             self,
             self._context.fence,
         )
-        self._running = asyncio.create_task(self._leaf.run())
-        self._running.add_done_callback(self._ran)
+        self._running = self._follow(asyncio.create_task(self._leaf.run()))
         return {"leaf": rule.leaf_connection, "prefix": rule.prefix}
 
     async def _drain(self, *, failed: bool) -> None:
@@ -156,10 +156,6 @@ class NativeCopyRun(RuleRun):
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
         await self._requests.close()
-
-    def _ran(self, running: asyncio.Task[None]) -> None:
-        if not running.cancelled() and (error := running.exception()) is not None:
-            self._fail(error)
 
     @property
     def ready(self) -> bool:
@@ -252,8 +248,7 @@ class NativeCopyRun(RuleRun):
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         del self._answering[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+        self._over(task)
 
     def _deliver_interest(self, subject: bytes, *, added: bool, standing: bool) -> None:
         if not added:

@@ -22,7 +22,6 @@ from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.retention import Retention
 from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
@@ -70,8 +69,6 @@ class RepublishEncoder:
         counters: where to count.
         own_subjects: the stream's own subjects where the target is the stream's own account: messages with such
             a destination are not published, because they would be stored and republished endlessly.
-        exclude: subjects that are not republished, whatever the rule's source says.
-        where: which messages are republished; None for all.
         max_payload: bytes that the target server accepts in one message, headers included.
 
     Attributes:
@@ -85,8 +82,6 @@ class RepublishEncoder:
         counters: RuleCounters,
         *,
         own_subjects: Sequence[bytes] = (),
-        exclude: Sequence[bytes] = (),
-        where: HeaderCondition | None = None,
         max_payload: int = 1 << 20,
     ) -> None:
         self.retention = retention
@@ -97,7 +92,6 @@ class RepublishEncoder:
         self._suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
         self._republish = republish
-        self._excluded = matcher(exclude)
         around = b"Nats-Stream: %b\r\nNats-Subject: %%b\r\nNats-Sequence: %%b" % republish.stream.replace(b"%", b"%%")
         behind = b"Z\r\nNats-Last-Sequence: %b\r\n\r\n"
         self._form = b"HPUB %%b %%d %%d\r\n%%b%b%%b%%b%b%%b\r\n" % (around, behind)
@@ -106,8 +100,8 @@ class RepublishEncoder:
         self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
         self._headers_only = republish.headers_only
         self._random = republish.transform.is_random
-        self._where = where
-        self._plain = self._timed and not self._headers_only and not self._random and where is None
+        self._where = republish.where
+        self._plain = self._timed and not self._headers_only and not self._random and republish.where is None
         # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
         # header lines (the reason, where not published).
         self._entries: dict[bytes, list[Any]] = {}
@@ -381,8 +375,6 @@ class RepublishEncoder:
             self.last_sequences.set(subject, last)
 
     def _derive(self, subject: bytes, last: bytes) -> list[Any]:
-        if self._excluded and self._excluded(subject):
-            return [None, last, "unmatched"]
         destination = self._republish.destination(subject)
         if destination is None:
             return [None, last, "suppressed" if self._republish.refusal(subject) else "unmatched"]

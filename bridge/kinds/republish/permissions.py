@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
+from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
 from nats_bridge.bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
@@ -13,7 +14,6 @@ from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.republish import compile_republish
 
 __all__ = ["republish_needs"]
 
@@ -21,8 +21,7 @@ __all__ = ["republish_needs"]
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     name, stream, source, target = rule.name, rule.stream, rule.source_connection, rule.target_connection
-    transform = compile_republish(stream, rule.republish.native(), dialect).transform
-    yield write(target, covering_filter(transform), "publishes", rule=name)
+    yield write(target, covering_filter(compile_rule(rule, dialect).transform), "publishes", rule=name)
     yield from existing(source, stream, rule=name)
     yield write(
         source,

@@ -20,7 +20,8 @@ from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
-from nats_bridge.bridge.errors import ConfigError, RuleRefusedError
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
@@ -31,8 +32,7 @@ from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.transforms.errors import EngineError
-from nats_bridge.transforms.republish import Republish, compile_republish
+from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ class RepublishRun(RuleRun):
         place = f"rule '{rule.name}': stream '{rule.stream}'"
         self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
-        try:
-            self._republish = compile_republish(
-                rule.stream, rule.republish.native(), self._context.dialect_at(self._source)
-            )
-        except EngineError as error:
-            raise ConfigError(f"rule '{rule.name}': republish: {error}") from None
+        self._republish = compile_rule(rule, self._context.dialect_at(self._source))
         limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
@@ -176,8 +171,8 @@ class RepublishRun(RuleRun):
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
-        handled = await seeding.seed(self._info, rule.start, resumed)
+        self._seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
+        handled = await self._seeding.seed(self._info, rule.start, resumed)
         await self._follower.begin(handled)
         await self._reader.open(handled, self._info["created"])
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
@@ -215,8 +210,6 @@ class RepublishRun(RuleRun):
             retention,
             self.counters,
             own_subjects=self._own_subjects(self._info["config"]),
-            exclude=[pattern.encode() for pattern in self.rule.exclude],
-            where=None if self.rule.where is None else self.rule.where.condition,
             max_payload=self._target.client.max_payload,
         )
 
@@ -341,6 +334,13 @@ class RepublishRun(RuleRun):
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
         self._follower.recreated(info)
+
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Learn again what precedes the messages after `kept`; see `BatchSink`."""
+        self._delivery.acknowledged = self._newest = b""  # of messages that the stream has lost
+        self.counters.shorter_streams += 1
+        self._follower.recreated(info)
+        await self._seeding.seed(info, self.rule.start, kept)
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from nats_bridge.bridge.consuming.counters import Counters
 
 __all__ = ["WatchCounters"]
 
 
 @dataclass(slots=True)
-class WatchCounters:
+class WatchCounters(Counters):
     """Counts of one watch rule since the process started.
 
     Attributes:
@@ -30,7 +32,3 @@ class WatchCounters:
     stalls: int = 0
     recoveries: int = 0
     step_downs: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
-        return {counter.name: getattr(self, counter.name) for counter in fields(self)}

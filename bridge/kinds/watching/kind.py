@@ -22,6 +22,7 @@ KIND = RuleKind(
     run=make_run,
     needs=watch_needs,
     moves=watch_moves,
+    inputs=lambda _: (),
     makes=lambda *_: iter(()),
     refuses_handoff=lambda rule: (
         "no server compares its mirrors and sources with what they copy: it reports its own lag, which stays 0"

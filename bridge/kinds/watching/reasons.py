@@ -201,16 +201,16 @@ def _silent(sight: Sight) -> Reason:
 def _consumer_lost(sight: Sight) -> Reason | None:
     """The reason where the consumer through which the target's server reads the source is away."""
     source, target, reported = sight.link.source, sight.link.target, sight.reported
-    error = reported.get("error") or {}
-    if error.get("err_code") == CONSUMER_NOT_FOUND:
-        name = (sight.link.entry.get("consumer") or {}).get("name", "")
+    error, silent = reported.get("error") or {}, int(reported.get("active", 0))
+    is_silent = not (error or sight.link.is_external or 0 <= silent < _TWO_BEATS)
+    name = (sight.link.entry.get("consumer") or {}).get("name", "")
+    if name and (is_silent or error.get("err_code") == CONSUMER_NOT_FOUND):
         return Reason(
             "consumer_lost",
-            f"consumer {name} of {source}, through which {target} copies, does not exist",
+            f"consumer {name} of {source}, through which {target} copies, sends nothing or does not exist",
             f"create consumer {name} again, or let {target} copy without a consumer of that name",
         )
-    silent = int(reported.get("active", 0))
-    if error or sight.link.is_external or 0 <= silent < _TWO_BEATS:
+    if not is_silent:
         return None
     since = "" if silent < 0 else f" for {silent / 1e9:.0f} s"
     return Reason(

@@ -22,7 +22,6 @@ from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.bridge.kinds.watching.selection import Selection
 from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
 from nats_bridge.bridge.kinds.watching.watch import CONDITIONS, LinkState, Watch
-from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.rules.run import RuleRun
 
@@ -73,7 +72,6 @@ class WatchRun(RuleRun):
         self._unseen = "the first comparison"
         self._missing: dict[str, str] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._not_seen = Pace()
         self._log = _log.bind(rule=rule.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -102,8 +100,7 @@ class WatchRun(RuleRun):
 
     async def _open(self) -> dict[str, Any]:
         self.metrics.follow(self.rule.kind, self.counters)
-        self._looking = asyncio.create_task(self._look_until_stopped())
-        self._looking.add_done_callback(self._ended)
+        self._looking = self._follow(asyncio.create_task(self._look_until_stopped()))
         return {"streams": list(self.rule.watched_streams), "on_stall": self.rule.on_stall}
 
     async def _drain(self, *, failed: bool) -> None:
@@ -112,10 +109,6 @@ class WatchRun(RuleRun):
     async def _close(self) -> None:
         await end_tasks(self._looking)
         self._states = ()
-
-    def _ended(self, looking: asyncio.Task[None]) -> None:
-        if not looking.cancelled() and (error := looking.exception()) is not None:
-            self._fail(error)
 
     @property
     def ready(self) -> bool:
@@ -176,8 +169,7 @@ class WatchRun(RuleRun):
             except ApiError as error:
                 self.counters.failed_looks += 1
                 self._unseen = f"an answer of the account: {error}"
-                if self._not_seen.due():
-                    self._log.warning("watch.not_seen", reason=str(error))
+                self._warn("watch.not_seen", reason=str(error))
             else:
                 self._take(states)
                 if self.rule.on_stall == "step_down":

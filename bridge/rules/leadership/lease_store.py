@@ -13,15 +13,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
-from nats_bridge.bridge.client.raw_requests import RawRequests, publication
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
@@ -30,11 +32,10 @@ from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
 from nats_bridge.bridge.rules.leadership.sharing import Announcement
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
-__all__ = ["Bucket", "Hint", "LeaseStore", "Outcome", "lease_subject"]
+__all__ = ["Bucket", "Hint", "LeaseStore", "lease_subject"]
 
 _log = structlog.get_logger("bridge.leadership")
 
-_WRONG_SEQUENCE = (10071, 10164)
 _NAME_IN_USE = 10058
 _NO_CLUSTER = 10074
 _TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
@@ -83,22 +84,6 @@ class Bucket:
             "allow_rollup_hdrs": True,
             "deny_delete": True,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a write.
-
-    Attributes:
-        kind: `stored`; `conflict`: the revision was another one; `refused`: for another reason; `unanswered`:
-            unknown.
-        revision: of what was stored.
-        reason: the server's words.
-    """
-
-    kind: Literal["stored", "conflict", "refused", "unanswered"]
-    revision: int = 0
-    reason: str = ""
 
 
 Hint: TypeAlias = Callable[[str, bool], None]
@@ -175,9 +160,10 @@ class LeaseStore:
             ApiError: the bucket was deleted and cannot be recreated.
         """
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        answer = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
-        if answer is None:
+        message = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
+        if message is None:
             return None
+        answer = json.loads(message[3])
         error = answer.get("error")
         if error is None:
             return _sighting(answer["message"])
@@ -188,7 +174,7 @@ class LeaseStore:
             await self._ensure(check=False)
         return None
 
-    async def write(self, rule: str, write: Write) -> Outcome:
+    async def write(self, rule: str, write: Write) -> PubAck:
         """Write a lease over the revision that is expected."""
         record = write.record
         payload = {
@@ -200,7 +186,7 @@ class LeaseStore:
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; no replica uses it
         }
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        return _outcome(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
+        return PubAck.of(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
 
     def announce(self, announcement: Announcement) -> None:
         """Send an announcement to all replicas; it may be lost.
@@ -215,7 +201,7 @@ class LeaseStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Json | None:
+    async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Delivered | None:
         if not self._connection.client.is_connected:
             return None
         answer = self._requests.send(subject, block, payload)
@@ -223,14 +209,7 @@ class LeaseStore:
         if not answer.done():
             answer.cancel()
             return None
-        message = answer.result()
-        if message is None:
-            return None
-        try:
-            found = json.loads(message[3])
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return answer.result()
 
     async def _probe(self, rule: str) -> None:
         """Read, and write what cannot be stored, to find out whether the user may."""
@@ -353,16 +332,3 @@ def _sighting(message: Json) -> Sighting:
     except (ValueError, KeyError, TypeError):
         return Sighting(int(message["seq"]), None)  # deleted, or written by another client
     return Sighting(int(message["seq"]), record)
-
-
-def _outcome(answer: Json | None) -> Outcome:
-    if answer is None:
-        return Outcome("unanswered")
-    error = answer.get("error")
-    if error is None:
-        return Outcome("stored", int(answer["seq"]))
-    if error.get("err_code") in _WRONG_SEQUENCE:
-        return Outcome("conflict")
-    if error.get("code") == 503:
-        return Outcome("unanswered", reason=str(error.get("description")))
-    return Outcome("refused", reason=str(error.get("description")))

@@ -338,26 +338,25 @@ class _Holding:
 
     async def _write(self, write: Write) -> None:
         self.lease.sent(write, clock.now())
-        outcome = await self._store.write(self._rule, write)
-        match outcome.kind:
-            case "stored":
-                self.lease.stored(write, outcome.revision)
-            case "conflict":
-                self.lease.conflict(write)
-            case "refused":
-                self.lease.refused(write, clock.now())
-                self._warn("leadership.refused", outcome.reason)
-            case "unanswered":
-                self.lease.unanswered(clock.now())
-                self._warn("leadership.no_answer", outcome.reason or "the bucket of the leases does not answer")
+        pub_ack = await self._store.write(self._rule, write)
+        if pub_ack.kind == "stored":
+            self.lease.stored(write, pub_ack.sequence)
+        elif pub_ack.overtaken:
+            self.lease.conflict(write)
+        elif pub_ack.kind == "later" or pub_ack.leaves_open:
+            self.lease.unanswered(clock.now())
+            self._warn("leadership.no_answer", pub_ack.description)
+        else:
+            self.lease.refused(write, clock.now())
+            self._warn("leadership.refused", pub_ack.description)
 
     async def _give_back(self) -> None:
         write = self.lease.give_back()
         unfinished = self._term is not None and self._term.held_fence.over and not self._term.held_fence.finished
         if write is None or unfinished:
             return
-        outcome = await self._store.write(self._rule, write)
-        self._log.info("leadership.released", term=write.record.term, stored=outcome.kind == "stored")
+        pub_ack = await self._store.write(self._rule, write)
+        self._log.info("leadership.released", term=write.record.term, stored=pub_ack.kind == "stored")
 
     def _report_leading(self) -> None:
         """Report the state of the lease to the supervisor."""

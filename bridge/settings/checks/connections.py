@@ -9,6 +9,7 @@ from typing import Any, Final
 from nats_bridge.bridge.settings.connect_options import options_of
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.problems import Problem, did_you_mean
+from nats_bridge.bridge.settings.rules import KINDS
 from nats_bridge.bridge.settings.secrets import FieldError
 from nats_bridge.marked_yaml import Path
 
@@ -56,14 +57,8 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "republish": ("from", "to"),
-        "sources": ("to",),
-        "mirror": ("to",),
-        "kv_sources": ("to",),
-        "subject_transform": ("from",),
-        "advisories": ("from", "to"),
-        "native_copy": ("leaf", "from"),
-        "watch": ("connection",),
+        kind: tuple(field.alias or name for name, field in model.model_fields.items() if name.endswith("connection"))
+        for kind, model in KINDS.items()
     }
 )
 """The keys by which a rule of a kind names connections; the sources of a copying rule have `from` in addition."""
@@ -87,21 +82,21 @@ def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Probl
             yield Problem(("rules", position, "name"), message)
         if names:
             for place, key, mapping in _references(rule, ("rules", position)):
-                wanted = mapping.get(key, "default")
-                if isinstance(wanted, str) and wanted not in names:
-                    here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
-                    yield Problem((*place, key), f"{here}; {_choice(wanted, names)}")
+                yield from _unknown_connection(mapping, place, key, names)
 
 
 def leadership_problems(section: Any, connections: Iterable[str]) -> Iterator[Problem]:
     """The name of a connection that is not there, in the section about leadership as it stands in the configuration."""
-    names = list(connections)
-    if names and isinstance(section, dict):
-        wanted = section.get("connection", "default")
-        if isinstance(wanted, str) and wanted not in names:
-            key = "connection"
-            here = f"no connection '{wanted}'" if key in section else f"'{key}' is left out and means 'default'"
-            yield Problem(("leadership", key), f"{here}; {_choice(wanted, names)}")
+    if (names := list(connections)) and isinstance(section, dict):
+        yield from _unknown_connection(section, ("leadership",), "connection", names)
+
+
+def _unknown_connection(mapping: dict[str, Any], at: Path, key: str, names: list[str]) -> Iterator[Problem]:
+    wanted = mapping.get(key, "default")
+    if isinstance(wanted, str) and wanted not in names:
+        here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
+        known = did_you_mean(wanted, names).replace("known:", "there is:")
+        yield Problem((*at, key), f"{here}; {known}")
 
 
 def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
@@ -117,7 +112,3 @@ def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dic
         for number, source in enumerate(sources):
             if isinstance(source, dict):
                 yield (*at, "sources", number), "from", source
-
-
-def _choice(wanted: str, names: list[str]) -> str:
-    return did_you_mean(wanted, names).replace("known:", "there is:")

@@ -22,7 +22,8 @@ from nats_bridge.bridge.settings.checks.transforming import (
 )
 from nats_bridge.bridge.settings.checks.written_sources import CopyingRules, WrittenSource
 from nats_bridge.bridge.settings.problems import Problem
-from nats_bridge.bridge.settings.rules import MirrorRule, SubjectTransform
+from nats_bridge.bridge.settings.rule_parts import SubjectTransform
+from nats_bridge.bridge.settings.rules import MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import StreamConfigError, TransformError

@@ -8,7 +8,8 @@ from dataclasses import replace
 from nats_bridge.bridge.settings.checks.copying import copying_problems
 from nats_bridge.bridge.settings.checks.patterns import in_bytes, reserved_prefix
 from nats_bridge.bridge.settings.problems import Problem
-from nats_bridge.bridge.settings.rules import NativeCopyRule, Rule, Source, SourcesRule
+from nats_bridge.bridge.settings.rule_parts import Source
+from nats_bridge.bridge.settings.rules import NativeCopyRule, Rule, SourcesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.subject import is_valid_publish
 

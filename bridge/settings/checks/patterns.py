@@ -7,7 +7,7 @@ subscription, which is what the sidecar has, take `*x` literally.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nats_bridge.bridge.settings.problems import Problem
@@ -92,9 +92,9 @@ def has_white_space(destination: str) -> bool:
     return any(_WHITE_SPACE.search(token) for token in destination.split(".") if not _is_function(token))
 
 
-def reserved_prefix(destination: str, reserved: Iterable[str] = RESERVED) -> str | None:
+def reserved_prefix(destination: str) -> str | None:
     """The reserved subjects that a destination, or a filter whose subjects are kept, begins with; None without one."""
-    return next((space for space in reserved if destination.startswith(space.removesuffix(">"))), None)
+    return next((space for space in RESERVED if destination.startswith(space.removesuffix(">"))), None)
 
 
 _SEVERAL_TOKENS: Final = CUTTING | {Kind.REST}

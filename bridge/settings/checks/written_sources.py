@@ -10,7 +10,8 @@ from typing import Final
 from nats_bridge.bridge.settings.checks.patterns import filter_problem
 from nats_bridge.bridge.settings.checks.transforming import candidates
 from nats_bridge.bridge.settings.problems import Problem
-from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, Source, SourcesRule, SubjectTransform
+from nats_bridge.bridge.settings.rule_parts import Source, SubjectTransform
+from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.marked_yaml import Path
 
 __all__ = ["CopyingRules", "WrittenSource", "identity_problems", "key_problems", "written_sources"]

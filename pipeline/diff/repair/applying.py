@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay
-from nats_bridge.pipeline.backfill.outcomes import taken_apart
+from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay, parts_of
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms import header_block
 
@@ -83,7 +82,7 @@ class Applying:
     async def send(self, operations: list[Operation]) -> None:
         """Publish; returns when they are in flight. Errors as for `Rounds.settled`."""
         if not self._is_open:
-            subject, _, _ = taken_apart(operations[0][1])
+            subject, _, _ = parts_of(operations[0][1])
             await self._rounds.open(subject, await self._rounds.info())
             self._is_open = True
         self._sent += len(operations)
@@ -135,11 +134,11 @@ class Applying:
 
     def left(self, messages: list[Operation]) -> list[Operation]:
         """What is not there."""
-        return [each for each in messages if header_block.read(taken_apart(each[1])[1], _ID) not in self._there]
+        return [each for each in messages if header_block.read(parts_of(each[1])[1], _ID) not in self._there]
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Count what the stream does not take, unless it is what an earlier attempt stored."""
-        subject, block, payload = taken_apart(operation[1])
+        subject, block, payload = parts_of(operation[1])
         if pub_ack.overtaken:
             newest = await self._rounds.patiently(self._api.last_message, self._stream, subject.decode())
             if newest is not None and (newest.header_block, newest.payload) == (block, payload):

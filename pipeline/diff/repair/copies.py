@@ -13,8 +13,15 @@ import zlib
 from dataclasses import replace
 from typing import Final
 
-from nats_bridge.bridge.replication import CopyCounters, CopyEncoder, Delivered, Operation, Target
-from nats_bridge.pipeline.backfill.outcomes import taken_apart
+from nats_bridge.bridge.replication import (
+    CopyCounters,
+    CopyEncoder,
+    Delivered,
+    Operation,
+    Target,
+    parts_of,
+    publication,
+)
 from nats_bridge.pipeline.diff.comparing import Comparison, reader
 from nats_bridge.pipeline.diff.provenance import REPAIR_HEADER, provenance
 from nats_bridge.pipeline.diff.repair.steps import Step
@@ -23,7 +30,7 @@ from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
-__all__ = ["Copies", "hpub"]
+__all__ = ["Copies"]
 
 _ROLLUP: Final = b"\nNats-Rollup:"
 _EXPECTED: Final = b"Nats-Expected-Last-Subject-Sequence"
@@ -81,14 +88,14 @@ class Copies:
             return "the rule does not copy it"
         operation = out[0] if special is None else special.operation
         assert operation is not None
-        subject, block, data = taken_apart(operation[1])
+        subject, block, data = parts_of(operation[1])
         if not self._is_equal(step, subject, block):
             return "the right side's stream would change it"
         if self._puts:
             block = header_block.append(block, [(_EXPECTED, b"%d" % step.right)])
             if len(block) + len(data) > self._encoder.limit:
                 return f"with its headers it is larger than the {self._encoder.limit} bytes that the stream takes"
-        return b"%d" % name, hpub(subject, block, data)
+        return b"%d" % name, publication(subject, b"", block, data)
 
     def _without_position(self, block: bytes) -> bytes:
         """The block without the source records, or with them under the repair's name where they identify it."""
@@ -109,8 +116,3 @@ class Copies:
             block if changed is None else changed
         )
         return same and (source, number) == (of, made)
-
-
-def hpub(subject: bytes, block: bytes, data: bytes) -> bytes:
-    """The operation that publishes a message with headers."""
-    return b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(block), len(block) + len(data), block, data)

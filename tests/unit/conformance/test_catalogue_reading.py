@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
+import jsonschema
 import pytest
+from click.testing import CliRunner
 
-from nats_bridge.conformance.catalogue import CATALOGUE, Case, Expectation, Level, read_catalogue, read_file, read_text
+from nats_bridge.conformance.catalogue import (
+    CATALOGUE,
+    Case,
+    Expectation,
+    Level,
+    checksum,
+    read_catalogue,
+    read_file,
+    read_text,
+)
 from nats_bridge.conformance.catalogue.case import Create, Publish, Refusal, Update
 from nats_bridge.conformance.catalogue.document import schema
-from nats_bridge.conformance.errors import CatalogueError
+from nats_bridge.conformance.command.group import conform
+from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.scenarios import scenario_names
 from nats_bridge.transforms.dialect import KNOWN_LINES, Feature, Version
 
+ROOT = Path(__file__).parents[3]
 FILE = Path("cases.yaml")
 GOOD = """\
 clause: ADR-28, A Section
@@ -346,3 +360,20 @@ def test_what_the_clause_demands_is_quoted_in_adr_28(cases: tuple[Case, ...]) ->
 def test_the_published_schema_is_the_one_that_is_used() -> None:
     published = json.loads((CATALOGUE / "case-file.schema.json").read_text())
     assert published == schema(), "nats-bridge conform schema > conformance/catalogue/case-file.schema.json"
+
+
+def test_the_cases_are_exported_with_schema_version_and_licence(tmp_path: Path) -> None:
+    folder = tmp_path / "cases"
+    ran = CliRunner().invoke(conform, ["export", str(folder)])
+    assert ran.exit_code == 0, ran.output
+    described = json.loads((folder / "catalogue.json").read_text("utf-8"))
+    assert re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", described["version"])
+    assert described["sha256"] == checksum(folder) == checksum()
+    assert len(read_catalogue(folder)) == described["cases"] == len(read_catalogue())
+    jsonschema.Draft202012Validator.check_schema(json.loads((folder / described["schema"]).read_text("utf-8")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert described["license"] == project["license"]
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    again = CliRunner().invoke(conform, ["export", str(folder)])
+    assert isinstance(again.exception, ConformanceError)
+    assert "not empty" in str(again.exception)

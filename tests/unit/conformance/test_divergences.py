@@ -235,3 +235,55 @@ def test_the_space_in_a_placeholder_is_none_in_a_subject() -> None:
     republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.{{random(9)}}"}}
     expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
     assert judge(case(republishing, expected), BRIDGE, Observation((ACCEPTED,))).outcome is Outcome.FAIL
+
+
+def through_the_sidecar(version: str) -> Identity:
+    return Identity("native_copy", version, server=version)
+
+
+TRANSFORMED: Mapping[str, Any] = {
+    "name": "S",
+    "sources": [{"name": "O", "subject_transforms": [{"src": "in.*", "dest": "out.$1"}]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted", "record"),
+    [
+        (TRANSFORMED, RECORD + b" <identity>", b"O:0123456a 1 > > out.a 0123abcd"),
+        (SOURCES, b"O 1 > > in.a <identity>", b"O:0123456a 1 > > in.a 0123abcd"),
+        (SOURCES, b"O 1 in.* > in.a <identity>", b"O:0123456a 1 in.* > in.a 0123abcd"),
+    ],
+)
+def test_the_record_of_a_copy_through_the_sidecar(config: Mapping[str, Any], wanted: bytes, record: bytes) -> None:
+    expected = one(block(b"A: 1", b"Nats-Stream-Source: " + wanted))
+    subject = through_the_sidecar("2.15.1")
+    seen = stored(block(b"A: 1", b"Nats-Stream-Source: " + record))
+    assert judge(case(config, expected), subject, seen).divergences == ("kd/native-copy/record",)
+    for wrong in (record.replace(b" 1 ", b" 2 "), record.removesuffix(b" 0123abcd"), record.replace(b"O:", b"P:")):
+        seen = stored(block(b"A: 1", b"Nats-Stream-Source: " + wrong))
+        assert judge(case(config, expected), subject, seen).outcome is Outcome.FAIL
+
+
+def test_what_a_server_does_not_check_of_a_source_with_external() -> None:
+    subject = through_the_sidecar("2.15.1")
+    size = case(SOURCES, Expectation(refusal=Refusal(400, 10046, "stream source must have max message size >= target")))
+    assert judge(size, subject, Observation((ACCEPTED,))).divergences == ("kd/native-copy/unchecked",)
+    direct = case(MIRROR, Expectation(config={"mirror": {"name": "O"}, "mirror_direct": True}))
+    seen = Observation((Decision(config={"mirror": {"name": "O"}, "mirror_direct": False}),))
+    assert judge(direct, subject, seen).divergences == ("kd/native-copy/unchecked",)
+    other = case(SOURCES, Expectation(refusal=Refusal(400, 10146)))
+    assert judge(other, subject, Observation((ACCEPTED,))).outcome is Outcome.FAIL
+
+
+def test_nothing_that_makes_copies_by_a_client_differ_explains_one_through_the_sidecar() -> None:
+    subject = through_the_sidecar("2.15.1")
+    expected = one(block(b"A: 1", b"Nats-Stream-Source: O 1 > > in.a <identity>"))
+    for seen in (
+        stored(block(b"A: 1", ID, b"Nats-Stream-Source: O:0123456a 1 > > in.a 0123abcd")),
+        stored(block(b"A: 1", b"Nats-Bridge-Source: O:0123456a 1 > > in.a 0123abcd")),
+    ):
+        assert judge(case(SOURCES, expected), subject, seen).outcome is Outcome.FAIL
+    named = case(SOURCES, one(b""), kd=("kd/copy/stalls",))
+    assert judge(named, subject, stored(b"", b"")).outcome is Outcome.FAIL
+    assert judge(named, BRIDGE, stored(b"", b"")).outcome is Outcome.DIVERGENCE

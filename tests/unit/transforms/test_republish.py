@@ -5,7 +5,9 @@ import pickle
 import pytest
 
 from nats_bridge.transforms import TransformError, dialect
+from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage, compile_republish
+from nats_bridge.transforms.selection import Unselected
 
 TIME = 1_700_000_000_149_476_940
 OLD, MIDDLE, NEW = "2.9.10", "2.10.27", "2.15.1"
@@ -96,6 +98,24 @@ def test_what_does_not_match_is_not_republished() -> None:
     assert rule.apply(stored(b"other"), 0) is None
     assert rule.destination(b"foo.a.b") is None
     assert rule.refusal(b"foo.a.b") is None
+
+
+def test_what_exclude_and_where_leave_out_is_not_republished() -> None:
+    where = HeaderCondition(b"R", b"eu")
+    rule = compile_republish("S", {"src": "foo.*", "dest": "{{split(1,-)}}"}, exclude=[b"*.b-"], where=where)
+    eu = b"NATS/1.0\r\nR: eu\r\n\r\n"
+    rule = pickle.loads(pickle.dumps(rule))
+    assert [rule.destination(subject) for subject in (b"foo.a", b"foo.b-", b"other")] == [b"a", None, None]
+    assert rule.refusal(b"foo.b-") is None
+    assert rule.apply(stored(block=eu), 0) is not None
+    assert rule.unselected(stored(block=eu)) is None
+    for message, reason in (
+        (stored(), "where: its header R is not 'eu'"),
+        (stored(b"foo.b-", eu), "exclude: *.b-"),
+        (stored(b"other", eu), "'other' does not match foo.*"),
+    ):
+        assert rule.apply(message, 0) is None
+        assert rule.unselected(message) == Unselected(reason)
 
 
 @pytest.mark.parametrize("version", [MIDDLE, NEW])

@@ -1,0 +1,82 @@
+"""How what a copy receives after a failover returns to its source: an entry of `sources` in the other direction.
+
+It begins behind the target's last copy, so that no copy returns. A rule, or a server, resumes after the newest record
+that it finds, whatever the entry's start; so the entry has one more filter, for a subject that no message has. This
+makes it another entry than any of an earlier failback, and its start counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream
+from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.subject import collide
+
+__all__ = ["WayBack", "way_back"]
+
+_NO_SUBJECT: Final = "nats-bridge-failover"
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """The entry, or why there is none.
+
+    Attributes:
+        entry: for the `sources` of a rule, or of the source's own configuration.
+        obstacle: why it cannot be written; empty if it can.
+    """
+
+    entry: Json | None
+    obstacle: str = ""
+
+
+def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
+    """The entry that brings a target's own messages to the source.
+
+    Args:
+        copied: the stream and its copy.
+        newest_at: the target's sequence of the last copy; 0 without one.
+    """
+    if not newest_at:
+        return WayBack(None, f"{copied.target_name} holds no copy of {copied.source_name}")
+    transforms: list[Json] = []
+    for entry in copied.entries:
+        for transform in entry.sourcing.transforms:
+            if transform.is_empty:
+                transforms.append({"src": transform.pattern.decode(), "dest": ""})
+                continue
+            try:
+                reverse = transform.reverse()
+            except TransformError as error:
+                return WayBack(
+                    None, f"{transform.pattern.decode()} to {transform.destination.decode()}: {error.reason}"
+                )
+            transforms.append({"src": reverse.source.decode(), "dest": reverse.destination.decode()})
+        if not entry.sourcing.transforms:
+            texts = [text.decode() for text in entry.sourcing.record_filters]
+            if texts == [">"]:
+                texts = list(copied.source["config"].get("subjects") or texts)
+            transforms += ({"src": text, "dest": ""} for text in texts)
+    marker = _marker([each["src"] for each in transforms], newest_at + 1)
+    if marker is None:
+        return WayBack(None, f"{copied.source_name} takes every subject, so that no filter can set this entry apart")
+    return WayBack(
+        {
+            "name": copied.target_name,
+            "opt_start_seq": newest_at + 1,
+            "subject_transforms": [*transforms, {"src": marker, "dest": ""}],
+        }
+    )
+
+
+def _marker(sources: Sequence[str], start: int) -> str | None:
+    """A subject that no filter selects, another one for each start; None where all are selected."""
+    for tokens in range(1, 9):
+        subject = ".".join([*[_NO_SUBJECT] * tokens, str(start)])
+        if not any(collide(subject.encode(), source.encode()) for source in sources):
+            return subject
+    return None

@@ -1,0 +1,24 @@
+"""Builds the Go programs of the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["go_program"]
+
+TESTS = Path(__file__).parents[1]
+
+
+def go_program(name: str, directory: Path) -> Path:
+    """Build the program in a folder of tests/, and return it."""
+    go = shutil.which("go")
+    assert go is not None, f"this test builds tests/{name}: install Go (go.dev/dl), and put it on PATH"
+    environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+    program = directory / name
+    command = [go, "build", "-buildvcs=false", "-o", str(program), "."]
+    built = subprocess.run(command, cwd=TESTS / name, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return program

@@ -1,0 +1,213 @@
+"""A server loses power and with it the end of its streams: a rule notices, resumes at what is left, and loses nothing.
+
+Each time, 50 of 100 messages are lost, and the next ones are stored under their sequences before the sidecar is back:
+fewer than were lost, or more, so that the stream looks longer than what was read of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.native_servers import NativeServer
+from tests.live.copies import Copies
+from tests.live.power_cut import PowerCut
+from tests.live.raw_messages import OpenPeer, connected
+from tests.live.sidecar_process import Load, Scene, Seen, differing
+from tests.live.sidecars import running, settings_for
+from tests.live.until import until
+
+pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
+
+KEPT, LOST = 50, 50
+FEWER = pytest.param(20, marks=pytest.mark.exhaustive)
+MORE = 70
+Servers = Callable[..., NativeServer]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "following"),
+    [
+        ("at_most_once", MORE),
+        ("at_least_once", 20),
+        pytest.param("at_most_once", 20, marks=pytest.mark.exhaustive),
+        pytest.param("at_least_once", MORE, marks=pytest.mark.exhaustive),
+    ],
+)
+async def test_republish(
+    delivery: str, following: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Scene.make(peer, "S")
+        async with PowerCut.of(server, peer) as power:
+            settings = settings_for(power.url, here.rule(start="first", delivery=delivery))
+            async with running(settings) as bridge:
+                await here.load.burst(KEPT)
+                await here.bridged.count(KEPT)
+                await power.sync()
+                await here.load.burst(LOST)
+                await here.bridged.count(KEPT + LOST)
+                await power.lose()
+                await here.load.burst(following)
+                await here.native.count(KEPT + LOST + following)
+                power.back()
+                await here.bridged.count(KEPT + LOST + following)
+                again = list(range(KEPT + 1, KEPT + following + 1))
+                assert here.bridged.sequences == [*range(1, KEPT + LOST + 1), *again]
+                # What precedes them on their subjects was learned again.
+                here.bridged.messages, here.native.messages = (
+                    seen.messages[KEPT + LOST :] for seen in (here.bridged, here.native)
+                )
+                assert differing(here.bridged, here.native) == []
+                assert bridge.runs[0].counters.shorter_streams == 1
+
+
+async def _numbered(here: Copies, first: int, messages: int) -> None:
+    """Messages with ids of their publisher."""
+    for number in range(first, first + messages):
+        block = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
+        await here.peer.store(b"%b.s%d" % (here.name.encode(), number % 7), b"%d" % number, block)
+
+
+@pytest.mark.parametrize(
+    ("with_ids", "following"),
+    [(False, MORE), (True, MORE), pytest.param(False, 20, marks=pytest.mark.exhaustive)],
+)
+async def test_the_source_of_copies(
+    with_ids: bool, following: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server, native_server(newest_version) as target:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S", target_peer=await enduring_peer(target.url))
+        load = Load(peer, "S")
+
+        async def store(first: int, messages: int) -> None:
+            await (_numbered(here, first, messages) if with_ids else load.burst(messages))
+
+        async with PowerCut.of(server, peer) as power:
+            connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
+            rule = here.rule(entry={"from": "source"})
+            async with running(settings_for(target.url, rule, connections=connections)) as bridge:
+                await store(1, KEPT)
+                await here.holds(KEPT)
+                await power.sync()
+                await store(KEPT + 1, LOST)
+                await here.holds(KEPT + LOST)
+                await power.lose()
+                await store(KEPT + LOST + 1, following)
+                power.back()
+                await here.holds(KEPT + LOST + following)
+                again = list(range(KEPT + 1, KEPT + following + 1))
+                assert await here.source_sequences() == [*range(1, KEPT + LOST + 1), *again]
+                assert bridge.supervisors[0].counters()["shorter_streams"] == 1
+
+
+@pytest.mark.parametrize("others", [MORE, pytest.param(0, marks=pytest.mark.exhaustive)])
+async def test_the_target_of_copies(
+    others: int, newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """`others` are messages of another client, stored under the sequences of copies that were lost."""
+    async with native_server(newest_version) as server, native_server(newest_version) as target:
+        peer, target_peer = await enduring_peer(server.url), await enduring_peer(target.url)
+        here = await Copies.make(peer, "S", target_peer=target_peer)
+        load = Load(peer, "S")
+        async with PowerCut.of(target, target_peer) as power:
+            connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
+            rule = here.rule(entry={"from": "source"})
+            async with running(settings_for(power.url, rule, connections=connections)) as bridge:
+                await load.burst(KEPT)
+                await here.holds(KEPT)
+                await power.sync()
+                await load.burst(LOST)
+                await here.holds(KEPT + LOST)
+                await power.lose()
+                for _ in range(others):
+                    await target_peer.store(f"{here.target}.other".encode())
+                power.back()
+                await here.holds(KEPT + LOST + others)
+                copies = [message for message in await here.stored() if not message.subject.endswith(b".other")]
+                assert [int(message.payload) for message in copies] == list(range(1, KEPT + LOST + 1))
+                assert bridge.supervisors[0].counters()["shorter_targets"] == 1
+                assert bridge.supervisors[0].counters()["out_of_order"] == 0
+
+
+async def test_source_and_target_of_copies_together(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S")
+        load = Load(peer, "S")
+        async with PowerCut.of(server, peer) as power, running(settings_for(power.url, here.rule())):
+            await load.burst(KEPT)
+            await here.holds(KEPT)
+            await power.sync()
+            await load.burst(LOST)
+            await here.holds(KEPT + LOST)
+            await power.lose()
+            await load.burst(MORE)
+            power.back()
+            await here.holds(KEPT + MORE)
+            await here.are_exact()
+
+
+async def test_a_mirror_with_the_sources_sequences_stops(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The target holds other messages under these sequences: nothing may be stored behind them."""
+    async with native_server(newest_version) as server, native_server(newest_version) as target:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S", target_peer=await enduring_peer(target.url))
+        mirror: dict[str, Any] = {
+            "name": "rule",
+            "kind": "mirror",
+            "stream": here.target,
+            "mirror": {"from": "source", "subject_transforms": [{"src": "S.>", "dest": "TS.>"}], "name": "S"},
+            "keep_sequence": True,
+        }
+        load = Load(peer, "S")
+        async with PowerCut.of(server, peer) as power:
+            connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
+            async with running(settings_for(target.url, mirror, connections=connections)) as bridge:
+                await load.burst(KEPT)
+                await here.holds(KEPT)
+                await power.sync()
+                await load.burst(LOST)
+                await here.holds(KEPT + LOST)
+                await power.lose()
+                await load.burst(MORE)
+                power.back()
+                await until(lambda: bridge.error is not None)
+                assert isinstance(bridge.error, RuleRefusedError)
+                assert "sequences can be kept no longer" in str(bridge.error)
+                assert (await here.state())["last_seq"] == KEPT + LOST
+
+
+async def test_a_message_that_the_server_cannot_read(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """Bits flipped in its file: the server leaves it out, and the rules pass on what is behind it."""
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Copies.make(peer, "S")
+        for number in range(1, 31):
+            await peer.store(b"S.a", b"payload %d." % number)
+        await asyncio.to_thread(server.stop)
+        (file,) = server.store_dir.rglob("S/msgs/*.blk")
+        file.write_bytes(file.read_bytes().replace(b"payload 15.", b"qayload 15."))
+        await asyncio.to_thread(server.start)
+        await connected(peer)
+        seen = await Seen.of(peer, "out.>")
+        republish = {"name": "seen", "stream": "S", "republish": {"src": "S.>", "dest": "out.>"}, "start": "first"}
+        async with running(settings_for(server.url, republish, here.rule())) as bridge:
+            await seen.until_sequence(30)
+            await here.holds(29)
+            readable = [number for number in range(1, 31) if number != 15]
+            assert seen.sequences == readable
+            assert await here.source_sequences() == readable
+            assert bridge.supervisors[0].counters()["vanished"] == 1

@@ -1,0 +1,47 @@
+"""Why a rule leaves a message out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nats_bridge.transforms.destination import text_of
+from nats_bridge.transforms.header_condition import HeaderCondition
+from nats_bridge.transforms.subject import matches
+
+__all__ = ["Unselected", "left_out", "unmatched"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unselected:
+    """Why a rule makes nothing of a message.
+
+    Attributes:
+        reason: in words, without anything from the message itself but its subject.
+    """
+
+    reason: str
+
+
+def unmatched(subject: bytes, patterns: Sequence[bytes]) -> Unselected:
+    """The result for a subject that none of the rule's patterns matches."""
+    return Unselected(f"'{text_of(subject)}' does not match {' or '.join(map(text_of, patterns))}")
+
+
+def left_out(
+    subject: bytes, block: bytes, exclude: Sequence[bytes], where: HeaderCondition | None
+) -> Unselected | None:
+    """The result for a message that a rule's `exclude` or `where` leaves out; None where neither does.
+
+    Args:
+        subject: the message's.
+        block: its header block.
+        exclude: patterns of subjects.
+        where: the condition, if there is one.
+    """
+    for pattern in exclude:
+        if matches(subject, pattern):
+            return Unselected(f"exclude: {text_of(pattern)}")
+    if where is not None and not where.holds(block):
+        return Unselected(f"where: its header {text_of(where.name)} is not '{text_of(where.value)}'")
+    return None
