@@ -57,6 +57,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Check whether native mirrors and sources make progress.",
     ),
     "redrive": ("nats_bridge.bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
+    "replica-diff": (
+        "nats_bridge.bridge.cli.replica_diff:replica_diff_command",
+        "Compare what the servers of a cluster hold of a stream.",
+    ),
     "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
     "restore": (
         "nats_bridge.pipeline.cli.restore:restore_command",

@@ -40,6 +40,7 @@ COMMANDS = [
         "schema",
         "clean",
         "redrive",
+        "replica-diff",
         "watch",
         "tap",
     ),

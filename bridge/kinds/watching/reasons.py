@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
+from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.kinds.watching.looking import Sight
 
@@ -17,6 +17,8 @@ _EXPECTED: Final = re.compile(rb"(?<=\n)Nats-Expected-[^:\r\n]+:")
 _DOMAIN: Final = re.compile(r"\$JS\.([^.]+)\.API")
 _STRIPS: Final = (2, 10, 14)
 """The first server that leaves `Nats-Expected-*` out of copies."""
+_TWO_BEATS: Final = 2_000_000_000
+"""Nanoseconds; the consumers of mirrors and sources send a heartbeat every second (2.9 to 2.15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ def _silent(sight: Sight) -> Reason:
             f"{sight.link.target} has skipped messages that it could not store, and a mirror never returns to them",
             f"recreate {sight.link.target}, or copy with a rule of kind mirror, which waits where a target is full",
         )
+    if lost := _consumer_lost(sight):
+        return lost
     said = str((sight.reported.get("error") or {}).get("description", ""))
     if said:
         return Reason(
@@ -190,6 +194,31 @@ def _silent(sight: Sight) -> Reason:
         "wedged",
         f"stream {sight.link.source} answers, and nothing keeps {sight.link.target} from copying",
         f"have its leader step down: nats stream cluster step-down {sight.link.target}; on one server, restart it",
+        new_leader_helps=True,
+    )
+
+
+def _consumer_lost(sight: Sight) -> Reason | None:
+    """The reason where the consumer through which the target's server reads the source is away."""
+    source, target, reported = sight.link.source, sight.link.target, sight.reported
+    error, silent = reported.get("error") or {}, int(reported.get("active", 0))
+    is_silent = not (error or sight.link.is_external or 0 <= silent < _TWO_BEATS)
+    name = (sight.link.entry.get("consumer") or {}).get("name", "")
+    if name and (is_silent or error.get("err_code") == CONSUMER_NOT_FOUND):
+        return Reason(
+            "consumer_lost",
+            f"consumer {name} of {source}, through which {target} copies, sends nothing or does not exist",
+            f"create consumer {name} again, or let {target} copy without a consumer of that name",
+        )
+    if not is_silent:
+        return None
+    since = "" if silent < 0 else f" for {silent / 1e9:.0f} s"
+    return Reason(
+        "consumer_lost",
+        f"the consumer through which {target} copies {source} sends nothing{since}, not even heartbeats:"
+        " it was deleted, or its server is away",
+        f"the server of {target} creates another one; if none stays, find who deletes consumers of {source},"
+        f" or have the leader step down: nats stream cluster step-down {target}",
         new_leader_helps=True,
     )
 
