@@ -19,9 +19,10 @@ from nats_bridge.conformance.implementations.native_copy import NativeCopySubjec
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
 
-__all__ = ["KINDS", "Plan", "chosen_cases", "subjects_of"]
+__all__ = ["DEFAULT", "KINDS", "Plan", "chosen_cases", "subjects_of"]
 
-KINDS = ("native", "engine", "bridge", "native_copy")
+DEFAULT = ("native", "engine", "bridge")
+KINDS = (*DEFAULT, "native_copy")
 """What can be tested of a version."""
 
 
@@ -42,7 +43,7 @@ class Plan:
     versions: tuple[str, ...]
     server: str = ""
     credentials: Credentials = field(default_factory=Credentials)
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = DEFAULT
     libraries: tuple[str, ...] = ()
     bridge_dialect: str = "native"
     patterns: tuple[str, ...] = ()

@@ -293,7 +293,7 @@ async def test_consumers_that_stay_without_a_leader(
             copies = await stored_messages(listener, f"T{name}", loads[name].last)
             assert [record_of(copy).sequence for copy in copies] == list(range(1, loads[name].last + 1))
         leaderless = [line["rule"] for line in log if line["event"] == "consumer.leaderless"]
-        assert sorted(leaderless) == ["I", "Q", "atleast", "once"]
+        assert set(leaderless) == {"I", "Q", "atleast", "once"}
 
 
 async def _holds(asked: Any, stream: str, messages: int) -> bool:

@@ -17,7 +17,7 @@ from nats_bridge.bridge.kinds.copying import left_out, resuming
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
-from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.resuming import Confirmed, Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST
@@ -225,7 +225,7 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
 
         await position()  # the streams are known from here on
         with capture_logs() as logs:
-            resuming.remember(confirmed, target_last, 0)
+            resuming.remember(Confirmed(confirmed, target_last), 0)
             assert await position() == Resume(confirmed, there, missing=1)
             assert await position() == Resume(confirmed, there)
     (entry_logged,) = [entry for entry in logs if entry["event"] == "copying.incomplete"]

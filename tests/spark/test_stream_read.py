@@ -59,7 +59,8 @@ class Query:
         try:
             query.awaitTermination()
             ends = [source.latestOffset for progress in query.recentProgress for source in progress.sources]
-            self.lags = [json.loads(end)["lag"] for end in ends]
+            # Spark names no end for a batch of an earlier run that it repeats.
+            self.lags = [found["lag"] for end in ends if (found := json.loads(end)) is not None]
         finally:
             query.stop()
 
