@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nats_bridge.bridge.errors import NotPermittedError
-from nats_bridge.bridge.replication import Json
+from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import PipelineError
@@ -106,10 +106,16 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
 
     Raises:
         UnreachableError: no server answers.
-        ApiError: there is no such stream, or the server does not answer.
+        PipelineError: there is no such stream.
+        ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
-        info = await opened.api.stream_info(stream)
+        try:
+            info = await opened.api.stream_info(stream)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            raise PipelineError(f"stream '{stream}': was deleted while it was captured") from None
         consumers: tuple[SavedConsumer, ...] | None
         try:
             listed = await opened.api.consumers(stream)

@@ -16,8 +16,9 @@ from nats_bridge.bridge.settings import Connection
 from nats_bridge.native_servers import NativeServer, SharedServers
 from nats_bridge.pipeline.capture.capturing import capture
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
+from nats_bridge.pipeline.capture.saved_stream import saved_stream
 from nats_bridge.pipeline.capture.wanted import Result, Wanted
-from nats_bridge.pipeline.errors import DataLostError
+from nats_bridge.pipeline.errors import DataLostError, PipelineError
 from nats_bridge.pipeline.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.waiting import seen
@@ -107,6 +108,13 @@ async def test_a_server_that_goes_and_comes_back(
         await seen(lambda: job.held() == 10)
         await job.stop()
     assert job.sequences() == list(range(1, 11))
+
+
+async def test_a_stream_that_is_gone_for_a_moment_is_waited_for(servers: SharedServers) -> None:
+    """As `capture --continuous` waits for any failure of this type, until the next round says what happened."""
+    with pytest.raises(PipelineError, match=r"stream 'GONE': was deleted") as caught:
+        await saved_stream(Connection(servers=(await servers.url(VERSION),)), "GONE")
+    assert type(caught.value) is PipelineError
 
 
 async def test_a_stream_that_is_recreated_ends_it(
