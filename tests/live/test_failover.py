@@ -229,6 +229,19 @@ async def test_sequences_that_a_rule_keeps(
     assert await here.moved("plain") == [7, 8, 9, 10]
 
 
+async def test_functions_that_mirrors_of_an_old_dialect_know(servers: SharedServers, scene: Callable[..., Any]) -> None:
+    """`left` is one of mirrors in 2.10, and none of sources: a plan reads the rule as its sidecar does."""
+    here: Scene = await scene("keep", await servers.url("2.10.27"))
+    (rule,) = here.copying()
+    rule["mirror"]["subject_transforms"] = [{"src": f"{here.name}.*.*", "dest": f"{here.target}.{{{{left(1,1)}}}}.$2"}]
+    config = here.folder / "left.yaml"
+    config.write_text(json.dumps(here.document(rule) | {"dialect": "2.10.27"}), "utf-8")
+    ran = await command_here("failover", "plan", "-c", str(config), "--json")
+    assert ran.code == 0, ran.out + ran.err
+    (stream,) = json.loads(ran.out)["streams"]
+    assert (stream["source"], stream["target"]) == (here.name, here.target)
+
+
 async def test_a_push_consumer_continues(
     newest_version: str, servers: SharedServers, scene: Callable[..., Any]
 ) -> None:

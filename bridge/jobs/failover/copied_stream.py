@@ -12,6 +12,8 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.failover.account import Account
 from nats_bridge.bridge.jobs.handoff.stream_body import server_dialect
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
+from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.watching.link import Link, links_of
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, NativeCopyRule, Settings, SourcesRule
 from nats_bridge.transforms.errors import EngineError
@@ -113,9 +115,7 @@ class CopiedStreams:
         dialect = self._settings.offline_dialect_of(rule)
         target = self._targets.streams.get(rule.target_stream)
         for source in rule.entries if target is not None else ():
-            where = source.where.condition if source.where is not None else None
-            exclude = [each.encode() for each in source.exclude]
-            sourcing = compile_sourcing(source.native(), dialect, exclude=exclude, where=where)
+            sourcing = compiled_entry(source, dialect, mirrors=isinstance(rule, MirrorRule))
             info = self._source.streams.get(source.name) if source.connection == self._source_name else None
             if info is None or target is None:
                 self._others.setdefault(rule.target_stream, []).append(sourcing)
@@ -139,8 +139,7 @@ class CopiedStreams:
     def _sourcing(self, link: Link) -> Sourcing:
         for rule in self._served():
             if rule.stream == link.source and link.api == f"{rule.prefix}.API":
-                exclude = [each.encode() for each in rule.exclude]
-                return compile_sourcing(rule.entry, self._settings.offline_dialect_of(rule), exclude=exclude)
+                return compile_rule(rule, self._settings.offline_dialect_of(rule))
         return compile_sourcing(link.entry, server_dialect(self._target), mirrors=link.is_mirror)
 
     def _served(self) -> Iterator[NativeCopyRule]:
