@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,9 +162,9 @@ class LeaseStore:
         """
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
         message = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
-        if message is None:
+        answer = _json_of(message)
+        if answer is None:
             return None
-        answer = json.loads(message[3])
         error = answer.get("error")
         if error is None:
             return _sighting(answer["message"])
@@ -317,6 +318,15 @@ class LeaseStore:
 
 def _expecting(sequence: int) -> bytes:
     return b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % sequence
+
+
+def _json_of(message: Delivered | None) -> Json | None:
+    """The answer to a request; None where none came, or something else."""
+    with contextlib.suppress(ValueError):
+        found = None if message is None else json.loads(message[3])
+        if isinstance(found, dict):
+            return found
+    return None
 
 
 def _sighting(message: Json) -> Sighting:
