@@ -9,7 +9,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissingError
 
-__all__ = ["appeared", "existing_stream"]
+__all__ = ["appeared", "existing_stream", "named_stream"]
 
 _SHOWN = 5  # streams that are named
 _LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
@@ -28,6 +28,30 @@ async def existing_stream(connection: Connection, rule: str, stream: str) -> Jso
         if error.err_code == STREAM_NOT_FOUND:
             raise await _missing(connection, rule, stream) from None
         raise
+
+
+async def named_stream(connection: Connection, stream: str, advice: str = "") -> Json:
+    """`STREAM.INFO` of a stream that a command names.
+
+    Args:
+        connection: where it should be.
+        stream: its name.
+        advice: what would be right; may be empty.
+
+    Raises:
+        StreamMissingError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await connection.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise StreamMissingError(
+            f"stream '{stream}' does not exist on connection '{connection.name}'" + (f": {advice}" if advice else ""),
+            connection=connection.name,
+            stream=stream,
+        ) from None
 
 
 async def _missing(connection: Connection, rule: str, stream: str) -> StreamMissingError:

@@ -641,10 +641,10 @@ class OrderedReader:
     async def _kept_until(self, last: int) -> int | None:
         """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
         plan, taken = self.plan, AckReply.parse(self._taken) if self._taken else None
-        replay = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
+        reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if taken is None:
-            return await kept_until(replay, self.handled, 0, last)
-        kept = await kept_until(replay, taken.stream_sequence, taken.time_ns, last)
+            return await kept_until(reading, self.handled, 0, last)
+        kept = await kept_until(reading, taken.stream_sequence, taken.time_ns, last)
         # After the last message read there can be sequences that held none: they were lost with the end, too.
         return taken.stream_sequence if kept is None and last < self.handled else kept
 

@@ -137,9 +137,10 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
     from nats_bridge.conformance.command.native_servers import found_servers
-    from nats_bridge.conformance.command.plan import DEFAULT, KINDS, Plan, chosen_cases
+    from nats_bridge.conformance.command.plan import DEFAULT, Plan, chosen_cases
     from nats_bridge.conformance.command.whole_run import record
     from nats_bridge.conformance.history import read_history
+    from nats_bridge.conformance.implementations.identity import KINDS
     from nats_bridge.conformance.reports import judged, write_reports
 
     kinds = given["kinds"] or DEFAULT

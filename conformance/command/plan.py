@@ -13,17 +13,17 @@ from nats_bridge.conformance.command.native_servers import Servers
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.implementations.bridge import BridgeSubject
 from nats_bridge.conformance.implementations.engine import EngineSubject
+from nats_bridge.conformance.implementations.identity import KINDS
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.implementations.native import NativeSubject, RunningServer
 from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
 
-__all__ = ["DEFAULT", "KINDS", "Plan", "chosen_cases", "subjects_of"]
+__all__ = ["DEFAULT", "Plan", "chosen_cases", "subjects_of"]
 
-DEFAULT = ("native", "engine", "bridge")
-KINDS = (*DEFAULT, "native_copy")
-"""What can be tested of a version."""
+DEFAULT = KINDS[:3]
+"""What is tested where nothing is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Plan:
     Attributes:
         versions: full versions or minor lines; empty with ``server``.
         server: the address of a running server, which is tested without harming it.
-        kinds: of ``KINDS``.
+        kinds: of `KINDS`.
         libraries: commands that speak the library protocol.
         bridge_dialect: whose behaviour the bridge is to show; ``native`` for its server's own.
         patterns: ids of cases; empty for every case.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from nats_bridge.transforms.dialect import NEWEST, Version, dialect
 
-__all__ = ["Identity", "Kind"]
+__all__ = ["KINDS", "Identity", "Kind"]
 
 Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
+
+KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge", "native_copy")
+"""What can be tested of a server's version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from nats_bridge.conformance.errors import HistoryError
+from nats_bridge.conformance.implementations.identity import KINDS
 from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.conformance.reports.badge import badge
 from nats_bridge.conformance.reports.html import page
@@ -29,7 +30,6 @@ from nats_bridge.conformance.reports.signs import SIGNS
 
 __all__ = ["add_run", "write_site"]
 
-_KINDS = ("native", "engine", "bridge", "native_copy")
 _TITLE = "RePublish, transforms and sourcing, version by version"
 _NOTABLE = (Outcome.FAIL, Outcome.ERRORED, Outcome.DIFFERENCE, Outcome.DIVERGENCE, Outcome.SKIPPED)
 
@@ -134,7 +134,7 @@ def _newest(runs: Sequence[_Run]) -> dict[str, _Run]:
 
 def _kind_order(label: str) -> tuple[int, str]:
     kind = label.partition(" ")[0]
-    return (_KINDS.index(kind) if kind in _KINDS else len(_KINDS), kind)
+    return (next((at for at, each in enumerate(KINDS) if each == kind), len(KINDS)), kind)
 
 
 def _numbers(text: str) -> list[int]:

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.errors import NotPermittedError
+from nats_bridge.bridge.replication import Json
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import PipelineError
+from nats_bridge.pipeline.source.stream_state import stream_info
 
 __all__ = ["SAVED", "SavedConsumer", "SavedStream", "saved_stream"]
 
@@ -110,12 +111,7 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
         ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
-        try:
-            info = await opened.api.stream_info(stream)
-        except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:
-                raise
-            raise PipelineError(f"stream '{stream}': was deleted while it was captured") from None
+        info = await stream_info(opened, stream)
         consumers: tuple[SavedConsumer, ...] | None
         try:
             listed = await opened.api.consumers(stream)

@@ -133,7 +133,7 @@ def _selection(given: dict[str, Any]) -> tuple[Selection | None, str | None]:
 
         loaded = load(given["config"])
         sourcing = rule_of(loaded, given["rule"], stream)
-        rule = next(each for each in loaded.rules if each.name == given["rule"])
+        rule = loaded.rule_named(given["rule"])
         if not isinstance(sourcing, Sourcing) or not isinstance(rule, CopyingRule):
             raise ConfigError(f"--rule {given['rule']}: is of kind {rule.kind}; say one that copies")
         target, connection = rule.target_stream, rule.target_connection

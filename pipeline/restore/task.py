@@ -32,6 +32,7 @@ from nats_bridge.bridge.replication import (
     Replay,
     Target,
     last_sequence_behind,
+    publication,
 )
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece
@@ -279,9 +280,7 @@ class _Sender:
 
     def _operation(self, subject: bytes, block: bytes, payload: bytes) -> bytes:
         place = subject_of(self._task.stream, _PLACEHOLDER, "").encode() + subject
-        if not block:
-            return b"PUB %b %d\r\n%b\r\n" % (place, len(payload), payload)
-        return b"HPUB %b %d %d\r\n%b%b\r\n" % (place, len(block), len(block) + len(payload), block, payload)
+        return publication(place, b"", block, payload)
 
     def _addressed(self, operation: bytes) -> bytes:
         """The same in the present generation."""

@@ -78,15 +78,25 @@ async def state_of(connection: Connection, stream: str, *, listing: bool = False
         PipelineError: there is no such stream.
         ApiError: the server refuses, or does not answer.
     """
+    info = await stream_info(connection, stream)
+    if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
+        info = await stream_info(connection, stream, deleted=True)
+    return _state(stream, info)
+
+
+async def stream_info(connection: Connection, stream: str, *, deleted: bool = False) -> Json:
+    """`STREAM.INFO`, with the deleted sequences if wanted.
+
+    Raises:
+        PipelineError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
     try:
-        info = await connection.api.stream_info(stream)
-        if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
-            info = await connection.api.stream_info(stream, deleted=True)
+        return await connection.api.stream_info(stream, deleted=deleted)
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
         raise PipelineError(await _missing(connection, stream)) from None
-    return _state(stream, info)
 
 
 def _state(stream: str, info: Json) -> StreamState:

@@ -7,7 +7,7 @@ fewer than were lost, or more, so that the stream looks longer than what was rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -47,12 +47,7 @@ async def test_republish(
         async with PowerCut.of(server, peer) as power:
             settings = settings_for(power.url, here.rule(start="first", delivery=delivery))
             async with running(settings) as bridge:
-                await here.load.burst(KEPT)
-                await here.bridged.count(KEPT)
-                await power.sync()
-                await here.load.burst(LOST)
-                await here.bridged.count(KEPT + LOST)
-                await power.lose()
+                await _lose_half(power, lambda _, messages: here.load.burst(messages), here.bridged.count)
                 await here.load.burst(following)
                 await here.native.count(KEPT + LOST + following)
                 power.back()
@@ -65,6 +60,18 @@ async def test_republish(
                 )
                 assert differing(here.bridged, here.native) == []
                 assert bridge.runs[0].counters.shorter_streams == 1
+
+
+async def _lose_half(
+    power: PowerCut, store: Callable[[int, int], Awaitable[None]], arrived: Callable[[int], Awaitable[None]]
+) -> None:
+    """Store messages that the server keeps and, when all of them have arrived, others that it forgets."""
+    await store(1, KEPT)
+    await arrived(KEPT)
+    await power.sync()
+    await store(KEPT + 1, LOST)
+    await arrived(KEPT + LOST)
+    await power.lose()
 
 
 async def _numbered(here: Copies, first: int, messages: int) -> None:
@@ -93,12 +100,7 @@ async def test_the_source_of_copies(
             connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
             rule = here.rule(entry={"from": "source"})
             async with running(settings_for(target.url, rule, connections=connections)) as bridge:
-                await store(1, KEPT)
-                await here.holds(KEPT)
-                await power.sync()
-                await store(KEPT + 1, LOST)
-                await here.holds(KEPT + LOST)
-                await power.lose()
+                await _lose_half(power, store, here.holds)
                 await store(KEPT + LOST + 1, following)
                 power.back()
                 await here.holds(KEPT + LOST + following)
@@ -120,12 +122,7 @@ async def test_the_target_of_copies(
             connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
             rule = here.rule(entry={"from": "source"})
             async with running(settings_for(power.url, rule, connections=connections)) as bridge:
-                await load.burst(KEPT)
-                await here.holds(KEPT)
-                await power.sync()
-                await load.burst(LOST)
-                await here.holds(KEPT + LOST)
-                await power.lose()
+                await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
                 for _ in range(others):
                     await target_peer.store(f"{here.target}.other".encode())
                 power.back()
@@ -144,12 +141,7 @@ async def test_source_and_target_of_copies_together(
         here = await Copies.make(peer, "S")
         load = Load(peer, "S")
         async with PowerCut.of(server, peer) as power, running(settings_for(power.url, here.rule())):
-            await load.burst(KEPT)
-            await here.holds(KEPT)
-            await power.sync()
-            await load.burst(LOST)
-            await here.holds(KEPT + LOST)
-            await power.lose()
+            await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
             await load.burst(MORE)
             power.back()
             await here.holds(KEPT + MORE)
@@ -174,12 +166,7 @@ async def test_a_mirror_with_the_sources_sequences_stops(
         async with PowerCut.of(server, peer) as power:
             connections = {"default": {"servers": [target.url]}, "source": {"servers": [power.url]}}
             async with running(settings_for(target.url, mirror, connections=connections)) as bridge:
-                await load.burst(KEPT)
-                await here.holds(KEPT)
-                await power.sync()
-                await load.burst(LOST)
-                await here.holds(KEPT + LOST)
-                await power.lose()
+                await _lose_half(power, lambda _, messages: load.burst(messages), here.holds)
                 await load.burst(MORE)
                 power.back()
                 await until(lambda: bridge.error is not None)

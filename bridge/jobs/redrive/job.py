@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
-from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
-from nats_bridge.bridge.errors import ApiError, StreamMissingError
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import Journal
 from nats_bridge.bridge.jobs.redrive.plan import Plan, plan
@@ -19,6 +19,8 @@ from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.settings import Settings
 
 __all__ = ["Result", "Wanted", "redrive"]
+
+_ADVICE: Final = "give the one that holds dead letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, repor
 async def _redrive(
     letters: Connection, target: Connection, wanted: Wanted, stop: asyncio.Event, report: Report
 ) -> Result:
-    info = await _state(letters, wanted.stream)
+    info = await named_stream(letters, wanted.stream, _ADVICE)
     destinations = await Destinations.look(target.api, info)
     journal = Journal(letters, wanted.stream, info["created"], info["config"].get("num_replicas", 1))
     await journal.read()
@@ -131,7 +133,7 @@ async def _redrive(
     try:
         total = unsettled
         await redriving.settle()
-        made = await planned(await _state(letters, wanted.stream))
+        made = await planned(await named_stream(letters, wanted.stream, _ADVICE))
         if not redriving.outcome.interrupted:
             total = redriving.outcome.redriven + len(made.letters)
             await redriving.finish(made.finished)
@@ -140,16 +142,3 @@ async def _redrive(
         await redriving.close()
         await journal.close()
     return Result(made, unsettled, redriving.outcome)
-
-
-async def _state(connection: Connection, stream: str) -> Json:
-    try:
-        return await connection.api.stream_info(stream)
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-        raise StreamMissingError(
-            f"stream '{stream}' does not exist on connection '{connection.name}': give the one that holds dead letters",
-            connection=connection.name,
-            stream=stream,
-        ) from None

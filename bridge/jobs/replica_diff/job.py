@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
-from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
-from nats_bridge.bridge.errors import ApiError, RuleRefusedError, StreamMissingError
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.missing_streams import named_stream
+from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.jobs.replica_diff.comparing import Comparing, Difference
 from nats_bridge.bridge.jobs.replica_diff.replica_reader import ReplicaReader, placed_consumers
 from nats_bridge.bridge.settings import Settings
@@ -211,16 +212,7 @@ async def _readers(
 
 
 async def _state(connection: Connection, stream: str) -> Json:
-    try:
-        info = await connection.api.stream_info(stream)
-    except ApiError as error:
-        if error.err_code != STREAM_NOT_FOUND:
-            raise
-        raise StreamMissingError(
-            f"stream '{stream}' does not exist on connection '{connection.name}'",
-            connection=connection.name,
-            stream=stream,
-        ) from None
+    info = await named_stream(connection, stream)
     if not (info.get("cluster") or {}).get("replicas"):
         raise RuleRefusedError(f"stream '{stream}' has one replica: there is nothing to compare it with")
     if info["config"].get("retention", "limits") != "limits":

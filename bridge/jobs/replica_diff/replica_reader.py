@@ -15,6 +15,7 @@ from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError, ConnectionLostError, NotPermittedError
@@ -137,9 +138,7 @@ class ReplicaReader:
         """
         request = json.dumps({"batch": self._portion, "expires": int(_EXPIRES * 1e9)}).encode()
         subject = f"{NEXT}.{self._stream}.{self._consumer}"
-        self._connection.client.write_raw(
-            b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), self._inbox.encode(), len(request), request)
-        )
+        self._connection.client.write_raw(publication(subject.encode(), self._inbox.encode(), b"", request))
         found: list[tuple[int, Held]] = []
         is_answered = False
         asked = self._portion

@@ -141,7 +141,7 @@ class Resuming:
         self._log.warning(
             "copying.target_shorter",
             position=confirmed.sequence,
-            meaning="what was acknowledged to the source is gone, or not copied again"
+            meaning="what was acknowledged to the source is lost, or not copied again"
             if self._plan.durable
             else "what it has lost and the source still holds is copied again",
         )
