@@ -236,7 +236,7 @@ async def test_functions_that_mirrors_of_an_old_dialect_know(servers: SharedServ
     rule["mirror"]["subject_transforms"] = [{"src": f"{here.name}.*.*", "dest": f"{here.target}.{{{{left(1,1)}}}}.$2"}]
     config = here.folder / "left.yaml"
     config.write_text(json.dumps(here.document(rule) | {"dialect": "2.10.27"}), "utf-8")
-    ran = await command_here("failover", "plan", "-c", str(config), "--json")
+    ran = await command_here("failover", "plan", "-c", str(config), "--stream", here.name, "--json")
     assert ran.code == 0, ran.out + ran.err
     (stream,) = json.loads(ran.out)["streams"]
     assert (stream["source"], stream["target"]) == (here.name, here.target)
