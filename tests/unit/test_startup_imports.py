@@ -98,6 +98,20 @@ def test_a_sidecar_loads_neither_telemetry_nor_http_without_being_asked(tmp_path
     assert loaded.isdisjoint(others)
 
 
+@pytest.mark.parametrize("kind", ["republish", "sources", "subject_transform"])
+def test_a_rule_loads_neither_handoff_nor_permissions(kind: str) -> None:
+    script = """
+import sys
+import nats_bridge.bridge.app.sidecar
+from nats_bridge.bridge.kinds.registry import kind_named
+
+run = kind_named(sys.argv[1]).run
+needed_by_commands = ("nats_bridge.transforms.stream_config", "nats_bridge.bridge.permissions")
+assert not [name for name in sys.modules if name.startswith(needed_by_commands)]
+"""
+    subprocess.run([sys.executable, "-c", script, kind], check=True)
+
+
 def test_a_sidecar_with_a_listener_loads_what_serves_http(tmp_path: Path) -> None:
     loaded = loaded_by("run", "-c", has_no_listener(tmp_path, "127.0.0.1:0"))
     assert {"aiohttp.web", "prometheus_client"} <= loaded

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.consuming.counters import READING_FACTS
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
-from nats_bridge.bridge.kinds.copying.handoff_back import copying_back
 from nats_bridge.bridge.kinds.copying.moves import copying_moves
-from nats_bridge.bridge.kinds.copying.permissions import copying_needs
 from nats_bridge.bridge.kinds.copying.run import make_run
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
+
+with late(
+    f"{__package__}.handoff", f"{__package__}.handoff_back", f"{__package__}.permissions"
+):  # asked for by commands, not by a start
+    from nats_bridge.bridge.kinds.copying import handoff, handoff_back, permissions
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 
 __all__ = ["KIND"]
 
@@ -43,9 +49,9 @@ async def _handoff(
     rule: SourcesRule | KvSourcesRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
 ) -> Handoff:
     if wish.back:
-        return await copying_back(rule, connections)
+        return await handoff_back.copying_back(rule, connections)
     dialect = settings.dialect_of(rule)
-    return await CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
+    return await handoff.CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
 
 
 def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
@@ -83,7 +89,7 @@ KIND = RuleKind(
         ),
     ),
     run=make_run,
-    needs=copying_needs,
+    needs=lambda rule, settings, dialect, known: permissions.copying_needs(rule, settings, dialect, known),
     moves=copying_moves,
     inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],
     makes=_makes,

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
-from nats_bridge.bridge.kinds.ingress.handoff import ingress_handoff
 from nats_bridge.bridge.kinds.ingress.moves import ingress_moves
-from nats_bridge.bridge.kinds.ingress.permissions import ingress_needs
 from nats_bridge.bridge.kinds.ingress.run import make_run
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind, no_durables
+from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
 from nats_bridge.transforms.selection import unmatched
+
+with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
+    from nats_bridge.bridge.kinds.ingress import handoff, permissions
 
 __all__ = ["KIND"]
 
@@ -37,12 +39,12 @@ KIND = RuleKind(
         events=("answered", "pauses"),
     ),
     run=make_run,
-    needs=ingress_needs,
+    needs=lambda rule, settings, dialect, known: permissions.ingress_needs(rule, settings, dialect, known),
     moves=ingress_moves,
     inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
-    handoff=ingress_handoff,
+    handoff=lambda rule, settings, connections, wish: handoff.ingress_handoff(rule, settings, connections, wish),
     take_over=None,
     durables=no_durables,
     keeps_position=lambda _: True,

@@ -9,12 +9,14 @@ from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, 
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.handoff import republish_handoff, take_over
 from nats_bridge.bridge.kinds.republish.moves import republish_moves
-from nats_bridge.bridge.kinds.republish.permissions import republish_needs
 from nats_bridge.bridge.kinds.republish.run import make_run
+from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.settings import RepublishRule
 from nats_bridge.transforms.dialect import Dialect
+
+with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
+    from nats_bridge.bridge.kinds.republish import handoff, permissions
 
 __all__ = ["KIND"]
 
@@ -43,13 +45,15 @@ KIND = RuleKind(
         events=("gaps", "shorter_streams", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
     ),
     run=make_run,
-    needs=republish_needs,
+    needs=lambda rule, settings, dialect, known: permissions.republish_needs(rule, settings, dialect, known),
     moves=republish_moves,
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
-    handoff=republish_handoff,
-    take_over=take_over,
+    handoff=lambda rule, settings, connections, wish: handoff.republish_handoff(rule, settings, connections, wish),
+    take_over=lambda rule, settings, connections, answer, wish: handoff.take_over(
+        rule, settings, connections, answer, wish
+    ),
     durables=_durables,
     keeps_position=lambda rule: rule.durable,
     no_history="",
