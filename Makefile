@@ -54,7 +54,7 @@ help:
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
 	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
 	@echo "make release V=0.2.0    that version in all its places, make package, and a tag; nothing is pushed"
-	@echo "make conform the whole catalogue on six server versions, the engine and the bridge; reports are in build/"
+	@echo "make conform the whole catalogue on six server versions, the engine, the bridge, and servers that copy through it; reports are in build/"
 	@echo "             (make conform-native conform-bridge: one half of it)"
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
@@ -185,7 +185,7 @@ conform-native: install
 	$(BIN)/python -m tests.differential --versions $(MATRIX)
 
 conform-bridge: install
-	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
+	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge,native_copy --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
 	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)

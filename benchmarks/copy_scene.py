@@ -17,7 +17,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.processes import PATIENT, Program, cpu_seconds, far_wire, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
-from nats_bridge.native_servers import NativeCluster, NativeServer, fetch, free_port
+from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
+from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 
 __all__ = [
     "SOURCE",
@@ -53,9 +54,9 @@ class Scene:
         external: what the target's server puts before API requests to the source's; empty for the same server.
         source_url: where a program that copies reaches the source.
         target_url: where it reaches the target.
-        replicas: of both streams.
-        others: more servers of the same cluster.
-        leaves: the port of the target's listener for leaf nodes; 0 without one.
+        replicas: of the target.
+        others: more servers of its cluster.
+        leaf_url: where a program reaches the target's listener for leaf nodes; empty without one.
     """
 
     source: NativeServer
@@ -66,7 +67,7 @@ class Scene:
     target_url: str
     replicas: int = 1
     others: tuple[NativeServer, ...] = ()
-    leaves: int = 0
+    leaf_url: str = ""
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
@@ -97,6 +98,7 @@ def scene(
     across: bool = False,
     far: Literal["source", "target", ""] = "",
     round_trip: float = 0.0,
+    replicas: int = 1,
 ) -> Iterator[Scene]:
     """Run the servers, with an empty source.
 
@@ -107,6 +109,7 @@ def scene(
         far: which of the two servers is reached through a wire by a program that copies. The leaf node's wire is as
             long.
         round_trip: of the wires, in seconds.
+        replicas: of the target, which more than one make a cluster of three servers, across the source's.
     """
     with ExitStack() as stack:
         binary = fetch(version)
@@ -118,16 +121,22 @@ def scene(
             def wire_to(url: str) -> str:
                 return stack.enter_context(far_wire(url, round_trip / 2)) if far else url
 
-            port, leaves = free_port(), free_port()
-            hub = f'leafnodes {{listen: "127.0.0.1:{port}"}}\njetstream {{domain: {_HUB}}}\n{PATIENT}'
-            remote = wire_to(f"nats-leaf://127.0.0.1:{port}")
-            remotes = f'listen: "127.0.0.1:{leaves}", remotes: [{{url: "{remote}"}}]'
-            leaf = f"leafnodes {{{remotes}}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}"
+            hub = f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: {_HUB}}}\n{PATIENT}"
             source = stack.enter_context(NativeServer(binary=binary, config=hub))
-            target = stack.enter_context(NativeServer(binary=binary, config=leaf))
+            remote = wire_to(f"nats-leaf://{HOST}:{source.leaf_port}")
+            remotes = f'{LEAF_LISTENER}, remotes: [{{url: "{remote}"}}]'
+            leaf = f"leafnodes {{{remotes}}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}"
+            if replicas == 1:
+                nodes = [stack.enter_context(NativeServer(binary=binary, config=leaf))]
+            else:
+                nodes = stack.enter_context(NativeCluster(binary=binary, config=leaf)).nodes
+            target, *others = nodes
             source_url = wire_to(source.url) if far == "source" else source.url
-            target_url = wire_to(target.url) if far == "target" else target.url
-            place = Scene(source, target, storage, f"$JS.{_HUB}.API", source_url, target_url, leaves=leaves)
+            target_url, leaf_url = target.url, f"nats://{HOST}:{target.leaf_port}"
+            if far == "target":
+                target_url, leaf_url = wire_to(target_url), wire_to(leaf_url)
+            api = f"$JS.{_HUB}.API"
+            place = Scene(source, target, storage, api, source_url, target_url, replicas, tuple(others), leaf_url)
         _make_source(place)
         yield place
 
@@ -144,13 +153,13 @@ def cluster_scene(version: str, storage: str, replicas: int = 3) -> Iterator[Sce
     with NativeCluster(binary=fetch(version), config=PATIENT) as cluster:
         first, *others = cluster.nodes
         place = Scene(first, first, storage, "", first.url, first.url, replicas, tuple(others))
-        _make_source(place)
+        _make_source(place, replicas)
         yield place
 
 
-def _make_source(place: Scene) -> None:
+def _make_source(place: Scene, replicas: int = 1) -> None:
     with RawSocket(place.source.port) as connection:
-        config = {"name": SOURCE, "subjects": ["bench.>"], "storage": place.storage, "num_replicas": place.replicas}
+        config = {"name": SOURCE, "subjects": ["bench.>"], "storage": place.storage, "num_replicas": replicas}
         _create(connection, config)
 
 
@@ -228,8 +237,8 @@ def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
     }
     document = {
         "connections": {
-            "default": {"servers": [place.source.url]},
-            "target": {"servers": [f"nats://127.0.0.1:{place.leaves}"]},
+            "default": {"servers": [place.source_url]},
+            "target": {"servers": [place.leaf_url]},
         },
         "http": {"listen": ""},
         "log": {"format": "json"},

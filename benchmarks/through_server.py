@@ -1,8 +1,12 @@
-"""Catching up across two servers: native sources, `nats-bridge run` as a client, and native sources through it."""
+"""Catching up across two servers: native sources, `nats-bridge run` as a client, and native sources through it.
+
+The target has one replica or three; the way to it is none, or 100 ms there and back, for all arms alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 from benchmarks.catch_up import OLDER, measure
 from benchmarks.copy_arm import HEADER, Arm, pair
@@ -15,32 +19,29 @@ __all__ = ["run"]
 _MESSAGES = 200_000
 _ROUNDS, _QUICK_ROUNDS = 3, 2
 _TARGET = 0.9  # times native
+_STORAGES, _REPLICAS, _ROUND_TRIPS = ("memory", "file"), (1, 3), (0, 100)  # milliseconds
 
 
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure. In each place the arms take turns, round after round, with the same stored messages."""
     rows: list[tuple[str, ...]] = []
     ratios: list[Ratio] = []
-    for each in dict.fromkeys((version, *OLDER)):
-        for storage in ("memory", "file"):
-            native, client, through = arms = (*pair(f"{each}, {storage}"), _through(f"{each}, {storage}"))
-            with scene(each, storage, across=True) as place:
-                publish_all(place.source.port, _MESSAGES, headers=False, window=FILLING)
-                for number in range(_QUICK_ROUNDS if quick else _ROUNDS):
-                    say(f"through-server: round {number + 1}, {each}, {storage}")
-                    for arm in arms:
-                        measure(arm, place, _MESSAGES)
-            rows += [arm.row() for arm in arms]
-            steady = median_of(through.steady)
-            ratios += [
-                Ratio(
-                    f"through the sidecar over native, {each}, {storage}", steady / median_of(native.steady), _TARGET
-                ),
-                Ratio(f"through the sidecar over a client, {each}, {storage}", steady / median_of(client.steady)),
-            ]
+    places = product(dict.fromkeys((version, *OLDER)), _STORAGES, _REPLICAS, _ROUND_TRIPS)
+    for each, storage, replicas, milliseconds in places:
+        where = f"{each}, {storage}, R{replicas}, {milliseconds} ms"
+        native, client, through = arms = (*pair(where), Arm(f"{where}: native, through nats-bridge", through_copy))
+        far = "target" if milliseconds else ""
+        with scene(each, storage, across=True, far=far, round_trip=milliseconds / 1000, replicas=replicas) as place:
+            publish_all(place.source.port, _MESSAGES, headers=False, window=FILLING)
+            for number in range(_QUICK_ROUNDS if quick else _ROUNDS):
+                say(f"through-server: round {number + 1}, {where}")
+                for arm in arms:
+                    measure(arm, place, _MESSAGES)
+        rows += [arm.row() for arm in arms]
+        steady = median_of(through.steady)
+        ratios += [
+            Ratio(f"through the sidecar over native, {where}", steady / median_of(native.steady), _TARGET),
+            Ratio(f"through the sidecar over a client, {where}", steady / median_of(client.steady)),
+        ]
     note = f"{_MESSAGES:,} messages across two servers; ratios are of the rates from the first to the last message."
     return Report(HEADER, rows, ratios, (note,))
-
-
-def _through(where: str) -> Arm:
-    return Arm(f"{where}: native, through nats-bridge", through_copy)

@@ -36,8 +36,11 @@ STOP_LIMIT = 60.0
 _ANSWER_LIMIT = 10.0
 _TRIES = 20
 _LEAF_PORT = "$LEAF_PORT"
-LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}'
-"""Members of ``leafnodes``: a listener on a port that is free when the server starts."""
+LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}, authorization: {{timeout: {READY_LIMIT:g}}}'
+"""Members of ``leafnodes``: a listener on a port that is free when the server starts.
+
+It waits for a leaf's CONNECT as long as for a server: by default two seconds, which a busy machine exceeds.
+"""
 _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"

@@ -15,14 +15,16 @@ from nats_bridge.conformance.divergences.pair import (
     Pair,
     expected_blocks,
     seen_blocks,
+    unfound,
 )
+from nats_bridge.transforms.dialect import dialect
 
 __all__ = ["NORMALISERS"]
 
 _RECORD: Final = re.compile(rb"(?<=\r\nNats-Stream-Source: )([^ \r]+) ([^\r]*)(?=\r\n)")
 _NUMBERS: Final = (10022, 10030, 10046, 10140, 10152)
 _TEXTS: Final = ("detected cycle", "does not overlap with any origin stream subject")
-_OF_MIRRORS: Final = ("unknown function in {{left(", "unknown function in {{right(")
+_OF_SOURCES: Final = "source transform destination is invalid (10146)"
 _HASH: Final = re.compile(rb":[0-9A-Za-z]{8}\Z")
 
 
@@ -57,10 +59,12 @@ def _unchecked(pair: Pair) -> Pair:
 
 
 def _as_sources(pair: Pair) -> Pair:
-    """A mirror's functions that sources do not know."""
-    if pair.expectation.refusal is None and any(text in said for said in pair.refusals for text in _OF_MIRRORS):
+    """A mirror of 2.10: its transforms are checked, and its messages found, as those of sources are there."""
+    if not pair.streams("mirror") or dialect(pair.subject.dialect).stream_transforms_are_mappings:
+        return pair
+    if pair.expectation.refusal is None and any(_OF_SOURCES in said for said in pair.refusals):
         return replace(pair, expectation=Expectation(refusal=Refusal()))
-    return pair
+    return unfound(pair)
 
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(

@@ -19,12 +19,14 @@ __all__ = [
     "message_with",
     "seen_blocks",
     "stored_with",
+    "unfound",
     "without_unpublishable",
 ]
 
 FIRST_WITH_TRANSFORMS: Final = (2, 10, 0)
 """The first server that transforms what streams copy and take in."""
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
+_DEL: Final = b"\x7f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,18 @@ def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
                 kept.append(each if each.sequence is None else replace(each, sequence=each.sequence - gone))
         stored[stream] = tuple(kept)
     return replace(pair, expectation=replace(pair.expectation, stored=stored)) if stored else pair
+
+
+def unfound(pair: Pair) -> Pair:
+    """Without what a consumer's filter does not find: subjects with the byte 7f."""
+    filled = pair.copies
+    found = pair.expectation
+    received = None if found.received is None else tuple(each for each in found.received if _DEL not in each.subject)
+    stored = {
+        stream: tuple(each for each in messages if stream not in filled or _DEL not in each.subject)
+        for stream, messages in (found.stored or {}).items()
+    }
+    return replace(pair, expectation=replace(found, received=received, stored=stored or found.stored))
 
 
 def expected_blocks(pair: Pair, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from nats_bridge.conformance.catalogue.case import Delete, ExpectedMessage, Message
-from nats_bridge.conformance.divergences.pair import Normaliser, Pair
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair, unfound
 from nats_bridge.conformance.expected_text import matches_text, without_placeholders
 from nats_bridge.transforms.subject import WHITE_SPACE
 
@@ -17,7 +17,6 @@ __all__ = ["NORMALISERS"]
 
 _LAST: Final = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: [0-9]+\r\n")
 _FIRST_WITHOUT_DEFECT: Final = (2, 12, 5)
-_DEL: Final = b"\x7f"
 _SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")
 
 
@@ -27,18 +26,6 @@ def _white_space(pair: Pair) -> Pair:
         return pair
     kept = tuple(each for each in received if not set(without_placeholders(each.subject)) & set(WHITE_SPACE))
     return replace(pair, expectation=replace(pair.expectation, received=kept))
-
-
-def _unfound(pair: Pair) -> Pair:
-    """A subject with the byte 7f is one that a consumer's filter does not find."""
-    filled = pair.copies
-    found = pair.expectation
-    received = None if found.received is None else tuple(each for each in found.received if _DEL not in each.subject)
-    stored = {
-        stream: tuple(each for each in messages if stream not in filled or _DEL not in each.subject)
-        for stream, messages in (found.stored or {}).items()
-    }
-    return replace(pair, expectation=replace(found, received=received, stored=stored or found.stored))
 
 
 def _drained(pair: Pair) -> Pair:
@@ -112,7 +99,7 @@ def _is_meant(wanted: ExpectedMessage, seen: Message) -> bool:
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
     {
         "kd/messages/white-space": _white_space,
-        "kd/messages/del": _unfound,
+        "kd/messages/del": unfound,
         "kd/stream/work-queue-drains": _drained,
         "kd/last-sequence/native-defect": _last_sequence_where(_has_the_defect, b"0"),
         "kd/last-sequence/expiry": _last_sequence_where(_may_expire),

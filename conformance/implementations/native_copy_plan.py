@@ -136,6 +136,8 @@ def native_copy_plan(case: Case, server: Dialect) -> NativeCopyPlan:
     if not rules:
         raise CannotPlay("no server copies anything in it")
     has_transforms = any("subject_transforms" in rule.native for rule in rules)
+    if has_transforms and not case.applies(max(server.version, FIRST_WITH_TRANSFORMS)):
+        raise CannotPlay("servers before 2.10 ignore transforms; rules apply them (kd/transforms/before-2.10)")
     expectation = case.expected(max(server.version, FIRST_WITH_TRANSFORMS) if has_transforms else server.version)
     is_cycle = expectation.refusal is not None and expectation.refusal.description == _CYCLE
     if is_cycle and any(isinstance(step, Publish) for step in case.steps):

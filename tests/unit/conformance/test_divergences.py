@@ -25,9 +25,12 @@ from nats_bridge.conformance.catalogue.case import (
 )
 from nats_bridge.conformance.divergences import NORMALISERS
 from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.implementations.native_copy_plan import native_copy_plan
+from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.transforms.dialect import dialect
 
 DOCS = Path(__file__).parents[3] / "docs" / "known-divergences.md"
 BRIDGE = Identity("bridge", "2.15.1", server="2.15.1")
@@ -276,14 +279,37 @@ def test_what_a_server_does_not_check_of_a_source_with_external() -> None:
     assert judge(other, subject, Observation((ACCEPTED,))).outcome is Outcome.FAIL
 
 
-def test_a_function_that_mirrors_alone_know_is_refused_for_both() -> None:
-    subject = through_the_sidecar("2.10.27")
-    mirror = case(MIRROR, Expectation())
-    said = "mapping destination: unknown function in {{left(1,1)}} (10146)"
-    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": said})
-    assert judge(mirror, subject, seen).divergences == ("kd/native-copy/as-sources",)
-    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": said.replace("left", "frob")})
-    assert judge(mirror, subject, seen).outcome is Outcome.FAIL
+@pytest.mark.parametrize(
+    ("version", "config", "text", "wanted"),
+    [
+        ("2.10.27", MIRROR, "source transform destination is invalid (10146)", ("kd/native-copy/as-sources",)),
+        ("2.10.27", MIRROR, "unknown key", ("kd/refused/unknown-key",)),
+        ("2.10.27", MIRROR, "source filter is invalid (10145)", ()),
+        ("2.10.27", SOURCES, "source transform destination is invalid (10146)", ()),
+        ("2.15.1", MIRROR, "source transform destination is invalid (10146)", ()),
+    ],
+)
+def test_what_mirrors_of_2_10_alone_take_is_refused_for_both(
+    version: str, config: Mapping[str, Any], text: str, wanted: tuple[str, ...]
+) -> None:
+    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": text})
+    assert judge(case(config, Expectation()), through_the_sidecar(version), seen).divergences == wanted
+
+
+def test_a_mirror_of_2_10_finds_what_the_rules_filter_does_not() -> None:
+    expected = Expectation(stored={"S": (ExpectedMessage(b"out.a\x7f"), ExpectedMessage(b"out.b"))})
+    seen = Observation((ACCEPTED,), stored={"S": (Stored(Message(b"out.b"), 2),)})
+    known = judge(case(MIRROR, expected), through_the_sidecar("2.10.27"), seen)
+    assert known.divergences == ("kd/native-copy/as-sources",)
+    for subject, config in ((through_the_sidecar("2.15.1"), MIRROR), (through_the_sidecar("2.10.27"), SOURCES)):
+        assert judge(case(config, expected), subject, seen).outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_case_about_servers_that_ignore_transforms_is_none_about_rules(number: int) -> None:
+    (ignored,) = (each for each in read_catalogue() if each.id == f"adr30/places/first-version/{number}")
+    with pytest.raises(CannotPlay, match=r"kd/transforms/before-2\.10"):
+        native_copy_plan(ignored, dialect("2.9.10"))
 
 
 def test_nothing_that_makes_copies_by_a_client_differ_explains_one_through_the_sidecar() -> None:
