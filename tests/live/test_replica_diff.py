@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
+from tests.live.answered_load import AnsweredLoad
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stream_backup import backup, restore
@@ -29,16 +30,21 @@ async def stored(peer: RawPeer, numbers: range, what: str = "message") -> None:
         assert "error" not in answer, answer
 
 
+async def cluster_of(peer: RawPeer) -> dict[str, Any]:
+    """What the stream's information says of its cluster, which answers nothing while it has no leader."""
+    answer = await AnsweredLoad(peer.client, "S.none").api("STREAM.INFO.S")
+    return dict(answer.get("cluster", {}))
+
+
 async def is_current(peer: RawPeer) -> bool:
-    replicas = (await peer.api("STREAM.INFO.S")).get("cluster", {}).get("replicas", ())
+    replicas = (await cluster_of(peer)).get("replicas", ())
     return len(replicas) == 2 and all(
         each["current"] and not each.get("lag") and not each.get("offline") for each in replicas
     )
 
 
 async def has_leader(peer: RawPeer) -> bool:
-    leader = (await peer.api("STREAM.INFO.S")).get("cluster", {}).get("leader")
-    return leader in ("cluster-1", "cluster-2")
+    return (await cluster_of(peer)).get("leader") in ("cluster-1", "cluster-2")
 
 
 async def replica_diff(stream: str, *where: str) -> Ran:
