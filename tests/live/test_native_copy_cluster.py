@@ -23,6 +23,7 @@ CHANGES = 4
 PATIENCE = 180.0  # 2.10 pauses longer and longer after requests without an answer
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, twin_version: str
