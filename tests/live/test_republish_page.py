@@ -56,7 +56,7 @@ def _examples() -> Iterator[Example]:
         else:
             assert example is not None
             rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in piece["rows"].splitlines()]
-            reported = [(stored.strip("`"), re.findall(r"`([^`]+)`", arrives)) for stored, arrives in rows]
+            reported = [(stored, re.findall(r"`([^`]+)`", arrives)) for stored, arrives in rows]
             (example.before if piece["before"] else example.after).extend(reported)
 
 
@@ -109,8 +109,10 @@ async def _listening(peer: RawPeer) -> Collected:
 
 
 async def _store(peer: RawPeer, rows: list[tuple[str, list[str]]]) -> None:
-    for subject, _ in rows:
-        assert "seq" in await peer.store(subject.encode(), b"3 pears")
+    for stored, _ in rows:
+        subject, *lines = re.findall(r"`([^`]+)`", stored)
+        block = "\r\n".join(["NATS/1.0", *lines, "", ""]) if lines else ""
+        assert "seq" in await peer.store(subject.encode(), b"3 pears", block.encode())
 
 
 def test_the_page_has_examples_of_every_section() -> None:
