@@ -19,7 +19,6 @@ from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 from tests.spark.histories import Stored, block
 from tests.spark.restoring_process import MARK, batches_of, config_of, rows, task_of
-from tests.spark.waiting import PATIENCE
 
 KILLS, LAST = int(os.environ.get("RESTORE_KILLS", "5")), int(os.environ.get("RESTORE_LAST", "20000"))
 GENERATION = "01234567"
@@ -177,7 +176,7 @@ async def test_kill_9_at_any_moment_loses_and_doubles_nothing(url: str, peer: Ra
         )
         if kill <= KILLS:
             least = LAST * kill // (KILLS + 2)
-            await until(lambda least=least: _reaches(peer, stream, least), PATIENCE)  # type: ignore[misc]
+            await until(lambda least=least: _reaches(peer, stream, least))  # type: ignore[misc]
             process.kill()
         _, err = await process.communicate()
     assert process.returncode == 0, err
