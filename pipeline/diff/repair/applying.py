@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay, parts_of
+from nats_bridge.bridge.replication import (
+    STREAM_NOT_FOUND,
+    Connection,
+    CopyCounters,
+    Operation,
+    PubAck,
+    Replay,
+    parts_of,
+)
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms import header_block
 
@@ -110,11 +118,18 @@ class Applying:
                 body = {"filter": subject.decode(), "seq": sequence + 1}
                 await self._rounds.patiently(self._api.request, f"STREAM.PURGE.{self._stream}", body)
         except ApiError as error:
-            if error.http_code not in (400, 404):
-                raise
-            self.applied.refused[str(error)] += 1
-        else:
-            self.applied.deleted += 1
+            if not await self._is_deleted(sequence, subject, error):
+                if error.http_code not in (400, 404):
+                    raise
+                self.applied.refused[str(error)] += 1
+                return
+        self.applied.deleted += 1
+
+    async def _is_deleted(self, sequence: int, subject: bytes | None, error: ApiError) -> bool:
+        """Whether the message is away, as after a deletion that is repeated because its answer was late."""
+        if subject is not None or error.err_code == STREAM_NOT_FOUND:
+            return False
+        return await self._rounds.patiently(self._api.stored_message, self._stream, sequence) is None
 
     async def close(self) -> None:
         """Stop; what is not confirmed stays unknown."""
