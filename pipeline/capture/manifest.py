@@ -6,18 +6,16 @@ appear: a writer that finds it there checks whether it did.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.columns import CAPTURED, COLUMNS
-from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "Capture", "Chunk", "Gap"]
+__all__ = ["FORMAT", "MANIFEST", "Capture", "Chunk", "Gap"]
 
 MANIFEST: Final = "_capture.json"
 FORMAT: Final = "nats-bridge capture"
-VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +118,7 @@ class Capture:
 
     def to_json(self) -> str:
         """The manifest's text."""
-        reported: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        reported["columns"] = {name: COLUMNS[name] for name in CAPTURED}
-        return json.dumps(reported, indent=1) + "\n"
+        return enclosed(FORMAT, {**asdict(self), "columns": {name: COLUMNS[name] for name in CAPTURED}})
 
     @classmethod
     def of_json(cls, text: str, place: str) -> Capture:
@@ -135,18 +131,8 @@ class Capture:
         Raises:
             PipelineError: it is none, or of a newer version.
         """
-        try:
-            reported = json.loads(text)
-            is_one = reported.pop("format") == FORMAT
-            version = reported.pop("version")
+        with opened(text, place, FORMAT, "the manifest of a capture") as reported:
             reported.pop("columns")
-        except (ValueError, KeyError, AttributeError, TypeError):
-            is_one = False
-        if not is_one:
-            raise PipelineError(f"{place}: not the manifest of a capture")
-        if version != VERSION:
-            raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")
-        try:
             pending = reported.pop("pending", None)
             return cls(
                 **{
@@ -157,8 +143,6 @@ class Capture:
                     "pending": None if pending is None else _chunk(pending),
                 }
             )
-        except (TypeError, KeyError, ValueError):
-            raise PipelineError(f"{place}: not the manifest of a capture") from None
 
 
 def _chunk(reported: dict[str, Any]) -> Chunk:

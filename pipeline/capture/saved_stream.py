@@ -5,23 +5,21 @@ Each run of a capture replaces it: it is what the stream was at the end of the n
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.replication import Json
 from nats_bridge.bridge.settings import Connection
+from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.errors import PipelineError
 from nats_bridge.pipeline.source.stream_state import stream_info
 
 __all__ = ["SAVED", "SavedConsumer", "SavedStream", "saved_stream"]
 
 SAVED: Final = "_stream.json"
 FORMAT: Final = "nats-bridge stream"
-VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class SavedStream:
 
     def to_json(self) -> str:
         """The file's text."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+        return enclosed(FORMAT, asdict(self))
 
     @classmethod
     def of_json(cls, text: str, place: str) -> SavedStream:
@@ -83,23 +81,13 @@ class SavedStream:
         Raises:
             PipelineError: it is none, or of a newer version.
         """
-        try:
-            reported: dict[str, Any] = json.loads(text)
-            is_one, version = reported.pop("format") == FORMAT, reported.pop("version")
+        with opened(text, place, FORMAT, "the configuration of a captured stream") as reported:
             listed = reported.pop("consumers")
-        except (ValueError, KeyError, AttributeError, TypeError):
-            is_one, version, listed = False, None, None
-        if is_one and version != VERSION:
-            raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")
-        try:
             consumers = None if listed is None else tuple(SavedConsumer(**each) for each in listed)
             found = cls(**reported, consumers=consumers)
-            is_one = is_one and bool(found.name)
-        except (KeyError, TypeError):
-            is_one = False
-        if not is_one:
-            raise PipelineError(f"{place}: not the configuration of a captured stream")
-        return found
+            if not found.name:
+                raise ValueError(text)
+            return found
 
 
 async def saved_stream(connection: Connection, stream: str) -> SavedStream:

@@ -12,7 +12,7 @@ from nats_bridge.bridge.kinds.copying import message_ids
 from nats_bridge.bridge.rules.leadership.lease import Record
 from nats_bridge.conformance.history import FORMAT
 from nats_bridge.native_servers import TWIN_VERSIONS
-from nats_bridge.pipeline.capture.manifest import VERSION
+from nats_bridge.pipeline.capture.envelope import VERSION
 from tests.unit.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")
