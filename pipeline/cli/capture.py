@@ -47,6 +47,7 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     help="With --continuous: how often to look for new messages; each look that finds some writes files."
     "  [default: 60]",
 )
+@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
 @spark_options
 @progress_options
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
@@ -54,6 +55,7 @@ def capture_command(
     stream: str,
     directory: str | None,
     everything: bool,
+    permissions: bool,
     master: str | None,
     settings: dict[str, str],
     quiet: bool,
@@ -93,6 +95,11 @@ def capture_command(
         config=given["config"],
         connection=given["connection"],
     )
+    if permissions:
+        from nats_bridge.pipeline.capture.permissions import capture_permissions
+
+        click.echo(capture_permissions(connection, None if everything else stream))
+        return EXIT_GOOD
     checked = _checked(connection, stream, given)
     wanted = Wanted(
         connection=connection,

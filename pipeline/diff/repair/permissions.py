@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.replication.rules import Need, api_subject, as_text, grants_for, listen, replays, write
+from nats_bridge.bridge.replication.rules import Need, api_subject, as_text, grants_for, replays, write
 from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.source.permissions import reads
 
 __all__ = ["repair_permissions"]
-
-_READS = ("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE")
-_READS_BY_CONSUMER = ("CONSUMER.MSG.NEXT", "CONSUMER.INFO", "CONSUMER.DELETE")
 
 
 def repair_permissions(left: Place, right: Place, *, by: str, delete: bool) -> str:
@@ -24,18 +22,10 @@ def repair_permissions(left: Place, right: Place, *, by: str, delete: bool) -> s
     """
     sides = {name: place for name, place in (("left", left), ("right", right)) if place.connection is not None}
     inboxes = {name: place.connection.inbox_prefix for name, place in sides.items() if place.connection is not None}
-    needs = [need for name, place in sides.items() for need in _reading(name, place.name, inboxes[name])]
+    needs = [need for name, place in sides.items() for need in reads(name, place.name, inboxes[name])]
     if "right" in sides:
         needs += _repairing(right, by, delete=delete)
     return as_text(grants_for(inboxes, needs))
-
-
-def _reading(side: str, stream: str, inbox: str) -> Iterator[Need]:
-    for request in _READS:
-        yield write(side, api_subject(request, stream), f"reads stream {stream}")
-    for request in _READS_BY_CONSUMER:
-        yield write(side, api_subject(request, stream, "*"), f"reads stream {stream}")
-    yield listen(side, f"{inbox}.>", "answers and deliveries")
 
 
 def _repairing(right: Place, by: str, *, delete: bool) -> Iterator[Need]:
