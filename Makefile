@@ -226,7 +226,7 @@ figures: spark
 # One after the other, each with the versions of the one before: what is in several is the same in all.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 lock: install
-	$(COMPILE) --extra spark --group dev --group figures pyproject.toml -o requirements/spark.lock
+	$(COMPILE) --extra spark --group dev --group figures --group tables pyproject.toml -o requirements/spark.lock
 	cp requirements/spark.lock requirements/tests.lock
 	$(COMPILE) --group dev --group browser --group docs --group kubernetes --group package pyproject.toml -o requirements/tests.lock
 	cp requirements/spark.lock requirements/dev.lock
