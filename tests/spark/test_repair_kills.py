@@ -100,16 +100,17 @@ async def differing_by_id(peer: RawPeer, right: str, each: int, folder: Path) ->
     # The server forgets ids after the shortest window that it takes, before the command has compared.
     await peer.create_stream(name=right, subjects=[f"{right}.>"], duplicate_window=100_000_000)
     lefts: list[Stored] = []
+    expected: list[Kept] = []
     for number in range(1, each + 1):
         subject = f"{right}.{number}"
         for name in ("missing", "wrong", "extra"):
             lines = block(b"Nats-Msg-Id: %b %d" % (name.encode(), number), b"A: 1")
             if name != "extra":
                 lefts.append(Stored(len(lefts) + 1, subject, lines, b"right"))
+                expected.append((subject.encode(), lines, b"right"))
             if name != "missing":
                 peer.publish(subject.encode(), b"wrong", lines)
-    left = str(history(folder / "left", lefts))
-    return [left, right], [(one.subject.encode(), lines, b"right") for one in lefts if (lines := one.block)]
+    return [str(history(folder / "left", lefts)), right], expected
 
 
 async def differing_by_subject(peer: RawPeer, right: str, each: int, _: Path) -> tuple[list[str], list[Kept]]:
