@@ -70,10 +70,6 @@ class Judgement:
         """The findings that break the promise."""
         return [finding for finding in self.findings if finding.verdict == "violation"]
 
-    def count(self, what: str, verdict: Verdict | None = None) -> int:
-        """The number of findings of a kind."""
-        return sum(each.what == what and verdict in (None, each.verdict) for each in self.findings)
-
     @property
     def counts(self) -> dict[str, int]:
         """The number of findings per kind and verdict, such as `lost (allowed)`."""

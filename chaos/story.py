@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any
 
+from chaos.findings import Verdict
 from chaos.history import Event
+from chaos.plan import EXPIRING, LEASED, SCHEDULED
 
 __all__ = ["CLEAN_STOP", "FORGETFUL", "Advised", "Disturbance", "Original", "Received", "Stored", "Story"]
 
@@ -154,7 +157,11 @@ class Story:
             there = [each for each in there if each != stored.message] + [stored.message]
         return there
 
-    def forgotten(self, place: str, number: int) -> bool:
+    def remembered(self, place: str) -> dict[int, int]:
+        """The sequences of acknowledged messages, by number, without those that a server lost."""
+        return {number: at for number, at in self.acknowledged[place].items() if not self._forgotten(place, number)}
+
+    def _forgotten(self, place: str, number: int) -> bool:
         """Whether a server lost a message that it had acknowledged: a later one has its sequence, or one before."""
         sent, answered = self.sent_at[place][number]
         if answered is None:
@@ -169,6 +176,24 @@ class Story:
             if sequences[later] <= sequence:
                 return any(each.kind in FORGETFUL and each.meets(answered, begins[later]) for each in self.disturbances)
         return False
+
+    def lost_tail(self, stream: str, place: str = "") -> bool:
+        """Whether the servers, killed, lost messages of a stream that they had acknowledged: not a sidecar's doing."""
+        passing = stream in EXPIRING | SCHEDULED
+        return any(each.kind in FORGETFUL for each in self.disturbances) and any(
+            sequence not in self.final[stream]
+            and not self.was_removed(stream, sequence)
+            and not (stream == LEASED or (passing and _EXPIRING.search(self.sent[stream][number].block)))
+            for number, sequence in self.acknowledged[place or stream].items()
+        )
+
+    def unless_taken_back(self, stream: str, sequence: int) -> Verdict:
+        """Of a message that only the stream can have known, as an answer was lost: it may be removed or lost since."""
+        return "unknown" if self.was_removed(stream, sequence) or self.lost_tail(stream) else "violation"
+
+    def when(self, stored: Stored) -> float:
+        """When a message was stored, as seconds of the run."""
+        return round(stored.time_ns / 1e9 - float(self.run.get("began", 0)), 3)
 
     def set_backs(self, place: str) -> list[float]:
         """When the first message was sent after each time that a stream had lost its end."""
@@ -223,6 +248,7 @@ FORGETFUL = ("server killed", "all servers killed", "power cut", "bits flipped")
 """Faults after which a server may lack messages that it has acknowledged."""
 CLEAN_STOP = "sidecar stopped"
 _ENDED = "sidecar ended"
+_EXPIRING = re.compile(r"\r\n(?:Nats-TTL: [0-9]|Nats-Schedule: )")
 _ENDS = {CLEAN_STOP, _ENDED}
 _REMOVALS = {"messages deleted", "source purged"}
 _HARMLESS = {

@@ -10,19 +10,7 @@ from chaos.story import CLEAN_STOP, Story
 
 __all__ = ["summary", "violated"]
 
-_COLUMNS = (
-    "rule",
-    "kind",
-    "promise",
-    "expected",
-    "seen",
-    "lost",
-    "duplicated",
-    "reordered",
-    "wrong",
-    "allowed",
-    "unknown",
-)
+_TEXTS, _NUMBERS = ("rule", "kind", "promise"), ("expected", "seen", "lost", "duplicated", "reordered", "wrong")
 _LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended")
 _SHOWN = 10
 
@@ -44,7 +32,7 @@ def summary(story: Story, judgements: Sequence[Judgement], repeat: str) -> str:
         f"{stored} messages acknowledged, {sum(counts.values())} faults, {ended} ends of a sidecar:",
         "  " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())),
         "",
-        *_table([_COLUMNS, *(_row(judgement) for judgement in judgements)]),
+        *_table([(*_TEXTS, *_NUMBERS, "allowed", "unknown"), *(_row(judgement) for judgement in judgements)]),
         "",
     ]
     for judgement in judgements:
@@ -61,23 +49,12 @@ def summary(story: Story, judgements: Sequence[Judgement], repeat: str) -> str:
 
 
 def _row(judgement: Judgement) -> tuple[str, ...]:
-    def broken(*names: str) -> str:
-        return str(sum(judgement.count(name, "violation") for name in names))
-
+    broken = Counter[str](finding.what for finding in judgement.violations)
     verdicts = Counter(finding.verdict for finding in judgement.findings)
-    return (
-        judgement.rule,
-        judgement.kind,
-        judgement.promise,
-        str(judgement.expected),
-        str(judgement.seen),
-        broken(*_LOSSES),
-        broken("duplicated"),
-        broken("reordered"),
-        broken(*_WRONG),
-        str(verdicts["allowed"]),
-        str(verdicts["unknown"]),
-    )
+    counts = [judgement.expected, judgement.seen]
+    counts += [sum(broken[what] for what in column) for column in (_LOSSES, ("duplicated",), ("reordered",), _WRONG)]
+    counts += verdicts["allowed"], verdicts["unknown"]
+    return judgement.rule, judgement.kind, judgement.promise, *map(str, counts)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -85,7 +62,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if index < 3 else cell.rjust(width)
+            cell.ljust(width) if index < len(_TEXTS) else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
