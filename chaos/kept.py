@@ -1,4 +1,4 @@
-"""Judges copies in streams that remove messages by themselves: what they hold in the end."""
+"""Judges copies in streams that remove messages on their own: what they hold in the end."""
 
 from __future__ import annotations
 

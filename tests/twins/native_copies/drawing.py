@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from nats_bridge.transforms.dialect import dialect
-from tests.twins.drawing import Delete, Purge
+from tests.twins.drawing import Batch, Delete, Publish, Purge
 
 __all__ = ["Batch", "Delete", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
 
@@ -39,22 +39,6 @@ _BLOCKS = [
 _PAYLOADS = [b"", b"x", b"\r\nLMSG fake 1 5\r\n", bytes(range(256)), b"p" * 2000]
 _EXPECTED = "Nats-Expected-Stream"
 _FAR = "@at 2099-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Store one message."""
-
-    subject: bytes
-    block: bytes = b""
-    payload: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Store messages as one atomic batch (2.12)."""
-
-    messages: tuple[Publish, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +81,7 @@ def draw(version: str, source_version: str, chance: random.Random) -> Shape:
     knows, copier = dialect(source_version), dialect(version)
     selected: dict[str, Any] = {}
     asked: dict[str, Any] = {}
-    last = f"{_ROOT}.orders.end".encode()
+    last = f"{_ROOT}.orders.end"
     form = chance.random()
     if form < 0.7:
         some = chance.sample(_TRANSFORMS[1:], chance.randint(0, 5))
@@ -160,7 +144,7 @@ def steps(shape: Shape, stream: str, first: int, messages: int, chance: random.R
     for number in range(first, first + messages):
         subject = _subject(chance)
         if "counters" in features:
-            yield Publish(subject.encode(), _block(f"Nats-Incr: {chance.randint(-9, 9):+d}", "A: b"))
+            yield Publish(subject, _block(f"Nats-Incr: {chance.randint(-9, 9):+d}", "A: b"))
             continue
         block = chance.choice(_BLOCKS)
         payload = b"%d %b" % (number, chance.choice(_PAYLOADS))
@@ -182,7 +166,7 @@ def steps(shape: Shape, stream: str, first: int, messages: int, chance: random.R
         elif drawn < 0.21 and "schedules" in features:
             subject = f"{_ROOT}.as-it-is.plan.{number}"
             block = _block(f"Nats-Schedule: {_FAR}", f"Nats-Schedule-Target: {_ROOT}.as-it-is.due", "A: b")
-        yield Publish(subject.encode(), block % number if b"%d" in block else block, payload)
+        yield Publish(subject, block % number if b"%d" in block else block, payload)
 
 
 def _subject(chance: random.Random) -> str:
@@ -198,7 +182,7 @@ def _batched(batch: str, chance: random.Random) -> Iterator[Publish]:
     for number in range(1, size + 1):
         lines = ["A: b", f"Nats-Batch-Id: {batch}", f"Nats-Batch-Sequence: {number}"]
         more = ["Nats-Batch-Commit: 1"] if number == size else []
-        yield Publish(_subject(chance).encode(), _block(*lines, *more), b"%d of %b" % (number, batch.encode()))
+        yield Publish(_subject(chance), _block(*lines, *more), b"%d of %b" % (number, batch.encode()))
 
 
 def _block(*lines: str) -> bytes:

@@ -230,12 +230,12 @@ class _Round:
             match step:
                 case Publish(subject, block, payload):
                     self._tally.published += 1
-                    peer.publish(subject, payload, block)
+                    peer.publish(subject.encode(), payload, block)
                     if self._tally.published % 200 == 0:
                         await peer.flushed()
                 case Batch(messages):
                     for each in messages[:-1]:
-                        peer.publish(each.subject, each.payload, each.block)
+                        peer.publish(each.subject.encode(), each.payload, each.block)
                     await self._store(messages[-1], len(messages))
                 case Delete(back):
                     last = await self._last()
@@ -256,7 +256,7 @@ class _Round:
     async def _store(self, message: Publish, number: int = 1) -> None:
         """Store a message, the last of so many that are stored with it."""
         self._tally.published += number
-        stored = await self._servers.at_source.store(message.subject, message.payload, message.block)
+        stored = await self._servers.at_source.store(message.subject.encode(), message.payload, message.block)
         assert stored.get("seq") == self._tally.published, stored  # nothing was refused
 
     # -- what was copied ---------------------------------------------------------------------------------------------
