@@ -110,6 +110,37 @@ async def both(
     return (first, peer), (second, await raw_peer(second.url)), Commands(capfd), tmp_path / "backup"
 
 
+async def test_the_printed_permissions_are_enough(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of two accounts, one is captured, and the other one gets everything."""
+    commands, backup, accounts = Commands(capfd), str(tmp_path / "backup"), []
+    for name, command in (("from", ("capture", "--all")), ("to", ("restore",))):
+        printed = await commands.run(*command, backup, "--server", "nats://127.0.0.1:4222", "--permissions")
+        allowed = printed.partition("permissions:")[2]
+        users = f"{{ user: all-{name}, password: all }}, {{ user: {name}, password: few, permissions: {allowed} }}"
+        accounts.append(f"{name} {{ jetstream: enabled, users: [ {users} ] }}")
+    async with native_server("2.15.1", config="accounts {\n" + "\n".join(accounts) + "\n}\n") as server:
+
+        def few(user: str) -> tuple[str, str]:
+            login = {"servers": [server.url], "user": user, "password_file": str(password)}
+            rules = [{"name": "watch", "kind": "watch"}]
+            config = tmp_path / f"{user}.yaml"
+            config.write_text(yaml.safe_dump({"connections": {"default": login}, "rules": rules}), "utf-8")
+            return "-c", str(config)
+
+        password = tmp_path / "password"
+        password.write_text("few", "utf-8")
+        peer, other = [await raw_peer(server.url.replace("//", f"//all-{name}:all@")) for name in ("from", "to")]
+        await filled(peer)
+        await commands.run("capture", "--all", backup, *few("from"))
+        await commands.run("restore", backup, *few("to"))
+        for stream in ("ORDERS", "KV_prices", "JOBS", "EMPTY"):
+            assert await config_of(other, stream) == await config_of(peer, stream)
+        assert await held(other, "KV_prices") == await held(peer, "KV_prices")
+        assert (await other.api("CONSUMER.INFO.ORDERS.work"))["config"]["opt_start_seq"] == 46
+
+
 async def test_everything_there_and_back(both: Any) -> None:
     """In one test, as each capture of a stream is a job of Spark's."""
     (first, peer), (second, other), commands, backup = both
