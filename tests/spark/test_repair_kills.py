@@ -24,7 +24,7 @@ from tests.spark.waiting import PATIENCE
 from tests.spark.workers import of_session
 
 Kept: TypeAlias = tuple[bytes, bytes, bytes]  # subject, header block, payload
-COMMAND_KILLS = int(os.environ.get("REPAIR_COMMAND_KILLS", "2"))
+COMMAND_KILLS = int(os.environ.get("REPAIR_COMMAND_KILLS", "1"))
 KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "20")), int(os.environ.get("REPAIR_DIFFERENCES", "4000"))
 
 
