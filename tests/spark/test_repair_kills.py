@@ -25,6 +25,7 @@ from tests.spark.workers import of_session
 
 Kept: TypeAlias = tuple[bytes, bytes, bytes]  # subject, header block, payload
 COMMAND_KILLS = int(os.environ.get("REPAIR_COMMAND_KILLS", "1"))
+COMMAND_DIFFERENCES = int(os.environ.get("REPAIR_COMMAND_DIFFERENCES", "300"))
 KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "20")), int(os.environ.get("REPAIR_DIFFERENCES", "4000"))
 
 
@@ -147,8 +148,11 @@ async def test_the_whole_command_is_killed_and_run_again(
     unique_name: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
-    """By hand with REPAIR_COMMAND_KILLS=20 and REPAIR_DIFFERENCES=100000; each kill comes when it changes something."""
-    stream, each = unique_name("KILLED"), DIFFERENCES // 3
+    """Each kill comes when it changes something.
+
+    By hand with REPAIR_COMMAND_KILLS=20 and REPAIR_COMMAND_DIFFERENCES=100000.
+    """
+    stream, each = unique_name("KILLED"), COMMAND_DIFFERENCES // 3
     arguments, expected = await differing(peer, stream, each, tmp_path)
     await until(lambda: holds(peer, stream, 2 * each))
     before = await changed(peer, stream)
