@@ -17,10 +17,14 @@ from typing import Any, TypeAlias
 
 from nats_bridge.bridge.client.nats_py import Client, errors
 
-__all__ = ["BatchParser", "Delivered", "Route"]
+__all__ = ["BatchParser", "Delivered", "InBulk", "Route"]
 
 Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
+
+InBulk: TypeAlias = Callable[[bytes, int, bytes], int]
+"""Takes whole deliveries to one subscription off a read: gets the read, where they begin, and the subscription's sid;
+returns the position after the last one that it took. It must not raise and must not wait."""
 
 _LONGEST_MESSAGE = 256 * 1024 * 1024
 """Bytes; servers accept no larger messages. A longer size is a protocol error, and is not waited for."""
@@ -28,6 +32,8 @@ _LONGEST_LINE = 4 * 1024 * 1024
 """Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
 _SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
 _SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
+_BULK_LINE = 4096  # bytes in which a message shows its sid, or is not taken in bulk
+_BULK_FIELDS = 4  # the kind, the subject, the sid, the rest
 _DELIVERY_SPACES = 4  # in the first line of a message with a reply subject
 _UNREADABLE = (ValueError, IndexError, RecursionError)
 """What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
@@ -41,10 +47,11 @@ and the next connect reads the credentials again; or a reload has lowered `max_p
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The receiver of one subscription's messages."""
+    """The receiver of one subscription's messages; of as many as it likes in bulk."""
 
     on_batch: Callable[[list[Delivered]], None]
     on_control: Callable[[bytes, bytes], None] | None
+    in_bulk: InBulk | None = None
 
 
 _Step: TypeAlias = tuple[Callable[[], Awaitable[None]], bytes, int, int]
@@ -63,7 +70,6 @@ class BatchParser:
     def __init__(self, nc: Client) -> None:
         self.nc = nc
         self.routes: dict[bytes, Route] = {}
-        self.bulk: Callable[[bytes], int] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -115,7 +121,7 @@ class BatchParser:
             if self._unread_size < self._wanted:
                 return
             unread, self._unread = self._unread, []
-            if missing > 0 and self.bulk is None:
+            if missing > 0 and not self._bulk_route(unread[0], 0):
                 # The rest of one message is complete: only that one is joined.
                 unread[-1] = chunk[:missing]
                 yield from self._cut(b"".join(unread), epoch, 0, missing)
@@ -124,8 +130,7 @@ class BatchParser:
                 data = b"".join(unread)
         if epoch != self._epoch:
             return
-        if self.bulk is not None:
-            position = self.bulk(data)
+        position = self._take_bulk(data, position)
         position = yield from self._cut(data, epoch, position, len(chunk))
         self._hand_over()
         if epoch == self._epoch and position < len(data):
@@ -138,6 +143,19 @@ class BatchParser:
         batches, self._sorted = self._sorted, {}
         for route, batch in batches.values():
             route.on_batch(batch)
+
+    def _bulk_route(self, data: bytes, position: int) -> tuple[InBulk, bytes] | None:
+        """What takes the message at a position in bulk, and its sid."""
+        fields = data[position : position + _BULK_LINE].split(b" ", 3)
+        if len(fields) < _BULK_FIELDS:
+            return None
+        route = self.routes.get(fields[2])
+        return None if route is None or route.in_bulk is None else (route.in_bulk, fields[2])
+
+    def _take_bulk(self, data: bytes, position: int) -> int:
+        """Let the subscription whose message comes first take what it likes; everything before is handed over."""
+        found = self._bulk_route(data, position)
+        return found[0](data, position, found[1]) if found else position
 
     def _cut_plain(self, data: bytes, position: int) -> int:
         """Sort common messages: small, without headers, and no line end in the payload.
@@ -248,10 +266,11 @@ class BatchParser:
                 current = b""
                 if kind == b"PONG":
                     self._pong()
-                else:
-                    yield partial(self._control_line, kind, data[position:line_end]), data, position, behind
-                    if epoch != self._epoch:
-                        return end
+                    position = self._take_bulk(data, start)
+                    continue
+                yield partial(self._control_line, kind, data[position:line_end]), data, position, behind
+                if epoch != self._epoch:
+                    return end
                 position = start
                 continue
             began, position = position, stop + 2

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, Route
+from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, InBulk, Route
 from nats_bridge.bridge.client.nats_py import Client, errors
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wide_transport import WideTransport
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-__all__ = ["BatchSubscription", "ClearTextError", "Delivered", "WireClient"]
+__all__ = ["BatchSubscription", "ClearTextError", "Delivered", "InBulk", "WireClient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class WireClient(Client):
         on_control: Callable[[bytes, bytes], None] | None = None,
         *,
         queue: str = "",
+        in_bulk: InBulk | None = None,
     ) -> BatchSubscription:
         """Subscribe; each read's messages arrive as one list, in order.
 
@@ -108,10 +109,11 @@ class WireClient(Client):
                 the messages around them; must not raise. None where the messages come from publishers, not from a
                 consumer: then all are messages.
             queue: the queue group to share the messages with; empty for none.
+            in_bulk: is asked first what it takes of a read that begins with the subscription's message.
         """
         # The route is put in place before SUB is sent: nothing that the server sends back can miss it.
         sid = b"%d" % (self._sid + 1)
-        self._batches.routes[sid] = Route(on_batch, on_control)
+        self._batches.routes[sid] = Route(on_batch, on_control, in_bulk)
         subscription = await self.subscribe(subject, queue, cb=_discard)
         return BatchSubscription(self, sid, subscription)
 
@@ -142,15 +144,6 @@ class WireClient(Client):
         if isinstance(context, RenewedContext):
             context.renew()
         return context
-
-    def read_in_bulk(self, take: Callable[[bytes], int] | None) -> None:
-        """Install a bulk handler that gets each read before it is parsed.
-
-        Args:
-            take: handles whole protocol operations at the front of what it is given, as many as it likes, and returns
-                how many bytes they are; must not raise and must not wait. None ends it.
-        """
-        self._batches.bulk = take
 
     @property
     def server_id(self) -> str:

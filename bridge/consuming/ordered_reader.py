@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -43,7 +44,7 @@ from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.transforms import header_block
 
-__all__ = ["BatchSink", "OrderedReader"]
+__all__ = ["BatchSink", "OrderedReader", "Take", "Taken"]
 
 _log = structlog.get_logger("bridge.reader")
 
@@ -82,6 +83,29 @@ class BatchSink(Protocol):
         """Forget what was read after sequence `kept`: the stream has lost that, and may hold other messages there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Deliveries that a sink took off a read: each the next one of the consumer, none a redelivery, none missing.
+
+    Attributes:
+        position: where the read continues behind them.
+        messages: how many.
+        last: stream sequence of the last one.
+        reply: its reply subject.
+        waiting: what the reader awaits before the next ones; None for nothing.
+    """
+
+    position: int
+    messages: int
+    last: int
+    reply: bytes
+    waiting: Awaitable[None] | None
+
+
+Take: TypeAlias = Callable[[bytes, int, bytes, int, int], Taken | None]
+"""Gets a read, a position, the subscription's sid, the next consumer sequence, and the last stream sequence."""
+
+
 class OrderedReader:
     """Reads one stream for one rule.
 
@@ -92,6 +116,7 @@ class OrderedReader:
         counters: the rule's counters.
         failed: called once with the error that ends the rule.
         fence: checked before the durable consumer is changed: another replica may use it by now.
+        take: what the sink takes in bulk; None where it takes batches only.
     """
 
     def __init__(
@@ -102,6 +127,7 @@ class OrderedReader:
         counters: ReaderCounters,
         failed: Callable[[BaseException], None],
         fence: WriteFence = ALWAYS_OPEN,
+        take: Take | None = None,
     ) -> None:
         self.connection = connection
         self._fence = fence
@@ -112,6 +138,7 @@ class OrderedReader:
         self.waits_for = ""  # the request that a server does not answer at this moment
         self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
+        self._take_of_sink = take
         self._counters = counters
         self._failed = failed
         self._created = ""
@@ -165,7 +192,7 @@ class OrderedReader:
         """Switch to a new delivery inbox."""
         earlier, client = self._subscription, self.connection.client
         inbox = self.consumer.inbox = client.new_inbox()
-        self._subscription = await client.subscribe_batches(inbox, self._on_batch, self._on_control)
+        self._subscription = await self._subscribe(inbox)
         if earlier is not None:
             await earlier.release()
 
@@ -178,9 +205,11 @@ class OrderedReader:
         """
         assert self._subscription is not None
         await self._subscription.release()
-        self._subscription = await self.connection.client.subscribe_batches(
-            self.consumer.inbox, self._on_batch, self._on_control
-        )
+        self._subscription = await self._subscribe(self.consumer.inbox)
+
+    def _subscribe(self, inbox: str) -> Awaitable[BatchSubscription]:
+        in_bulk = None if self._take_of_sink is None else self._in_bulk
+        return self.connection.client.subscribe_batches(inbox, self._on_batch, self._on_control, in_bulk=in_bulk)
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -310,6 +339,28 @@ class OrderedReader:
             return
         if waiting is not None:
             self._work(waiting)
+
+    def _in_bulk(self, data: bytes, position: int, sid: bytes) -> int:
+        """Let the sink take deliveries off a read, where a batch would be delivered at once; see `InBulk`."""
+        assert self._take_of_sink is not None
+        if self._worker is not None or self._unsure or self._gap_after is not None:
+            return position
+        try:
+            taken = self._take_of_sink(data, position, sid, self._next, self.handled)
+        except Exception as error:
+            self._failed(error)
+            return position
+        if taken is None:
+            return position
+        self._last_read = asyncio.get_running_loop().time()
+        self._next += taken.messages
+        self._done, self.handled, self._taken = self.handled, taken.last, taken.reply
+        if self._reports_arrival:
+            self._newest = taken.reply
+            self._report_arrival()
+        if taken.waiting is not None:
+            self._work(taken.waiting)
+        return taken.position
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()

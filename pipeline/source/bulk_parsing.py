@@ -32,33 +32,32 @@ _Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BulkParser:
-    """Takes the deliveries of one subscription off the front of reads.
+    """Takes the deliveries of a subscription off the front of reads; see `bridge.client.batch_parser.InBulk`.
 
     Attributes:
-        sid: the subscription's number, as in the protocol.
         on_arrived: gets what a read holds.
         worth: bytes of a read; less is left to be cut message by message, which is as fast.
     """
 
-    sid: bytes
     on_arrived: Callable[[Arrived], None]
     worth: int = 32 * 1024
 
-    def take(self, data: bytes) -> int:
-        """Hand on the whole deliveries at the front of a read; return the position after them."""
-        if len(data) < self.worth:
-            return 0
-        found = _messages(np.frombuffer(data, np.uint8))
+    def take(self, data: bytes, position: int, sid: bytes) -> int:
+        """Hand on the whole deliveries at a position of a read; return the position after them."""
+        if len(data) - position < self.worth:
+            return position
+        found = _messages(np.frombuffer(data, np.uint8, offset=position))
         if not len(found):
-            return 0
+            return position
+        found += position
         offsets = np.append(found, found[-1, -1] + 2).astype(np.int32)
         pieces = pa.Array.from_buffers(
             pa.binary(), len(found) * _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
         fields = pc.split_pattern(pieces[1::_PIECES], " ", max_splits=2, reverse=True)
-        count = self._own(fields)
+        count = _own(fields, sid)
         if not count:
-            return 0
+            return position
         fields = fields[:count]
         until = count * _PIECES
         self.on_arrived(
@@ -71,17 +70,18 @@ class BulkParser:
         )
         return int(offsets[until])
 
-    def _own(self, fields: pa.ListArray) -> int:
-        """How many messages at the front are deliveries to this subscription."""
-        whole = pc.equal(pc.list_value_length(fields), 3)
-        if not pc.all(whole).as_py():
-            # Without a reply subject: what the server says about a request.
-            fields = fields[: pc.index(whole, False).as_py()]
-        own = pc.equal(pc.list_element(fields, 1), pa.scalar(self.sid, pa.binary()))
-        # Some of it has an empty one, with a space on each side (2.9).
-        delivered = pc.greater(pc.binary_length(pc.list_element(fields, 2)), 0)
-        other = pc.index(pc.and_(own, delivered), False).as_py()
-        return len(fields) if other < 0 else int(other)
+
+def _own(fields: pa.ListArray, sid: bytes) -> int:
+    """How many messages at the front are deliveries to the subscription."""
+    whole = pc.equal(pc.list_value_length(fields), 3)
+    if not pc.all(whole).as_py():
+        # Without a reply subject: what the server says about a request.
+        fields = fields[: pc.index(whole, False).as_py()]
+    own = pc.equal(pc.list_element(fields, 1), pa.scalar(sid, pa.binary()))
+    # Some of it has an empty one, with a space on each side (2.9).
+    delivered = pc.greater(pc.binary_length(pc.list_element(fields, 2)), 0)
+    other = pc.index(pc.and_(own, delivered), False).as_py()
+    return len(fields) if other < 0 else int(other)
 
 
 def _messages(data: npt.NDArray[np.uint8]) -> _Places:

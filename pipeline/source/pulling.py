@@ -83,9 +83,11 @@ class Pull:
                 arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", f"{_NEXT}{self.stream}.*"))
 
         subscription = await client.subscribe_batches(
-            f"{inbox}.*", arrived.put_nowait, lambda _, block: arrived.put_nowait(block)
+            f"{inbox}.*",
+            arrived.put_nowait,
+            lambda _, block: arrived.put_nowait(block),
+            in_bulk=BulkParser(arrived.put_nowait).take,
         )
-        client.read_in_bulk(BulkParser(subscription.sid, arrived.put_nowait).take)
         self.connection.on_disconnect(disconnected)
         self.connection.on_refusal(refused)
         name = ""
@@ -107,7 +109,6 @@ class Pull:
             ) from None
         finally:
             self.connection.forget(disconnected, refused)
-            client.read_in_bulk(None)
             await subscription.release()
             if name and client.is_connected:
                 with contextlib.suppress(ApiError):  # the server removes it when it is inactive

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nats_bridge.bridge.client.batch_parser import Route
 from nats_bridge.bridge.client.wire import Delivered, WireClient
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.bulk_parsing import BulkParser
@@ -66,14 +67,8 @@ async def _parsed(data: bytes, cuts: list[int], *, bulk: bool) -> tuple[list[Del
 
     parser: Any = client._ps
 
-    class Route:
-        on_batch = seen.extend
-        on_control = None
-
-    parser.routes[_MINE] = Route
-    parser.routes[_OTHER] = type("Ignored", (), {"on_batch": lambda _: None, "on_control": None})
-    if bulk:
-        client.read_in_bulk(BulkParser(_MINE, arrived, worth=0).take)
+    parser.routes[_MINE] = Route(seen.extend, None, BulkParser(arrived, worth=0).take if bulk else None)
+    parser.routes[_OTHER] = Route(lambda _: None, None)
     places = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     for start, stop in pairwise(places):
         await parser.parse(data[start:stop])

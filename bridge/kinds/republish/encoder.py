@@ -123,6 +123,15 @@ class RepublishEncoder:
         self._own_subjects = tuple(patterns)
         self._would_loop = matcher(patterns)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message needs nothing but its subject's entry: nothing is removed, and no line is special."""
+        return self._plain and not self.retention.active and not self.retention.forgettable
+
+    def compiled(self, loop: Callable[..., Any]) -> Any:
+        """Make a compiled loop (`HotLoop` of `compiled/src/lib.rs`) over the entries of this encoder."""
+        return loop(self._republish.stream, self._entries, self._enter, self._count_dropped)
+
     def seed(self, subject: bytes, sequence: bytes) -> None:
         """Set the last sequence (decimal text) of a subject, before or between batches."""
         entry = self._entries.get(subject)
