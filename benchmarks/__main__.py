@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks import (
     catch_up,
+    compiled,
     copy_latency,
     copy_memory,
     distance,
@@ -47,7 +48,7 @@ _NAMES = (
     *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
     *("telemetry", "startup"),
 )
-_LONG = ("soak",)
+_LONG = ("soak", "compiled")
 """Run only where they are named."""
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
@@ -131,6 +132,7 @@ def _run(options: argparse.Namespace) -> int:
         "replicated": partial(replicated.run, version),
         "telemetry": partial(telemetry.run, version),
         "soak": partial(soak.run, version),
+        "compiled": partial(compiled.run, version),
     }
     reports: dict[str, Report] = {}
     for name in options.names:

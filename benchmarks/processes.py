@@ -21,6 +21,7 @@ from benchmarks.raw_socket import RawSocket
 from nats_bridge.native_servers import NativeServer, fetch
 
 __all__ = [
+    "COMPILED",
     "PATIENT",
     "Memory",
     "Program",
@@ -48,6 +49,8 @@ rules:
     republish: {{src: "bench.>", dest: "bridge.bench.>"}}
     {options}
 """
+COMPILED = Path(__file__).parent.parent / "build" / "compiled"
+"""Where `make compiled` puts the module."""
 PATIENT = "max_pending: 1GB\n"
 """For servers: by default they disconnect a subscriber that lags by 64 MB, which is not what is measured."""
 
@@ -97,17 +100,19 @@ class Program:
 
 
 @contextmanager
-def running_sidecar(url: str, options: str = "") -> Iterator[Program]:
+def running_sidecar(url: str, options: str = "", *, compiled: bool = False) -> Iterator[Program]:
     """`nats-bridge run` with one rule on the stream BENCH, to `bridge.bench.>`, ready; stopped at the end.
 
     Args:
         url: the server.
         options: more of the rule, such as `start: first`.
+        compiled: whether it finds the compiled loop that `make compiled` builds.
 
     Raises:
         BenchmarkError: it ended instead of getting ready, or did not get ready.
     """
-    with running_bridge(_CONFIG.format(url=url, options=options)) as program:
+    environment = {"PYTHONPATH": str(COMPILED)} if compiled else None
+    with running_bridge(_CONFIG.format(url=url, options=options), environment=environment) as program:
         yield program
 
 

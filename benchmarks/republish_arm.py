@@ -73,15 +73,16 @@ def native(name: str = "native republish") -> Arm:
     return Arm(name, lambda _: nullcontext(None), is_native=True)
 
 
-def sidecar(name: str, options: str = "", *, stored_first: bool = False) -> Arm:
+def sidecar(name: str, options: str = "", *, stored_first: bool = False, compiled: bool = False) -> Arm:
     """`nats-bridge run` with one rule.
 
     Args:
         name: for the table.
         options: more of the rule, such as `start: first`.
         stored_first: whether it finds all messages stored.
+        compiled: whether it has the compiled loop.
     """
-    return Arm(name, lambda url: running_sidecar(url, options), stored_first=stored_first)
+    return Arm(name, lambda url: running_sidecar(url, options, compiled=compiled), stored_first=stored_first)
 
 
 def copier(name: str, way: str, share: float) -> Arm:

@@ -11,6 +11,8 @@ use delivery::{Ack, Delivery};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+/// Changes with the arguments and results below, as `_INTERFACE` in `bridge/kinds/republish/compiled.py`.
+const INTERFACE: u32 = 1;
 const START: &[u8] = b"NATS/1.0\r\n";
 const SEQUENCE: &[u8] = b"\r\nNats-Sequence: ";
 const STAMP: &[u8] = b"\r\nNats-Time-Stamp: ";
@@ -194,5 +196,6 @@ fn stamp_of(second: &[u8]) -> Vec<u8> {
 
 #[pymodule]
 fn nats_bridge_compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
     module.add_class::<HotLoop>()
 }

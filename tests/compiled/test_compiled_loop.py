@@ -43,7 +43,7 @@ MESSAGES = st.tuples(
     st.sampled_from(SUBJECTS),
     st.sampled_from(BLOCKS),
     st.sampled_from([b"", b"x", b"\r\nMSG s.a 7 $JS.ACK.S.C.1.9.9.1.0 1\r\nx\r\n", b"y" * 300, b"z" * LIMIT]),
-    st.sampled_from([1, 1, 1, 1, 1, 2]),  # how far the stream's sequence goes on
+    st.sampled_from([1, 1, 1, 1, 1, 2]),  # by how much the stream's sequence rises
     st.sampled_from([0, 1, 999, 120_000_000, 1_000_000_000, 86_400_000_000_000, 31_556_952_000_000_001]),
     st.sampled_from([1, 1, 1, 1, 1, 1, 1, 2]),  # how often it was delivered
 )

@@ -1,8 +1,8 @@
 """The hot loop as a compiled module, where `nats-bridge-compiled` is installed.
 
 It does what `RepublishEncoder.run` does to messages that need nothing but their subject's entry, from the read of the
-socket on and byte for byte, with the encoder's own entries. Everything else is left to Python, which may go on at any
-message. Without the module everything is Python's, and nothing else changes.
+socket on and byte for byte, with the encoder's own entries. Everything else is left to Python, which may continue at
+any message. Without the module everything is Python's, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import NamedTuple, Protocol
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 
 try:
-    from nats_bridge_compiled import HotLoop
+    from nats_bridge_compiled import INTERFACE, HotLoop
 except ImportError:
-    HotLoop = None
+    INTERFACE, HotLoop = 0, None
 
 __all__ = ["CompiledLoop", "Made", "compiled_loop"]
 
 
+_INTERFACE = 1  # what this module calls; another one's loop is not used
+
+
 class Made(NamedTuple):
-    """What became of deliveries.
+    """What was done with deliveries.
 
     Attributes:
         position: where the read continues behind them.
@@ -93,5 +96,5 @@ class CompiledLoop:
 
 
 def compiled_loop(encoder: RepublishEncoder) -> CompiledLoop | None:
-    """The compiled loop for an encoder; None where the module is not installed."""
-    return None if HotLoop is None else CompiledLoop(encoder.compiled(HotLoop), encoder)
+    """The compiled loop for an encoder; None where the module is not installed, or is of another version."""
+    return CompiledLoop(encoder.compiled(HotLoop), encoder) if INTERFACE == _INTERFACE else None

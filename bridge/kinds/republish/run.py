@@ -155,7 +155,7 @@ class RepublishRun(RuleRun):
         )
         fence = self._context.fence
         consumer = RuleConsumer(self._source.api, plan, fence)
-        # Where messages are traced, each is looked at.
+        # Tracing reads the headers of each message.
         compiled = None if self._context.tracing else compiled_loop(self._encoder)
         self._compiled = compiled
         take = None if compiled is None else self._take
@@ -197,6 +197,7 @@ class RepublishRun(RuleRun):
             "delivery": str(rule.delivery),
             "dialect": self._republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
+            **({"loop": "compiled"} if self._compiled else {}),
         }
 
     @property
