@@ -85,7 +85,8 @@ class Pair:
         async def there() -> bool:
             last = (await self.at_target.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
             found = await self.at_target.api(f"STREAM.MSG.GET.{stream}", {"seq": last})
-            return bool(found["message"]["subject"] == subject.decode())
+            # There is none while the stream is empty, or where its last message was deleted.
+            return bool(found.get("message", {}).get("subject") == subject.decode())
 
         await until(there)
         return await everything(self.at_target, stream)
