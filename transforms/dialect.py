@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["FEATURES", "KNOWN_LINES", "NEWEST", "Dialect", "Feature", "dialect"]
+__all__ = ["FEATURES", "KNOWN_LINES", "NEWEST", "Dialect", "Feature", "dialect", "server_dialect"]
 
 Version = tuple[int, int, int]
 
@@ -290,3 +290,11 @@ def dialect(text: str) -> Dialect:
 
 
 NEWEST = dialect("2.15")
+
+
+def server_dialect(version: str) -> Dialect:
+    """The dialect of a server that is there, by its version; ``NEWEST`` for a server of a line that is not known."""
+    try:
+        return dialect(version)
+    except UnknownDialectError:
+        return NEWEST

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.replication import Json
-from nats_bridge.transforms.dialect import NEWEST, dialect
-from nats_bridge.transforms.errors import StreamConfigError, UnknownDialectError
+from nats_bridge.transforms.dialect import server_dialect
+from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
 __all__ = [
@@ -155,10 +155,7 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
     Returns:
         The members that it does not know; and its refusal, empty without one.
     """
-    try:
-        version = dialect(server_version)
-    except UnknownDialectError:
-        version = NEWEST
+    version = server_dialect(server_version)
     try:
         taken = examine({**restored, "sealed": False}, version, strict=False).config
     except StreamConfigError as error:

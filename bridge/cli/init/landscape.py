@@ -9,8 +9,7 @@ from typing import Any
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.jobs.handoff.stream_body import server_dialect
-from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.dialect import Dialect, server_dialect
 from nats_bridge.transforms.subject import collide
 
 __all__ = ["Landscape", "bucket_of", "look"]
@@ -79,7 +78,11 @@ async def look(connection: Connection) -> Landscape:
                 unseen.append(str(error))
     streams = {str(info["config"]["name"]): info for info in listed}
     return Landscape(
-        connection.server_version, server_dialect(connection), dict(sorted(streams.items())), consumers, tuple(unseen)
+        connection.server_version,
+        server_dialect(connection.server_version),
+        dict(sorted(streams.items())),
+        consumers,
+        tuple(unseen),
     )
 
 

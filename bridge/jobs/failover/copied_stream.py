@@ -10,12 +10,12 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.failover.account import Account
-from nats_bridge.bridge.jobs.handoff.stream_body import server_dialect
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.watching.link import Link, links_of
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, NativeCopyRule, Settings, SourcesRule
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.source_record import SourceRecord
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
@@ -140,7 +140,7 @@ class CopiedStreams:
         for rule in self._served():
             if rule.stream == link.source and link.api == f"{rule.prefix}.API":
                 return compile_rule(rule, self._settings.offline_dialect_of(rule))
-        return compile_sourcing(link.entry, server_dialect(self._target), mirrors=link.is_mirror)
+        return compile_sourcing(link.entry, server_dialect(self._target.server_version), mirrors=link.is_mirror)
 
     def _served(self) -> Iterator[NativeCopyRule]:
         for rule in self._settings.rules:

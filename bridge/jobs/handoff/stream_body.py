@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
-from nats_bridge.transforms.errors import StreamConfigError, UnknownDialectError
+from nats_bridge.transforms.dialect import server_dialect
+from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["Verdict", "body_of", "examined", "server_dialect"]
+__all__ = ["Verdict", "body_of", "examined"]
 
 _SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
 _HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
@@ -29,14 +29,6 @@ class Verdict:
 
     refusals: tuple[str, ...]
     warnings: tuple[str, ...]
-
-
-def server_dialect(connection: Connection) -> Dialect:
-    """The dialect of a connection's server; the newest known one for a newer server."""
-    try:
-        return dialect(connection.server_version)
-    except UnknownDialectError:
-        return NEWEST
 
 
 def body_of(config: Json) -> Json:
@@ -62,7 +54,7 @@ async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
     Raises:
         ApiError: the server does not list its streams.
     """
-    server = server_dialect(connection)
+    server = server_dialect(connection.server_version)
     streams, _ = await connection.api.streams()
     others: dict[str, Mapping[str, object]] = {
         str(info["config"]["name"]): info["config"] for info in streams if info["config"]["name"] != body["name"]

@@ -24,11 +24,11 @@ from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, r
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
-from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, EntryAtTarget, Waiting, copied_up_to, doubt_behind
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
-from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, dialect, server_dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import collide
@@ -86,7 +86,7 @@ class CopyingHandoff:
         self._rule = rule
         self._connections = connections
         self._target = connections[rule.target_connection]
-        self._server = server_dialect(self._target)
+        self._server = server_dialect(self._target.server_version)
         self._dialect = self._server if dialect_text == "native" else dialect(dialect_text)
         self._after = after
         self._owner = consumer_owner(sidecar, rule.name)

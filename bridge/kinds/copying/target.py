@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, counting, renamed
-from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
-from nats_bridge.transforms.errors import UnknownDialectError
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.header_block import remove_prefix
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.subject import matches
@@ -74,7 +73,7 @@ class Target:
             info: the answer.
             server_version: of the server that answered.
         """
-        config, server = info["config"], _dialect(server_version)
+        config, server = info["config"], server_dialect(server_version)
         withheld = [b"Nats-Expected-"]
         if server.source_record_is_refused_from_clients:
             withheld.append(HEADER + b":")
@@ -150,11 +149,3 @@ def _room(config: Json, state: Json) -> tuple[float, float]:
         messages - int(state["messages"]) if messages > 0 else math.inf,
         size - int(state["bytes"]) if size > 0 else math.inf,
     )
-
-
-def _dialect(server_version: str) -> Dialect:
-    """The dialect of a server; the newest known one for a newer server."""
-    try:
-        return dialect(server_version)
-    except UnknownDialectError:
-        return NEWEST

@@ -12,8 +12,9 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
-from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.settings import Settings, SubjectTransformRule
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.subject import collide, is_subset
 
 __all__ = ["ingress_handoff"]
@@ -35,7 +36,7 @@ async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
     wanted = {"src": transform.src or ">", "dest": transform.dest}
-    if not server_dialect(connection).stream_fields_of_2_10:
+    if not server_dialect(connection.server_version).stream_fields_of_2_10:
         return refused(
             f"server {connection.server_version} ignores subject_transform: upgrade it first (the bridge keeps"
             " running), then"

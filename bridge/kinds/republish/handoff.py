@@ -14,9 +14,10 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
 from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
-from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined, server_dialect
+from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.bridge.settings import RepublishRule, Settings
+from nats_bridge.transforms.dialect import server_dialect
 
 __all__ = ["republish_handoff", "take_over"]
 
@@ -78,7 +79,7 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
             f"to: {rule.target_connection}: a server republishes only in the account of the stream: leave this rule to"
             " the bridge"
         )
-    if not server_dialect(source).republish_can_be_edited:
+    if not server_dialect(source.server_version).republish_can_be_edited:
         problems.append(
             f"server {source.server_version} refuses to change republish of an existing stream (10052): upgrade it"
             " first (the bridge keeps republishing), then run handoff again"
@@ -110,7 +111,7 @@ async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
             f"{place} republishes {present['src']} to {present['dest']}, and the rule {wanted['src']} to"
             f" {wanted['dest']}: write the rule's republish as the server's"
         )
-    if not server_dialect(source).republish_can_be_edited:
+    if not server_dialect(source.server_version).republish_can_be_edited:
         return refused(
             f"server {source.server_version} refuses to change republish of an existing stream (10052): it stays native"
         )

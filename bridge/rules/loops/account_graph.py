@@ -14,8 +14,7 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.rules.loops.moves import Reach
 from nats_bridge.bridge.rules.loops.search import Loop, find_loops
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
-from nats_bridge.transforms.errors import UnknownDialectError
+from nats_bridge.transforms.dialect import server_dialect
 
 __all__ = ["AccountGraph", "Outlook"]
 
@@ -81,7 +80,7 @@ class AccountGraph:
             unseen += reasons
         spaces, undecided = await self._find_spaces(listed)
         reaches = {
-            name: Reach(spaces[name], listed[name], _dialect_of(connection))
+            name: Reach(spaces[name], listed[name], server_dialect(connection.server_version))
             for name, connection in self._connections.items()
         }
         # Rules may be running, and an account may have thousands of streams.
@@ -143,11 +142,3 @@ class AccountGraph:
             except ApiError:
                 continue  # the rule's own check reports the mistake
         return found
-
-
-def _dialect_of(connection: Connection) -> Dialect:
-    """The dialect of a connection's server."""
-    try:
-        return dialect(connection.server_version)
-    except UnknownDialectError:
-        return NEWEST  # a newer one; what its streams hold that is not known stands for anything
