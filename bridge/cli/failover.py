@@ -97,7 +97,7 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
       nats-bridge failover plan --server nats://127.0.0.1:4222
     """
     from nats_bridge.bridge.jobs.failover.account import load_account
-    from nats_bridge.bridge.jobs.failover.plan import make_plan
+    from nats_bridge.bridge.jobs.failover.plan import failover_needs, make_plan
 
     target_name, stream = given.pop("target"), given.pop("stream") or ""
     settings, source = known_connections(**given)
@@ -105,7 +105,10 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
     if permissions:
-        click.echo(_permissions(settings, source, target))
+        from nats_bridge.bridge.permissions import permissions_of
+
+        used = {name: settings.connections[name] for name in (source, target)}
+        click.echo(permissions_of(used, failover_needs(source, target)))
         return EXIT_GOOD
     account = load_account(saved) if saved is not None else None
     plan = ask(make_plan(settings, source, target, stream, account))
@@ -133,14 +136,6 @@ async def _read(settings: Settings, name: str) -> Account:
         return await read_account(connections[name])
     finally:
         await close_connections(connections.values())
-
-
-def _permissions(settings: Settings, source: str, target: str) -> str:
-    from nats_bridge.bridge.jobs.failover.permissions import failover_needs
-    from nats_bridge.bridge.permissions import as_text, grants_for
-
-    inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys((source, target))}
-    return as_text(grants_for(inboxes, list(failover_needs(source, target, inboxes))))
 
 
 def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:

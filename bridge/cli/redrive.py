@@ -131,21 +131,18 @@ def _time(option: str, text: str | None) -> int:
 
 
 def _permissions(settings: Settings, stream: str, letters: str, target: str, given: dict[str, Any]) -> str:
-    from nats_bridge.bridge.jobs.redrive.permissions import redrive_needs
-    from nats_bridge.bridge.permissions import as_text, grants_for
+    from nats_bridge.bridge.jobs.redrive.job import redrive_needs
+    from nats_bridge.bridge.permissions import permissions_of
 
-    names = dict.fromkeys((letters, target))
-    inboxes = {name: settings.connections[name].inbox_prefix for name in names}
     needs = redrive_needs(
         stream,
         letters,
         target,
-        inboxes,
         delete=given["delete"],
         source=given["source"] or "",
         subject=given["subject"] or "",
     )
-    return as_text(grants_for(inboxes, list(needs)))
+    return permissions_of({name: settings.connections[name] for name in (letters, target)}, needs)
 
 
 class _Progress:

@@ -63,11 +63,10 @@ def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: b
     if given["last"] is not None and given["last"] < given["first"]:
         raise ConfigError(f"--to-sequence {given['last']}: is before --from-sequence {given['first']}")
     if permissions:
-        from nats_bridge.bridge.jobs.replica_diff.permissions import replica_diff_needs
-        from nats_bridge.bridge.permissions import as_text, grants_for
+        from nats_bridge.bridge.jobs.replica_diff.replica_reader import replica_diff_needs
+        from nats_bridge.bridge.permissions import permissions_of
 
-        inbox = settings.connections[name].inbox_prefix
-        click.echo(as_text(grants_for({name: inbox}, list(replica_diff_needs(stream, name, inbox)))))
+        click.echo(permissions_of({name: settings.connections[name]}, replica_diff_needs(stream, name)))
         return EXIT_GOOD
     from nats_bridge.bridge.jobs.replica_diff.job import Wanted
 

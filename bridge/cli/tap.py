@@ -89,10 +89,10 @@ def tap_command(
     settings = load(config)
     wanted = Wanted(settings.rule_named(rule), subject, first or 0, most or 0, rate)
     if permissions:
-        from nats_bridge.bridge.permissions import as_text, grants_for
+        from nats_bridge.bridge.permissions import permissions_of
 
-        inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys(wanted.rule.connections)}
-        click.echo(as_text(grants_for(inboxes, list(tap_needs(wanted, settings)))))
+        used = {name: settings.connections[name] for name in wanted.rule.connections}
+        click.echo(permissions_of(used, tap_needs(wanted)))
         return EXIT_GOOD
     return ask(_tapped(settings, wanted, headers=headers, payload=payload, as_json=as_json))
 

@@ -56,12 +56,9 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
     settings, name = known_connections(**given)
     if permissions:
         from nats_bridge.bridge.kinds.watching.permissions import account_needs
-        from nats_bridge.bridge.permissions import as_text, grants_for
-        from nats_bridge.bridge.permissions.need import listen
+        from nats_bridge.bridge.permissions import permissions_of
 
-        prefix = settings.connections[name].inbox_prefix
-        needs = [listen(name, f"{prefix}.>", "answers and deliveries"), *account_needs(name)]
-        click.echo(as_text(grants_for({name: prefix}, needs)))
+        click.echo(permissions_of({name: settings.connections[name]}, account_needs(name)))
         return EXIT_GOOD
     return ask(_watched(settings, name, stalled_after, follow=follow, as_json=as_json))
 

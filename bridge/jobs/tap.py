@@ -110,8 +110,8 @@ def inputs_of(wanted: Wanted) -> tuple[Input, ...]:
     return inputs
 
 
-def tap_needs(wanted: Wanted, settings: Settings) -> Iterator[Need]:
-    """The permissions that a tap needs.
+def tap_needs(wanted: Wanted) -> Iterator[Need]:
+    """The permissions that a tap needs, besides its answers.
 
     Raises:
         ConfigError: as for `inputs_of`.
@@ -122,8 +122,6 @@ def tap_needs(wanted: Wanted, settings: Settings) -> Iterator[Need]:
             yield write(each.connection, api_subject("STREAM.MSG.GET", each.stream), f"reads stream {each.stream}")
         else:
             yield listen(each.connection, wanted.subject or each.subject, "receives what the rule receives")
-    for name in dict.fromkeys(wanted.rule.connections):
-        yield listen(name, f"{settings.connections[name].inbox_prefix}.>", "answers")
 
 
 async def tap(settings: Settings, wanted: Wanted, stop: asyncio.Event, screen: Screen) -> None:

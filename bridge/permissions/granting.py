@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
-from nats_bridge.bridge.settings import Rule, Settings
+from nats_bridge.bridge.settings import Connection, Rule, Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_for", "grants_of"]
+__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_of", "permissions_of"]
 
 
 def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
-    """The needs of the sidecar itself: answers, and reading the accounts for loops."""
-    for connection, prefix in inboxes.items():
-        yield listen(connection, f"{prefix}.>", "answers and deliveries")
+    """What the sidecar itself needs to read the accounts for loops."""
+    for connection in inboxes:
         if connection not in checked:
             continue
         yield write(
@@ -128,20 +127,33 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     leaves = {need.connection: "" for need in needs if need.connection not in inboxes}
-    return grants_for(inboxes | leaves, needs)
+    return _grants(inboxes | leaves, needs)
 
 
-def grants_for(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
-    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix."""
-    return [
-        ConnectionGrants(name, prefix, tuple(_granted([need for need in needs if need.connection == name])))
-        for name, prefix in inboxes.items()
-    ]
+def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
+    """What a command prints: the permissions of its connections' users, as nats-server reads them.
+
+    Args:
+        connections: those that it uses, by their names.
+        needs: what it needs besides answers.
+    """
+    return as_text(_grants({name: each.inbox_prefix for name, each in connections.items()}, list(needs)))
+
+
+def _grants(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
+    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix; empty without answers."""
+    found = []
+    for name, prefix in inboxes.items():
+        answers = [listen(name, f"{prefix}.>", "answers and deliveries")] if prefix else []
+        asked = [*answers, *(need for need in needs if need.connection == name)]
+        found.append(ConnectionGrants(name, prefix, tuple(_granted(asked))))
+    return found
 
 
 def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
     # What a destination can become is the same in all dialects, as permissions see it.
-    return kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known)
+    for need in kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known):
+        yield replace(need, rule=rule.name)
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:

@@ -32,26 +32,26 @@ class Need:
         way: to publish, or to subscribe.
         subject: the subject, perhaps with wildcards; for a subscription perhaps with a queue group after a space.
         why: what it is for, in a few words.
-        rule: the rule that needs it; empty for the sidecar itself.
         without: what is lost without it, for what can be done without; empty for what cannot.
+        rule: the rule that needs it, which `granting` adds; empty for the sidecar itself.
     """
 
     connection: str
     way: Way
     subject: str
     why: str
-    rule: str = ""
     without: str = ""
+    rule: str = ""
 
 
-def write(connection: str, subject: str, why: str, *, rule: str = "", without: str = "") -> Need:
+def write(connection: str, subject: str, why: str, *, without: str = "") -> Need:
     """A need to publish."""
-    return Need(connection, "publish", subject, why, rule, without)
+    return Need(connection, "publish", subject, why, without)
 
 
-def listen(connection: str, subject: str, why: str, *, rule: str = "", without: str = "") -> Need:
+def listen(connection: str, subject: str, why: str, *, without: str = "") -> Need:
     """A need to subscribe."""
-    return Need(connection, "subscribe", subject, why, rule, without)
+    return Need(connection, "subscribe", subject, why, without)
 
 
 def api_subject(request: str, *tokens: str) -> str:
@@ -69,25 +69,23 @@ def acknowledgement(stream: str) -> str:
     return f"$JS.ACK.{stream}.>"
 
 
-def stream_created(connection: str, stream: str, *, rule: str) -> Need:
+def stream_created(connection: str, stream: str) -> Need:
     """Receive the creation of a stream that a rule waits for."""
     return listen(
         connection,
         f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}",
         f"receives the creation of stream {stream}",
-        rule=rule,
         without="that is seen up to two seconds later",
     )
 
 
-def stream_events(connection: str, *, rule: str, without: str) -> list[Need]:
+def stream_events(connection: str, *, without: str) -> list[Need]:
     """Receive changes of the account's streams."""
     return [
         listen(
             connection,
             f"$JS.EVENT.ADVISORY.STREAM.{what}.*",
             f"receives that a stream is {what.lower()}",
-            rule=rule,
             without=without,
         )
         for what in ("CREATED", "UPDATED", "DELETED")

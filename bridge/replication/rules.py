@@ -14,8 +14,8 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.bridge.permissions import Need, as_text, grants_for
-from nats_bridge.bridge.permissions.need import api_subject, listen, write
+from nats_bridge.bridge.permissions import Need, permissions_of
+from nats_bridge.bridge.permissions.need import api_subject, write
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.leases import open_leases
@@ -31,7 +31,6 @@ __all__ = [
     "RuleContext",
     "StreamLimits",
     "api_subject",
-    "as_text",
     "close_connections",
     "common_subject",
     "compile_rule",
@@ -43,11 +42,10 @@ __all__ = [
     "destinations",
     "durable_name",
     "entry_key",
-    "grants_for",
     "kind_of",
-    "listen",
     "open_connections",
     "open_leases",
+    "permissions_of",
     "replays",
     "write",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.replication.rules import api_subject, as_text, grants_for, write
+from nats_bridge.bridge.replication.rules import api_subject, permissions_of, write
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.source.permissions import reads
 
@@ -18,8 +18,7 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
         connection: what it reads from.
         stream: the captured stream; None for all.
     """
-    inbox = connection.inbox_prefix
-    needs = list(reads(_SERVERS, stream or "*", inbox))
+    needs = list(reads(_SERVERS, stream or "*"))
     needs.append(
         write(
             _SERVERS,
@@ -30,4 +29,4 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
     )
     if stream is None:
         needs.append(write(_SERVERS, api_subject("STREAM.LIST"), "finds the streams"))
-    return as_text(grants_for({_SERVERS: inbox}, needs))
+    return permissions_of({_SERVERS: connection}, needs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.replication.rules import Need, api_subject, as_text, grants_for, listen, replays, write
+from nats_bridge.bridge.replication.rules import Need, api_subject, permissions_of, replays, write
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.restore.configuration import probe_of
 
@@ -20,11 +20,9 @@ def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str
         connection: where it restores.
         streams: the restored streams; none for all.
     """
-    inbox = connection.inbox_prefix
     needs = [need for stream in streams or ("*",) for need in _restoring(stream)]
     needs.append(write(_SERVERS, api_subject("STREAM.NAMES"), "checks that no other stream stores its subjects"))
-    needs.append(listen(_SERVERS, f"{inbox}.>", "answers and deliveries"))
-    return as_text(grants_for({_SERVERS: inbox}, needs))
+    return permissions_of({_SERVERS: connection}, needs)
 
 
 def _restoring(stream: str) -> Iterator[Need]:
@@ -42,4 +40,4 @@ def _restoring(stream: str) -> Iterator[Need]:
         yield write(_SERVERS, api_subject(request, stream, "*"), why)
     yield write(_SERVERS, probe_of(stream), "reads how far the stream is")
     yield write(_SERVERS, f"{probe_of(stream)}.>", "restores the messages")
-    yield from replays(_SERVERS, stream, rule="")
+    yield from replays(_SERVERS, stream)

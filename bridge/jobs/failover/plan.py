@@ -16,11 +16,13 @@ from nats_bridge.bridge.jobs.failover.filters import MovedFilters, moved_filters
 from nats_bridge.bridge.jobs.failover.positions import Copies, Place, find_places
 from nats_bridge.bridge.jobs.failover.way_back import WayBack, way_back
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of
+from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
+from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Move", "Plan", "StreamPlan", "make_plan", "ranges"]
+__all__ = ["Move", "Plan", "StreamPlan", "failover_needs", "make_plan", "ranges"]
 
 _OWN: Final = "nats-bridge "  # begins the descriptions of the sidecar's own consumers
 
@@ -154,6 +156,21 @@ class Plan:
     def good(self) -> bool:
         """Whether nothing is in the way, and nothing lost."""
         return not self.silent and all(stream.good for stream in self.streams)
+
+
+def failover_needs(source: str, target: str) -> Iterator[Need]:
+    """The needs of `nats-bridge failover`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
+
+    Args:
+        source: the connection of the source streams.
+        target: that of their copies.
+    """
+    for connection in dict.fromkeys((source, target)):
+        yield write(connection, api_subject("STREAM.LIST"), "finds copied streams")
+        yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
+    yield from replays(source, ANY_STREAM)
+    yield from replays(target, ANY_STREAM)
+    yield write(target, api_subject("STREAM.MSG.GET", ANY_STREAM), "the newest copy")
 
 
 async def make_plan(

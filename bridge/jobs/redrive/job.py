@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,13 +12,15 @@ from nats_bridge.bridge.client.connection_pool import close_connections, open_co
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
-from nats_bridge.bridge.jobs.redrive.journal import Journal
+from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
 from nats_bridge.bridge.jobs.redrive.plan import Plan, plan
 from nats_bridge.bridge.jobs.redrive.redriving import Outcome, Redriving
 from nats_bridge.bridge.jobs.redrive.selection import Selection
+from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
+from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["Result", "Wanted", "redrive"]
+__all__ = ["Result", "Wanted", "redrive", "redrive_needs"]
 
 _ADVICE: Final = "give the one that holds dead letters"
 
@@ -71,6 +73,42 @@ class Result:
 
 Report = Callable[[int, int, str], None]
 """Called with how many letters are put back, of how many, and what is waited for, if anything."""
+
+
+def redrive_needs(
+    stream: str,
+    letters: str,
+    target: str,
+    *,
+    delete: bool,
+    source: str = "",
+    subject: str = "",
+) -> Iterator[Need]:
+    """The needs of `nats-bridge redrive STREAM`.
+
+    Args:
+        stream: the dead letters' stream.
+        letters: the connection that holds it.
+        target: the connection of the streams that take the messages.
+        delete: whether letters are deleted.
+        source: the stream that held the messages; empty for any.
+        subject: the messages' subject, perhaps with wildcards; empty for any.
+    """
+    held = source or ANY_STREAM
+    yield write(letters, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
+    yield from replays(letters, stream)
+    yield write(letters, api_subject("STREAM.MSG.GET", stream), "reads the dead letters")
+    if delete:
+        yield write(letters, api_subject("STREAM.MSG.DELETE", stream), "deletes dead letters that were put back")
+    for request in ("STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"):
+        yield write(letters, api_subject(request, JOURNAL), "keeps what was put back")
+    yield from replays(letters, JOURNAL)
+    yield write(letters, f"{JOURNAL}.{stream}.*", "keeps what was put back")
+    yield write(target, api_subject("STREAM.LIST"), "finds the streams that take the messages")
+    yield write(target, api_subject("STREAM.INFO", held), "how far they are")
+    yield write(target, api_subject("STREAM.MSG.GET", held), "reads messages that their dead letters do not hold")
+    yield from replays(target, held)
+    yield write(target, subject or ">", "puts the messages back" + ("" if subject else "; --subject allows less"))
 
 
 async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Report = lambda *_: None) -> Result:

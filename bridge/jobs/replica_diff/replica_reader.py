@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
@@ -20,10 +20,11 @@ from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError, ConnectionLostError, NotPermittedError
 from nats_bridge.bridge.jobs.replica_diff.comparing import Held
+from nats_bridge.bridge.permissions.need import Need, api_subject, write
 
-__all__ = ["NEXT", "ReplicaReader", "placed_consumers"]
+__all__ = ["ReplicaReader", "placed_consumers", "replica_diff_needs"]
 
-NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT"
+_NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT"
 _DRAWS: Final = 30  # consumers for each server: of three, one is never drawn in one of 10**15 runs
 _FAILURES: Final = 5
 _EXPIRES: Final = 2.0  # seconds that a server keeps a request
@@ -125,7 +126,7 @@ class ReplicaReader:
             await self._subscription.release()
 
     def _refused(self, text: str) -> None:
-        subject = f"{NEXT}.{self._stream}."
+        subject = f"{_NEXT}.{self._stream}."
         if subject.lower() in text.lower():
             self._arrived.put_nowait(NotPermittedError(f"connection '{self._connection.name}'", f"{subject}*"))
 
@@ -137,7 +138,7 @@ class ReplicaReader:
             NotPermittedError: the user may not ask for messages.
         """
         request = json.dumps({"batch": self._portion, "expires": int(_EXPIRES * 1e9)}).encode()
-        subject = f"{NEXT}.{self._stream}.{self._consumer}"
+        subject = f"{_NEXT}.{self._stream}.{self._consumer}"
         self._connection.client.write_raw(publication(subject.encode(), self._inbox.encode(), b"", request))
         found: list[tuple[int, Held]] = []
         is_answered = False
@@ -212,3 +213,22 @@ class ReplicaReader:
         return ConnectionLostError(
             f"connection '{self._connection.name}' was lost while stream '{self._stream}' was read: run it again"
         )
+
+
+def replica_diff_needs(stream: str, connection: str) -> Iterator[Need]:
+    """The needs of `nats-bridge replica-diff STREAM`.
+
+    Args:
+        stream: the stream.
+        connection: the connection that holds it.
+    """
+    yield write(connection, api_subject("STREAM.INFO", stream), "names the servers that hold the stream")
+    yield write(connection, api_subject("CONSUMER.CREATE", stream), "creates a consumer on each of them")
+    yield write(connection, f"{_NEXT}.{stream}.*", "reads what each holds")
+    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "sees whether a server can deliver more")
+    yield write(
+        connection,
+        api_subject("CONSUMER.DELETE", stream, "*"),
+        "removes its consumers at once",
+        without="they stay on the servers for a minute more",
+    )

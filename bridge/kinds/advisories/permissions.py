@@ -24,44 +24,42 @@ _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<con
 def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
-    name, source, target = rule.name, rule.source_connection, rule.target_connection
+    source, target = rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
-    yield write(target, covering_filter(transform), "publishes", rule=name)
-    source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(name)}"
+    yield write(target, covering_filter(transform), "publishes")
+    source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(rule.name)}"
     if rule.captured_by:
-        durable = durable_name(settings.name, name)
-        yield from existing(source, rule.captured_by, rule=name)
+        durable = durable_name(settings.name, rule.name)
+        yield from existing(source, rule.captured_by)
         for request, why in (
             ("CONSUMER.DURABLE.CREATE", "keeps its position"),
             ("CONSUMER.INFO", "reads its position"),
             ("CONSUMER.MSG.NEXT", "requests advisories"),
         ):
-            yield write(source, api_subject(request, rule.captured_by, durable), why, rule=name)
-        yield write(source, f"$JS.ACK.{rule.captured_by}.{durable}.>", "moves its position", rule=name)
+            yield write(source, api_subject(request, rule.captured_by, durable), why)
+        yield write(source, f"$JS.ACK.{rule.captured_by}.{durable}.>", "moves its position")
     else:
-        yield listen(source, source_subject, "receives advisories", rule=name)
+        yield listen(source, source_subject, "receives advisories")
     for stream in rule.copies_in:
-        yield from existing(source, stream, rule=name)
-        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads copies of messages", rule=name)
+        yield from existing(source, stream)
+        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads copies of messages")
     # Which streams take what is published can change at any time, so none is named.
-    yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", rule=name, without=_UNCONFIRMED)
+    yield write(target, api_subject("STREAM.NAMES"), "finds streams that take it", without=_UNCONFIRMED)
     for connection in dict.fromkeys((target, source)):
         yield write(
             connection,
             api_subject("STREAM.INFO", ANY_STREAM),
             "finds streams that take it",
-            rule=name,
             without=_UNCONFIRMED,
         )
-    yield from stream_events(target, rule=name, without="streams that come later do not confirm what they take")
+    yield from stream_events(target, without="streams that come later do not confirm what they take")
     if rule.attach_message:
         stream = _advised_stream(rule.republish.src)
-        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads the message", rule=name)
+        yield write(source, api_subject("STREAM.MSG.GET", stream), "reads the message")
         yield write(
             source,
             api_subject("DIRECT.GET", stream),
             "reads a subject that is not UTF-8",
-            rule=name,
             without="such a subject is not exact in the headers",
         )
 

@@ -19,51 +19,49 @@ def copying_needs(
     rule: SourcesRule | MirrorRule | KvSourcesRule, settings: Settings, dialect: Dialect, known: KnownStreams
 ) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
-    name, stream, target = rule.name, rule.target_stream, rule.target_connection
+    stream, target = rule.target_stream, rule.target_connection
     stored: list[str] = []
     consumers = iter(durables(rule, settings.name))
     for source in rule.entries:
         compiled = compiled_entry(source, dialect, mirrors=isinstance(rule, MirrorRule))
         for pattern in destinations(compiled):
             stored.append(pattern.decode())
-            yield write(target, stored[-1], f"stores copies in {stream}", rule=name)
-        yield from existing(source.connection, source.name, rule=name)
+            yield write(target, stored[-1], f"stores copies in {stream}")
+        yield from existing(source.connection, source.name)
         if source.acknowledge:
-            yield from _acknowledging(source, next(consumers).name, known, rule=name)
+            yield from _acknowledging(source, next(consumers).name, known)
             continue
-        yield from passing_consumers(source.connection, source.name, rule=name)
+        yield from passing_consumers(source.connection, source.name)
         yield write(
             source.connection,
             api_subject("STREAM.MSG.GET", source.name),
             f"sees whether {source.name} is still what was copied",
-            rule=name,
         )
-    yield from existing(target, stream, rule=name)
+    yield from existing(target, stream)
     if not (isinstance(rule, MirrorRule) and rule.keep_sequence):  # there the last number is the position
-        yield from replays(target, stream, rule=name)
-    yield write(target, api_subject("STREAM.MSG.GET", stream), f"reads its position in {stream}", rule=name)
-    yield from stream_events(target, rule=name, without="that is seen up to two seconds later")
+        yield from replays(target, stream)
+    yield write(target, api_subject("STREAM.MSG.GET", stream), f"reads its position in {stream}")
+    yield from stream_events(target, without="that is seen up to two seconds later")
     yield from _others(rule, stored, known)
     if isinstance(rule, MirrorRule) and rule.filler_subject is not None:
-        yield write(target, rule.filler_subject, "fills numbers that the source lacks", rule=name)
-        yield write(target, api_subject("STREAM.PURGE", stream), "removes fillers", rule=name)
+        yield write(target, rule.filler_subject, "fills numbers that the source lacks")
+        yield write(target, api_subject("STREAM.PURGE", stream), "removes fillers")
     if rule.on_rejected.skip is not None:
-        yield write(target, rule.on_rejected.skip, "publishes what the stream refuses", rule=name)
-        yield write(target, api_subject("STREAM.NAMES"), "sees whether a stream takes what is refused", rule=name)
+        yield write(target, rule.on_rejected.skip, "publishes what the stream refuses")
+        yield write(target, api_subject("STREAM.NAMES"), "sees whether a stream takes what is refused")
 
 
-def _acknowledging(source: Source, consumer: str, known: KnownStreams, *, rule: str) -> Iterator[Need]:
+def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterator[Need]:
     """To read through a durable consumer of its own."""
     connection, stream = source.connection, source.name
     facts = known.get((connection, stream))
     moved = facts is None or facts.retention != "workqueue"
-    yield from durable_consumer(connection, stream, consumer, rule=rule, acknowledges=True, moved=moved)
-    yield write(connection, flow_control(stream), "says that deliveries have arrived", rule=rule)
+    yield from durable_consumer(connection, stream, consumer, acknowledges=True, moved=moved)
+    yield write(connection, flow_control(stream), "says that deliveries have arrived")
     yield write(
         connection,
         api_subject("CONSUMER.LIST", stream),
         "looks for consumers of entries that were edited",
-        rule=rule,
         without="these consumers stay, and an edited entry does not begin where they are",
     )
 
@@ -86,6 +84,5 @@ def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], k
             rule.target_connection,
             subject,
             f"sees whether others write to {rule.target_stream}{hint}",
-            rule=rule.name,
             without="every copy is confirmed singly, which is slower",
         )

@@ -21,21 +21,13 @@ def ingress_needs(
 ) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
-    name, connection, transform = rule.name, rule.source_connection, rule.subject_transform
-    yield write(
-        connection,
-        covering_filter(compile_ingress(rule, dialect)),
-        f"passes on to stream {rule.stream}",
-        rule=name,
-    )
+    connection, transform = rule.source_connection, rule.subject_transform
+    yield write(connection, covering_filter(compile_ingress(rule, dialect)), f"passes on to stream {rule.stream}")
     yield listen(
         connection,
-        transform.src if leased else f"{transform.src} {queue_group(name)}",
+        transform.src if leased else f"{transform.src} {queue_group(rule.name)}",
         "takes from publishers",
-        rule=name,
     )
-    yield from existing(connection, rule.stream, rule=name)
-    yield write(
-        connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already", rule=name
-    )
-    yield from stream_events(connection, rule=name, without="that is seen up to two seconds later")
+    yield from existing(connection, rule.stream)
+    yield write(connection, api_subject("STREAM.NAMES"), f"sees whether a stream takes {transform.src} already")
+    yield from stream_events(connection, without="that is seen up to two seconds later")

@@ -20,17 +20,17 @@ def native_copy_needs(
     rule: NativeCopyRule, settings: Settings, dialect: Dialect, known: KnownStreams
 ) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
-    name, source, leaf, prefix = rule.name, rule.source_connection, rule.leaf_connection, rule.prefix
-    yield from existing(source, rule.stream, rule=name)
+    source, leaf, prefix = rule.source_connection, rule.leaf_connection, rule.prefix
+    yield from existing(source, rule.stream)
     for request in ("CONSUMER.CREATE", "CONSUMER.DELETE"):
         for subject in (api_subject(request, rule.stream), api_subject(request, rule.stream, ">")):
             if request == "CONSUMER.CREATE" or subject.endswith(">"):
-                yield write(source, subject, "forwards the server's requests", rule=name)
-    yield write(source, flow_control(rule.stream), "says that deliveries have arrived", rule=name)
-    yield write(leaf, f"{prefix}.deliver.>", f"delivers messages of {rule.stream}", rule=name)
-    yield write(leaf, f"{_INBOXES}>", "answers the server's requests", rule=name)
-    yield listen(leaf, f"{prefix}.API.>", "receives the server's requests", rule=name)
-    yield listen(leaf, f"{prefix}.fc.>", "receives that deliveries have arrived", rule=name)
+                yield write(source, subject, "forwards the server's requests")
+    yield write(source, flow_control(rule.stream), "says that deliveries have arrived")
+    yield write(leaf, f"{prefix}.deliver.>", f"delivers messages of {rule.stream}")
+    yield write(leaf, f"{_INBOXES}>", "answers the server's requests")
+    yield listen(leaf, f"{prefix}.API.>", "receives the server's requests")
+    yield listen(leaf, f"{prefix}.fc.>", "receives that deliveries have arrived")
 
 
 def concerns_leaf(text: str, prefix: str) -> bool:

@@ -20,28 +20,22 @@ __all__ = ["republish_needs"]
 
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
-    name, stream, source, target = rule.name, rule.stream, rule.source_connection, rule.target_connection
-    yield write(target, covering_filter(compile_rule(rule, dialect).transform), "publishes", rule=name)
-    yield from existing(source, stream, rule=name)
-    yield write(
-        source,
-        api_subject("STREAM.MSG.GET", stream),
-        "finds predecessors on a subject",
-        rule=name,
-    )
+    stream, source, target = rule.stream, rule.source_connection, rule.target_connection
+    yield write(target, covering_filter(compile_rule(rule, dialect).transform), "publishes")
+    yield from existing(source, stream)
+    yield write(source, api_subject("STREAM.MSG.GET", stream), "finds predecessors on a subject")
     if rule.durable:
-        yield from replays(source, stream, rule=name)
-        consumer, acknowledges = durable_name(settings.name, name), rule.delivery == "at_least_once"
-        yield from durable_consumer(source, stream, consumer, rule=name, acknowledges=acknowledges)
+        yield from replays(source, stream)
+        consumer, acknowledges = durable_name(settings.name, rule.name), rule.delivery == "at_least_once"
+        yield from durable_consumer(source, stream, consumer, acknowledges=acknowledges)
     else:
         facts = known.get((source, stream))
         direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
-        yield from passing_consumers(source, stream, rule=name, supervised=not direct)
+        yield from passing_consumers(source, stream, supervised=not direct)
     yield listen(
         source,
         AUDIT_SUBJECT,
         "receives advisories about deletes and purges",
-        rule=name,
         without="Nats-Last-Sequence may name messages that were deleted",
     )
     yield from _watching(rule, known)
@@ -50,7 +44,6 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
             target,
             api_subject("STREAM.INFO", stream),
             "sees whether the target's account is the stream's own",
-            rule=name,
             without="that is found out by a message between the two connections",
         )
 
@@ -69,7 +62,6 @@ def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
         source,
         api_subject("CONSUMER.LIST", stream),
         f"sees whether others consume {stream}, if it is a work-queue or interest stream",
-        rule=rule.name,
         without=without,
     )
     if not rule.durable:
@@ -77,6 +69,5 @@ def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
             source,
             f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{stream}.*",
             f"learns that a consumer of {stream} was deleted, if it is a work-queue or interest stream",
-            rule=rule.name,
             without="side effects of watching such a stream that begin later are not noticed",
         )

@@ -13,24 +13,23 @@ from nats_bridge.transforms.dialect import Dialect
 __all__ = ["account_needs", "watch_needs"]
 
 
-def account_needs(connection: str, *, rule: str = "") -> Iterator[Need]:
+def account_needs(connection: str) -> Iterator[Need]:
     """What comparing an account's links needs; for a source elsewhere, also the same below the prefix of its API."""
-    yield write(connection, api_subject("INFO"), "the account's limits", rule=rule)
-    yield write(connection, api_subject("STREAM.LIST"), "finds mirrors and sources", rule=rule)
-    yield write(connection, api_subject("STREAM.INFO", ANY_STREAM), "how far source and target are", rule=rule)
+    yield write(connection, api_subject("INFO"), "the account's limits")
+    yield write(connection, api_subject("STREAM.LIST"), "finds mirrors and sources")
+    yield write(connection, api_subject("STREAM.INFO", ANY_STREAM), "how far source and target are")
     newest = "the newest copy, and the first that is missing"
-    yield write(connection, api_subject("STREAM.MSG.GET", ANY_STREAM), newest, rule=rule)
-    yield from replays(connection, ANY_STREAM, rule=rule)
+    yield write(connection, api_subject("STREAM.MSG.GET", ANY_STREAM), newest)
+    yield from replays(connection, ANY_STREAM)
 
 
 def watch_needs(rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
-    yield from account_needs(rule.connection, rule=rule.name)
+    yield from account_needs(rule.connection)
     if rule.on_stall == "step_down":
         yield write(
             rule.connection,
             api_subject("STREAM.LEADER.STEPDOWN", ANY_STREAM),
             "has the leader of a stalled copy step down",
-            rule=rule.name,
             without="stalls are only reported",
         )

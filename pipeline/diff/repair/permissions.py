@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.replication.rules import Need, api_subject, as_text, grants_for, replays, write
+from nats_bridge.bridge.replication.rules import Need, api_subject, permissions_of, replays, write
 from nats_bridge.pipeline.diff.sides import Place
 from nats_bridge.pipeline.source.permissions import reads
 
@@ -20,16 +20,16 @@ def repair_permissions(left: Place, right: Place, *, by: str, delete: bool) -> s
         by: what identifies messages; empty where that is decided from the messages.
         delete: whether messages are deleted.
     """
-    sides = {name: place for name, place in (("left", left), ("right", right)) if place.connection is not None}
-    inboxes = {name: place.connection.inbox_prefix for name, place in sides.items() if place.connection is not None}
-    needs = [need for name, place in sides.items() for need in reads(name, place.name, inboxes[name])]
-    if "right" in sides:
+    sides = {"left": left, "right": right}
+    connections = {name: place.connection for name, place in sides.items() if place.connection is not None}
+    needs = [need for name in connections for need in reads(name, sides[name].name)]
+    if "right" in connections:
         needs += _repairing(right, by, delete=delete)
-    return as_text(grants_for(inboxes, needs))
+    return permissions_of(connections, needs)
 
 
 def _repairing(right: Place, by: str, *, delete: bool) -> Iterator[Need]:
-    yield from replays("right", right.name, rule="")
+    yield from replays("right", right.name)
     for subject in right.subjects or (">",):
         why = "stores what is missing or wrong" + ("" if right.subjects else "; --right-subject allows less")
         yield write("right", subject, why)
