@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
@@ -92,32 +92,25 @@ class Shop:
 
     async def sells(self, orders: int) -> None:
         """Publish, each acknowledged by the stream."""
-        links = await open_connections(self._settings, {"default"})
-        try:
+        async with connected(self._settings, {"default"}) as links:
             for _ in range(orders):
                 self.orders += 1
                 region = ("eu", "us", "eu")[self.orders % 3]
                 subject = f"orders.{region}.{self.orders % 11}"
                 # nats-py would wait for half a second.
                 await links["default"].client.request(subject, b"%d" % self.orders, timeout=60)
-        finally:
-            await close_connections(links.values())
 
     async def api(self, subject: str, body: dict[str, Any]) -> None:
         """One request to the JetStream API."""
-        links = await open_connections(self._settings, {"default"})
-        try:
+        async with connected(self._settings, {"default"}) as links:
             await links["default"].api.request(subject, body)
-        finally:
-            await close_connections(links.values())
 
     async def copied(self) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]], list[str]]:
         """What should be in the target, what is, and who put it there."""
-        links = await open_connections(self._settings, {"default"})
-        api = links["default"].api
         sourcing = compile_sourcing(ENTRY, NEWEST)
         expected, found, by = [], [], []
-        try:
+        async with connected(self._settings, {"default"}) as links:
+            api = links["default"].api
             for stream in ("ORDERS", "ORDERS_EU"):
                 last = int((await api.stream_info(stream))["state"]["last_seq"])
                 async for batch in Replay(api, stream).between(1, last):
@@ -130,8 +123,6 @@ class Shop:
                             ours = (header_block.read(block, b"Nats-Msg-Id") or b"").startswith(b"bridge-")
                             by.append("the bridge" if ours else "the server")
                             assert header_block.read(block, HEADER) is not None
-        finally:
-            await close_connections(links.values())
         return expected, found, by
 
     async def complete(self) -> None:

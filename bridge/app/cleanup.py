@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from nats_bridge.bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.bridge.errors import ApiError
@@ -33,8 +33,7 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     leases = settings.leadership
     durables = {rule.name: kind_of(rule).durables(rule, settings.name) for rule in chosen}
     names = {durable.connection for each in durables.values() for durable in each}
-    connections = await open_connections(settings, names | ({leases.connection} if leases is not None else set()))
-    try:
+    async with connected(settings, names | ({leases.connection} if leases is not None else set())) as connections:
         lines = []
         if leases is not None:
             api = connections[leases.connection].api
@@ -48,8 +47,6 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
                 what = await _remove(connections[durable.connection].api, durable)
                 lines.append(f"rule '{rule.name}': {what} consumer '{durable.name}' of stream '{durable.stream}'")
         return lines
-    finally:
-        await close_connections(connections.values())
 
 
 async def _remove(api: JetStreamApi, durable: Durable) -> str:

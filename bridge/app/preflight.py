@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
+from nats_bridge.bridge.client.connection_pool import connected, connections_of
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
@@ -57,11 +57,8 @@ async def with_server(
             for name, connection in settings.connections.items()
         }
         settings = settings.model_copy(update={"connections": connections})
-    opened = await open_connections(settings, connections_of(settings))
-    try:
+    async with connected(settings, connections_of(settings)) as opened:
         return await question(settings, opened)
-    finally:
-        await close_connections(opened.values())
 
 
 async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:

@@ -128,14 +128,11 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
 
 
 async def _read(settings: Settings, name: str) -> Account:
-    from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+    from nats_bridge.bridge.client.connection_pool import connected
     from nats_bridge.bridge.jobs.failover.account import read_account
 
-    connections = await open_connections(settings, {name})
-    try:
+    async with connected(settings, {name}) as connections:
         return await read_account(connections[name])
-    finally:
-        await close_connections(connections.values())
 
 
 def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:

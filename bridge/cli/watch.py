@@ -64,16 +64,15 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
 
 
 async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
-    from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+    from nats_bridge.bridge.client.connection_pool import connected
     from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
     from nats_bridge.bridge.kinds.watching.watch import Watch
 
-    connections = await open_connections(settings, {name})
     shown: dict[object, str] = {}
-    clock = asyncio.get_running_loop().time
-    began = clock()
     states: list[LinkState] = []
-    try:
+    async with connected(settings, {name}) as connections:
+        clock = asyncio.get_running_loop().time
+        began = clock()
         watch = Watch(connections[name], stalled_after, RequestRate(_REQUESTS))
         with stopping() as stop:
             while not stop.event.is_set():
@@ -89,8 +88,6 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_BETWEEN):
                         await stop.event.wait()
-    finally:
-        await close_connections(connections.values())
     if not follow:
         _print(states, as_json=as_json, lines=False)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)

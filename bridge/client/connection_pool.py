@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 
-__all__ = ["close_connections", "connections_of", "open_connections"]
+__all__ = ["close_connections", "connected", "connections_of", "open_connections"]
 
 _CLOSE = 3.0  # seconds for closing one connection
 
@@ -43,6 +44,16 @@ async def open_connections(settings: Settings, names: Iterable[str]) -> dict[str
         opened = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
         await close_connections(task.result() for task in opened)
         raise
+
+
+@asynccontextmanager
+async def connected(settings: Settings, names: Iterable[str]) -> AsyncIterator[dict[str, Connection]]:
+    """Open the named connections, as `open_connections` does, and close them at the end."""
+    connections = await open_connections(settings, names)
+    try:
+        yield connections
+    finally:
+        await close_connections(connections.values())
 
 
 async def close_connections(connections: Iterable[Connection]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import Delivered
@@ -139,18 +139,17 @@ async def tap(settings: Settings, wanted: Wanted, stop: asyncio.Event, screen: S
         BridgeError: a server cannot be reached or asked, or refuses.
     """
     inputs = inputs_of(wanted)
-    connections = await open_connections(settings, set(wanted.rule.connections))
-    tap = _Tap(settings, wanted, connections, inputs, screen)
-    reading = [asyncio.create_task(tap.read(each) if each.stream else tap.listen(each)) for each in inputs]
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait([*reading, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in reading:
-            if task.done():
-                task.result()
-    finally:
-        await end_tasks(stopped, *reading)
-        await close_connections(connections.values())
+    async with connected(settings, set(wanted.rule.connections)) as connections:
+        tap = _Tap(settings, wanted, connections, inputs, screen)
+        reading = [asyncio.create_task(tap.read(each) if each.stream else tap.listen(each)) for each in inputs]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for task in reading:
+                if task.done():
+                    task.result()
+        finally:
+            await end_tasks(stopped, *reading)
 
 
 class _Tap:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.client import account_identity as same_account
-from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
+from nats_bridge.bridge.client.connection_pool import connected, connections_of
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
@@ -37,11 +37,8 @@ def republish(name: str, stream: str, src: str, dest: str, **more: Any) -> dict[
 
 @asynccontextmanager
 async def graph(settings: Settings) -> AsyncIterator[AccountGraph]:
-    opened = await open_connections(settings, connections_of(settings))
-    try:
+    async with connected(settings, connections_of(settings)) as opened:
         yield AccountGraph(settings, opened)
-    finally:
-        await close_connections(opened.values())
 
 
 async def look(settings: Settings) -> Outlook:
@@ -335,14 +332,11 @@ async def test_a_target_user_who_may_not_read_the_stream(
         await (await raw_peer(server.url.replace("//", "//all:secret@"))).create_stream(name="A", subjects=["a.>"])
         named = connections(tmp_path, server.url, default="all", few="few")
         settings = settings_for("", republish("itself", "A", "a.>", "a.again.>") | {"to": "few"}, connections=named)
-        opened = await open_connections(settings, connections_of(settings))
         context = RuleContext(settings.name, "native", lambda run: None)
         (rule,) = settings.rules
-        try:
+        async with connected(settings, connections_of(settings)) as opened:
             with pytest.raises(RuleRefusedError, match="forms a cycle with the stream's subjects a"):
                 await kind_of(rule).run(rule, settings, opened, context).check()
-        finally:
-            await close_connections(opened.values())
 
 
 async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Servers, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.overview import overview, verdict_lines
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
 from nats_bridge.bridge.cli.stream_config_file import read_stream_config
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
@@ -143,11 +143,8 @@ def _connection(server: str | None, context: str | None, creds: Path | None) -> 
 def _look(connection: dict[str, Any]) -> Landscape:
     async def seen() -> Landscape:
         settings = Settings.model_validate({"connections": {"default": connection}})
-        connections = await open_connections(settings, {"default"})
-        try:
+        async with connected(settings, {"default"}) as connections:
             return await look(connections["default"])
-        finally:
-            await close_connections(connections.values())
 
     return ask(seen())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.replay import filter_members, filters_of
 from nats_bridge.bridge.jobs.failover.account import Account, read_account
@@ -188,8 +188,7 @@ async def make_plan(
     Raises:
         BridgeError: a server cannot be reached or asked.
     """
-    connections = await open_connections(settings, {target} if saved is not None else {source, target})
-    try:
+    async with connected(settings, {target} if saved is not None else {source, target}) as connections:
         at_target = connections[target]
         # The source first: what is copied in between is in the target then.
         account = saved or await read_account(connections[source], lambda name: stream in ("", name))
@@ -200,8 +199,6 @@ async def make_plan(
         streams = [await _planned(each, account, at_source, at_target) for each in wanted]
         silent = {*account.silent, *targets.silent} - account.streams.keys()
         return Plan(account.taken, tuple(streams), tuple(sorted(silent)))
-    finally:
-        await close_connections(connections.values())
 
 
 async def _planned(copied: CopiedStream, account: Account, source: Connection | None, target: Connection) -> StreamPlan:

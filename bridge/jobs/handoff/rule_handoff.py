@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.kinds.registry import kind_of
@@ -29,15 +29,12 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
         return refused(reason)
     _check_sources(rule, wish)
-    connections = await open_connections(settings, set(rule.connections))
-    try:
+    async with connected(settings, set(rule.connections)) as connections:
         answer = await kind.handoff(rule, settings, connections, wish)
         if answer.ok and wish.apply:
             taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
             answer = taken or await _sent(connections[rule.connections[0]], answer)
         return answer
-    finally:
-        await close_connections(connections.values())
 
 
 async def _sent(connection: Connection, answer: Handoff) -> Handoff:

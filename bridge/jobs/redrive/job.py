@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
@@ -125,11 +125,8 @@ async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, repor
         RuleRefusedError: another redrive runs, or the server refuses permanently.
         BridgeError: a server cannot be reached or asked.
     """
-    connections = await open_connections(settings, {wanted.letters, wanted.target})
-    try:
+    async with connected(settings, {wanted.letters, wanted.target}) as connections:
         return await _redrive(connections[wanted.letters], connections[wanted.target], wanted, stop, report)
-    finally:
-        await close_connections(connections.values())
 
 
 async def _redrive(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
@@ -117,9 +117,8 @@ async def compare_replicas(
         RuleRefusedError: it has one replica, or loses what consumers read.
         BridgeError: a server cannot be reached or asked.
     """
-    connections = await open_connections(settings, {wanted.connection})
-    connection = connections[wanted.connection]
-    try:
+    async with connected(settings, {wanted.connection}) as connections:
+        connection = connections[wanted.connection]
         found = await _look(connection, wanted, stop, report, "comparing")
         if found.differences and not stop.is_set():
             with contextlib.suppress(TimeoutError):
@@ -131,8 +130,6 @@ async def compare_replicas(
                 still = {each: second.differences[each] for each in found.differences if each in second.differences}
                 found = replace(found, differences=still)
         return replace(found, stopped=stop.is_set())
-    finally:
-        await close_connections(connections.values())
 
 
 async def _look(connection: Connection, wanted: Wanted, stop: asyncio.Event, report: Report, doing: str) -> Result:
