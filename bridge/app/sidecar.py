@@ -24,7 +24,7 @@ from nats_bridge.bridge.observability.http.own_state import OwnState
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.telemetry.service import Telemetry
 from nats_bridge.bridge.rules.leadership.term import ALONE, Leadership
-from nats_bridge.bridge.rules.loops.check import LoopCheck
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.runtime_config import Assembly
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
@@ -149,8 +149,8 @@ class Sidecar:
             self._opened(connection)
         await self._open_leadership()
         self.started = True
-        loops = LoopCheck(settings, connections)
-        loops.on_change(self._look_again)
+        loops = AccountGraph(settings, connections)
+        loops.shared.on_late = self._look_again
         assembly = self._assembly = Assembly(settings, connections, loops, self.telemetry.tracing_of)
         self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
         self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.supervisors).run())
@@ -164,7 +164,7 @@ class Sidecar:
         await end_tasks(self._watcher)
         await self.reloader.close()
         if self._assembly is not None:
-            await self._assembly.loops.close()
+            await self._assembly.loops.shared.close()
         await self._leadership.leave()
         finished = await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
         await self._leadership.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.check import LoopCheck
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Rule, Settings
 
@@ -32,7 +32,7 @@ class Assembly:
 
     settings: Settings
     connections: Mapping[str, Connection]
-    loops: LoopCheck
+    loops: AccountGraph
     tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
 
     def make_run(self, rule: Rule, context: RuleContext) -> RuleRun:

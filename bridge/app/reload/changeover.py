@@ -18,6 +18,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.errors import EXIT_USAGE, BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
 from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.rules.runtime_config import Assembly
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
@@ -80,7 +81,7 @@ class Changeover:
         try:
             kept = {name: self._old.connections[name] for name in self._needed() if name not in self._new_connections}
             connections = kept | self._new_connections
-            loops = self._old.loops.following(settings, connections)
+            loops = AccountGraph(settings, connections, self._old.loops)
             self._new = replace(self._old, settings=settings, connections=connections, loops=loops)
             for rule in settings.rules:
                 if rule.name in self.concerned:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import combinations
+
+import structlog
 
 from nats_bridge.bridge.client.account_identity import Pair, SharedAccounts
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, Json
-from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.errors import ApiError, NotPermittedError, RuleRefusedError
 from nats_bridge.bridge.rules.loops.moves import Reach
 from nats_bridge.bridge.rules.loops.search import Loop, find_loops
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.dialect import server_dialect
 
 __all__ = ["AccountGraph", "Outlook"]
+
+_log = structlog.get_logger("bridge.sidecar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class AccountGraph:
         connections: its open connections by name.
         earlier: the graph of another configuration; what it knows about connections that both use still holds.
         patiently: wait for late answers about accounts, see `SharedAccounts.ask`.
+
+    Attributes:
+        shared: which connections reach one account; one that turns out to do so later can ask for another look.
     """
 
     def __init__(
@@ -86,6 +93,21 @@ class AccountGraph:
         # Rules may be running, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
         return Outlook(tuple(loops), (*unseen, *undecided))
+
+    async def refuse(self, rules: Set[str]) -> None:
+        """Look now, and log what the accounts have or hide.
+
+        Raises:
+            RuleRefusedError: one of the named rules takes part in a loop.
+        """
+        outlook = await self.look()
+        for reason in outlook.unseen:
+            _log.warning("loops.not_seen", reason=reason)
+        for loop in outlook.native:
+            _log.warning("loops.native", reason=str(loop))
+        for loop in outlook.loops:
+            if loop.rule in rules:
+                raise RuleRefusedError(str(loop))
 
     async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
         """By connection, the first one that reaches the same subjects; and what could not be found out."""

@@ -28,7 +28,7 @@ from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach", "compiled", "moves_of", "parts"]
+__all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach", "compiled", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,6 @@ class Move:
         return max(made, len(self.selects.tokens), *(len(left.tokens) for left in self.leaves), 0)
 
 
-def moves_of(settings: Settings, reaches: Mapping[str, Reach]) -> list[Move]:
-    """Everything that moves messages.
-
-    Args:
-        settings: the configuration, for its rules.
-        reaches: what its connections reach, by name.
-    """
-    return Landscape(reaches).moves(settings)
-
-
 class Landscape:
     """The streams by the connection that reaches them: what a kind of rule needs for its moves.
 
@@ -128,7 +118,7 @@ class Landscape:
         self._reaches = reaches
 
     def moves(self, settings: Settings) -> list[Move]:
-        """Everything that moves messages; see `moves_of`."""
+        """Everything that moves messages: streams, and the rules of a configuration."""
         found: list[Move] = []
         seen: set[Place] = set()
         for reach in self._reaches.values():

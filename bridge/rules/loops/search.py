@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nats_bridge.bridge.rules.loops.moves import Move, Place, Reach, moves_of
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, Place, Reach
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.bridge.settings import Settings
 
@@ -50,7 +50,7 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
         settings: the configuration.
         reaches: what its connections reach, by name. A rule with a connection that is not there is left out.
     """
-    moves = moves_of(settings, reaches)
+    moves = Landscape(reaches).moves(settings)
     steps_of = _Steps({reach.space for reach in reaches.values()})
     found = []
     steps = _steps(moves)
