@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nats_bridge.transforms.selection import Unselected
     from nats_bridge.transforms.sourcing import Copied
 
-__all__ = ["RECEIVED", "Incoming", "Input", "Meanings", "Outcome", "RuleKind", "no_durables"]
+__all__ = ["RECEIVED", "Incoming", "Input", "Meanings", "Outcome", "RuleKind"]
 
 RECEIVED = "received"
 """The counter of messages that a rule has taken, in every kind."""
@@ -80,6 +80,9 @@ class Incoming:
 Outcome: TypeAlias = "Republished | Copied | Refusal | Unselected"
 """A message that a rule publishes or stores; why no client can publish it; or why the rule makes nothing."""
 
+Opened: TypeAlias = "Mapping[str, Connection]"
+"""Open connections by name."""
+
 
 # What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
 @dataclass(frozen=True, slots=True)
@@ -96,31 +99,27 @@ class RuleKind:
         inputs: where a rule's messages come from.
         makes: the results of a rule for one message, where that needs no server; or why there is none.
         refuses_handoff: why no server can take over from a rule; empty if one can.
-        handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
+        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
+        reads_stream: whether it reads a stream, so that it has a lag.
+        handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`; None if
+            `refuses_handoff` has a reason for every rule.
         take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
         durables: the durable consumers that keep a rule's positions, given the sidecar's name.
-        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
         no_history: why a rule cannot be backfilled; empty if it can.
-        reads_stream: whether it reads a stream, so that it has a lag.
     """
 
     operation: str
     counters: Callable[[], Counters]
     meanings: Meanings
-    run: Callable[[Any, Settings, Mapping[str, Connection], RuleContext], RuleRun]
+    run: Callable[[Any, Settings, Opened, RuleContext], RuleRun]
     needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
     inputs: Callable[[Any], Iterable[Input]]
     makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
     refuses_handoff: Callable[[Any], str]
-    handoff: Callable[[Any, Settings, Mapping[str, Connection], Wish], Awaitable[Handoff]] | None
-    take_over: Callable[[Any, Settings, Mapping[str, Connection], Handoff, Wish], Awaitable[Handoff | None]] | None
-    durables: Callable[[Any, str], tuple[Durable, ...]]
     keeps_position: Callable[[Any], bool]
-    no_history: str
     reads_stream: bool
-
-
-def no_durables(rule: object, sidecar: str) -> tuple[Durable, ...]:
-    """`RuleKind.durables` of a kind that leaves nothing on servers."""
-    return ()
+    handoff: Callable[[Any, Settings, Opened, Wish], Awaitable[Handoff]] | None = None
+    take_over: Callable[[Any, Settings, Opened, Handoff, Wish], Awaitable[Handoff | None]] | None = None
+    durables: Callable[[Any, str], tuple[Durable, ...]] = lambda rule, sidecar: ()
+    no_history: str = ""

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
-from nats_bridge.bridge.kinds.advisories.moves import advisories_moves
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import make_run
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import AdvisoriesRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
@@ -40,6 +41,16 @@ def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterat
         yield outcome
 
 
+def _moves(rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
+    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    source, destination = rule.republish.src or ">", rule.republish.dest
+    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    if not isinstance(outcome, Impossible):
+        text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
+        takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
+        yield Move(text, rule.name, takes, puts, Pattern.of_source(source), (), outcome)
+
+
 KIND = RuleKind(
     operation="republish",
     counters=AdvisoriesCounters,
@@ -63,14 +74,12 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=advisories_needs,
-    moves=advisories_moves,
+    moves=_moves,
     inputs=_inputs,
     makes=_makes,
     refuses_handoff=lambda rule: (
         "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
     ),
-    handoff=None,
-    take_over=None,
     durables=_durables,
     keeps_position=lambda rule: bool(rule.captured_by),
     no_history="servers send these and keep none, so there is no history of them",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.moves import copying_moves
 from nats_bridge.bridge.kinds.copying.run import make_run
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled, parts
+from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
 
@@ -62,6 +63,26 @@ def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[
                 yield outcome
 
 
+def _moves(rule: SourcesRule | MirrorRule | KvSourcesRule, landscape: Landscape, version: str) -> Iterator[Move]:
+    """The moves of a rule; see `RuleKind.moves`. Copies are published: any stream may take them."""
+    space, place = landscape.space(rule.target_connection), f"rule '{rule.name}'"
+    dialect = landscape.dialect(rule.target_connection, version)
+    for entry in rule.entries:
+        excluded = tuple(map(Pattern.of, entry.exclude))
+        found = list(parts(entry.native(), excluded, dialect, compiled))
+        for source in landscape.stores(entry.connection, entry.name):
+            for part in found:
+                yield Move(f"{place} copies {part.text}", rule.name, source, space, *part.how)
+                if rule.on_rejected.skip:
+                    text = f"{place} puts what is rejected on {rule.on_rejected.skip}"
+                    dead_letter = Pattern.of(rule.on_rejected.skip)
+                    yield Move(text, rule.name, source, space, part.selects, part.leaves, dead_letter)
+            if isinstance(rule, MirrorRule) and rule.keep_sequence and rule.filler_subject:
+                filler, copied = Pattern.of(rule.filler_subject), tuple(part.selects for part in found)
+                text = f"{place} fills gaps with {rule.filler_subject}"
+                yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)
+
+
 KIND = RuleKind(
     operation="copy",
     counters=CopyCounters,
@@ -90,14 +111,12 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=lambda rule, settings, dialect, known: permissions.copying_needs(rule, settings, dialect, known),
-    moves=copying_moves,
+    moves=_moves,
     inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],
     makes=_makes,
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,
-    take_over=None,
     durables=durables,
     keeps_position=lambda _: True,
-    no_history="",
     reads_stream=True,
 )

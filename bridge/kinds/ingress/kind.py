@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
-from nats_bridge.bridge.kinds.ingress.moves import ingress_moves
 from nats_bridge.bridge.kinds.ingress.run import make_run
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
+from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
@@ -29,6 +30,16 @@ def _makes(rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> 
         yield unmatched(message.subject, (transform.pattern,))
 
 
+def _moves(rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
+    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    source, destination = rule.subject_transform.src or ">", rule.subject_transform.dest
+    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    if destination and not isinstance(outcome, Impossible):
+        space = landscape.space(rule.source_connection)
+        text = f"rule '{rule.name}' transforms {source} to {destination}"
+        yield Move(text, rule.name, space, space, Pattern.of_source(source), (), outcome)
+
+
 KIND = RuleKind(
     operation="transform",
     counters=IngressCounters,
@@ -40,17 +51,15 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=lambda rule, settings, dialect, known: permissions.ingress_needs(rule, settings, dialect, known),
-    moves=ingress_moves,
+    moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
     handoff=lambda rule, settings, connections, wish: handoff.ingress_handoff(rule, settings, connections, wish),
-    take_over=None,
-    durables=no_durables,
-    keeps_position=lambda _: True,
     no_history=(
         "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
         " holds with a rule of kind sources that has this transform"
     ),
+    keeps_position=lambda _: True,
     reads_stream=False,
 )

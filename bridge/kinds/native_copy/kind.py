@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
-from nats_bridge.bridge.kinds.native_copy.moves import native_copy_moves
 from nats_bridge.bridge.kinds.native_copy.permissions import native_copy_needs
 from nats_bridge.bridge.kinds.native_copy.run import make_run
 from nats_bridge.bridge.settings import NativeCopyRule
@@ -41,17 +40,14 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=native_copy_needs,
-    moves=native_copy_moves,
+    moves=lambda *_: iter(()),  # what copies is the server's own mirror or source
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     refuses_handoff=lambda rule: (
         "the server copies natively already: to do without the sidecar, give its source the rule's subject_transforms,"
         " the source's own external and opt_start_seq, or restore its mirror from a backup with these"
     ),
-    handoff=None,
-    take_over=None,
-    durables=no_durables,
-    keeps_position=lambda _: True,
     no_history="the server that copies reads the history itself",
+    keeps_position=lambda _: True,
     reads_stream=True,
 )

@@ -9,9 +9,10 @@ from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, 
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.moves import republish_moves
 from nats_bridge.bridge.kinds.republish.run import make_run
 from nats_bridge.bridge.late_imports import late
+from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import RepublishRule
 from nats_bridge.transforms.dialect import Dialect
 
@@ -35,6 +36,18 @@ def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterato
         yield outcome
 
 
+def _moves(rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
+    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    source, destination = rule.republish.src or ">", rule.republish.dest
+    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    if isinstance(outcome, Impossible):
+        return
+    text = f"rule '{rule.name}' republishes {source} to {destination}"
+    space, leaves = landscape.space(rule.target_connection), tuple(map(Pattern.of, rule.exclude))
+    for store in landscape.stores(rule.source_connection, rule.stream):
+        yield Move(text, rule.name, store, space, Pattern.of_source(source), leaves, outcome)
+
+
 KIND = RuleKind(
     operation="republish",
     counters=RuleCounters,
@@ -46,7 +59,7 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=lambda rule, settings, dialect, known: permissions.republish_needs(rule, settings, dialect, known),
-    moves=republish_moves,
+    moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
@@ -56,6 +69,5 @@ KIND = RuleKind(
     ),
     durables=_durables,
     keeps_position=lambda rule: rule.durable,
-    no_history="",
     reads_stream=True,
 )

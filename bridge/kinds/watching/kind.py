@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.kinds.kind import Meanings, RuleKind, no_durables
+from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.bridge.kinds.watching.counters import WatchCounters
-from nats_bridge.bridge.kinds.watching.moves import watch_moves
 from nats_bridge.bridge.kinds.watching.permissions import watch_needs
 from nats_bridge.bridge.kinds.watching.run import make_run
 
@@ -21,17 +20,14 @@ KIND = RuleKind(
     ),
     run=make_run,
     needs=watch_needs,
-    moves=watch_moves,
+    moves=lambda *_: iter(()),
     inputs=lambda _: (),
     makes=lambda *_: iter(()),
     refuses_handoff=lambda rule: (
         "no server compares its mirrors and sources with what they copy: it reports its own lag, which stays 0"
         " where it has stopped silently"
     ),
-    handoff=None,
-    take_over=None,
-    durables=no_durables,
-    keeps_position=lambda _: True,
     no_history="a watch rule writes nothing",
+    keeps_position=lambda _: True,
     reads_stream=False,
 )
