@@ -2,17 +2,15 @@
 
 Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
 about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test compares this table
-with the code, and docs/logs.md with this table: `python -m nats_bridge.bridge.observability.log_events` rewrites its
-part of the page.
+with the code; docs/logs.md shows it, see `docs.reference`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "as_markdown", "with_table"]
+__all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent"]
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 
@@ -339,26 +337,3 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
 }
 """By name."""
-
-_BEGIN, _END = "<!-- events: begin -->", "<!-- events: end -->"
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "logs.md"
-
-
-def as_markdown() -> str:
-    """The table of the page about logs."""
-    lines = ["| event | level | meaning | fields |", "|---|---|---|---|"]
-    for name, event in EVENTS.items():
-        fields = ", ".join(f"`{field}`" for field in event.fields)
-        lines.append(f"| `{name}`{'' if event.always else ' ¹'} | {event.level} | {event.meaning} | {fields} |")
-    return "\n".join(lines)
-
-
-def with_table(page: str) -> str:
-    """A page with the table between its two marks."""
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n{as_markdown()}\n{_END}{after}"
-
-
-if __name__ == "__main__":
-    _PAGE.write_text(with_table(_PAGE.read_text("utf-8")), "utf-8")

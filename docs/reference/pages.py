@@ -7,7 +7,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from docs.reference import cases, commands, configuration, counters, dialects, errors, metrics, server_features
+from docs.reference import (
+    cases,
+    commands,
+    configuration,
+    counters,
+    dialects,
+    errors,
+    log_events,
+    metrics,
+    server_features,
+)
 
 __all__ = ["FOLDER", "PAGES"]
 
@@ -22,6 +32,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metrics.md": metrics.page,
         "counters.md": counters.page,
         "cases.md": cases.page,
+        "../logs.md": log_events.page,
         "../server-features.md": server_features.page,
     }
 )

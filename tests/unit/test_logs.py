@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from nats_bridge.bridge.observability.log_events import BOUND_FIELDS, EVENTS, with_table
+from nats_bridge.bridge.observability.log_events import BOUND_FIELDS, EVENTS
 from nats_bridge.bridge.observability.log_rate_limit import StormLimit
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.settings import Log
@@ -85,11 +85,6 @@ def test_the_lines_of_rules_and_connections_name_them(calls: list[Call]) -> None
 
 def test_the_table_has_nothing_that_is_never_logged(calls: list[Call]) -> None:
     assert set(EVENTS) - {call.event for call in calls} == set()
-
-
-def test_the_page_shows_the_table() -> None:
-    page = (ROOT / "docs" / "logs.md").read_text("utf-8")
-    assert page == with_table(page), "write it again: python -m nats_bridge.bridge.observability.log_events"
 
 
 # -- storms
