@@ -12,47 +12,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "ATTRIBUTES",
-    "BATCH_COUNT",
-    "BODY_SIZE",
-    "BUILD_INFO",
-    "CONNECTION_RECONNECTS",
-    "CONNECTION_UP",
-    "DESTINATION",
-    "DROPPED",
-    "END_TO_END",
-    "EVENTS",
-    "FACTS",
-    "IN_FLIGHT",
-    "LAG_MESSAGES",
-    "LAG_SECONDS",
-    "LEADER",
-    "METRICS",
-    "OPERATION",
-    "OPERATION_TYPE",
-    "PROGRESS",
-    "PUBLISH",
-    "READY",
-    "RECEIVED_BYTES",
-    "RECEIVED_MESSAGES",
-    "RELOADS",
-    "RULE",
-    "RULE_READY",
-    "RULE_STATE",
-    "SENT_BYTES",
-    "SENT_MESSAGES",
-    "SEQUENCE",
-    "START_TIME",
-    "SUBJECT",
-    "SYSTEM",
-    "SYSTEM_NATS",
-    "WATCHED_MISSING",
-    "WATCHED_STALLED",
-    "WATCHED_STATE",
-    "Metric",
-]
-
 SYSTEM, SYSTEM_NATS = "messaging.system", "nats"
 OPERATION = "messaging.operation.name"
 OPERATION_TYPE = "messaging.operation.type"
