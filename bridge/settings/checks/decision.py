@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
-from nats_bridge.bridge.settings.checks.patterns import in_bytes, overlap
+from nats_bridge.bridge.settings.checks.patterns import in_bytes, subjects_of
 from nats_bridge.bridge.settings.checks.transforming import (
     between,
     candidates,
@@ -130,7 +130,7 @@ class _Decider:
         noun = "key" if written.holds_keys else "subject"
         if error.err_code in _OVERLAPS:
             before_it = [_written(written, other)[0] for other in range(position)]
-            others = [other for other in before_it if overlap(other, source)] or before_it
+            others = [other for other in before_it if subjects_of(other).meet(subjects_of(source))] or before_it
             shown = ", ".join(f"'{other}'" for other in others)
             return Problem(
                 (*place, "src"), f"'{source}' next to {shown}: {answer}; let no {noun} fit two of them, or keep one"

@@ -9,9 +9,8 @@ from nats_bridge.bridge.settings.checks.patterns import (
     filter_problem,
     has_white_space,
     in_bytes,
-    may_fit,
-    overlap,
     reserved_prefix,
+    subjects_of,
 )
 from nats_bridge.bridge.settings.checks.transforming import (
     between,
@@ -56,7 +55,7 @@ def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_p
             (*at, "dest"),
             f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
         )
-    elif may_fit(built, source):
+    elif (made := subjects_of(source).through(built)) and made.meet(subjects_of(source)):
         yield Problem(
             (*at, "dest"),
             f"'{destination}' may give subjects that '{source}' captures again: an endless loop; begin dest with a"
@@ -69,7 +68,7 @@ def _source_problem(source: str, destination: str, version: str, reserved: tuple
         # Up to 2.10 white space is let through, and the other texts are those of the whole transform.
         error = _refusal(source, destination, [with_transforms(each) for each in candidates(version)][-1])
         return reason if error is None else f"{reason}; servers say: {error.description} ({error.err_code})"
-    space = next((space for space in reserved if overlap(source or ">", space)), None)
+    space = next((space for space in reserved if subjects_of(source or ">").meet(subjects_of(space))), None)
     if space is None:
         return None
     shown = f"'{source}'" if source else "is left out, means '>', and"

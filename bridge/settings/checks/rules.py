@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
 from nats_bridge.bridge.settings.checks.patterns import (
-    covers,
     exclusion_problems,
     filter_problem,
     has_white_space,
-    overlap,
     reserved_prefix,
+    subjects_of,
 )
 from nats_bridge.bridge.settings.checks.transforming import candidates, dialect_problem, refusal
 from nats_bridge.bridge.settings.connections import Connection
@@ -132,7 +131,9 @@ def _advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterat
     if reason := _source_problem(source, given="src" in rule.republish.model_fields_set):
         yield Problem((*at, "republish", "src"), reason)
         return
-    if rule.attach_message and not any(overlap(source, _about(kind)) for kind in _ABOUT_A_MESSAGE):
+    if rule.attach_message and not any(
+        subjects_of(source).meet(subjects_of(_about(kind))) for kind in _ABOUT_A_MESSAGE
+    ):
         yield Problem(
             (*at, "attach_message"),
             f"'{source}' selects no advisory about a message, such as CONSUMER.MAX_DELIVERIES,"
@@ -154,7 +155,7 @@ def _source_problem(source: str, *, given: bool) -> str | None:
         return f"is left out and means all subjects; select advisories, such as '{_EXAMPLE}'"
     if reason := filter_problem(source):
         return reason
-    if not covers(_ADVISORIES, source):
+    if not subjects_of(source).within(subjects_of(_ADVISORIES)):
         return f"'{source}' selects more than advisories; begin it with '{_ADVISORIES[:-1]}', such as '{_EXAMPLE}'"
     return None
 
