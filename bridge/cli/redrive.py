@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.stopping import stopping
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.bridge.observability.printable import printable
@@ -97,7 +96,7 @@ async def _redriven(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple
 
 def _wanted(stream: str, letters: str, target: str, given: dict[str, Any]) -> Wanted:
     from nats_bridge.bridge.jobs.redrive.job import Wanted
-    from nats_bridge.bridge.jobs.redrive.selection import Selection
+    from nats_bridge.bridge.jobs.redrive.letter import Selection
 
     subject = given["subject"] or ""
     if subject and not is_valid_filter(subject.encode()):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.options import config_option
-from nats_bridge.bridge.cli.stopping import stopping
 from nats_bridge.bridge.errors import EXIT_GOOD
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings, load

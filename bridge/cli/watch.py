@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.stopping import stopping
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.bridge.observability.printable import printable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner, durable_name
-from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.bridge.kinds.copying.handoff import copying_consumer
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
-__all__ = ["RuleContext"]
+__all__ = ["RuleContext", "queue_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,8 @@ class RuleContext:
     def has_lease(self) -> bool:
         """Whether the rule runs under a lease, and may take over what another replica left on a server."""
         return self.fence is not ALWAYS_OPEN
+
+
+def queue_group(rule: str) -> str:
+    """The queue group by which the replicas of a sidecar share what a rule subscribes to."""
+    return f"nats-bridge_{rule}"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.cleanup import clean
+from nats_bridge.bridge.cli.clean import clean
 from nats_bridge.bridge.kinds.copying.kind import KIND
 from nats_bridge.native_servers import NativeServer, SharedServers
 from tests.live.copies import Copies

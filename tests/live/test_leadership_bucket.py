@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.cli.clean import clean
 from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from nats_bridge.bridge.app.cleanup import clean
 from nats_bridge.bridge.app.preflight import with_server
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.cli.clean import clean
 from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import BridgeError

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
-from nats_bridge.bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored
-from nats_bridge.bridge.jobs.redrive.selection import Selection
+from nats_bridge.bridge.jobs.redrive.letter import Letter, Selection, read_letter, redrive_id, restored
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.transforms.republish import StoredMessage
 

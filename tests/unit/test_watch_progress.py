@@ -9,8 +9,8 @@ import pytest
 from nats_bridge.bridge.kinds.watching.link import links_of
 from nats_bridge.bridge.kinds.watching.progress import Progress
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.selection import Selection
 from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
+from nats_bridge.bridge.kinds.watching.watch import Selection
 from nats_bridge.transforms.source_record import SourceRecord
 
 

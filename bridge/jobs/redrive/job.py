@@ -13,9 +13,9 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
+from nats_bridge.bridge.jobs.redrive.letter import Selection
 from nats_bridge.bridge.jobs.redrive.plan import Plan, plan
 from nats_bridge.bridge.jobs.redrive.redriving import Outcome, Redriving
-from nats_bridge.bridge.jobs.redrive.selection import Selection
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Settings

@@ -13,8 +13,9 @@ from typing import Final
 
 from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME, Advisory
 from nats_bridge.transforms import header_block
+from nats_bridge.transforms.subject import matches
 
-__all__ = ["Letter", "read_letter", "redrive_id", "restored", "without_last"]
+__all__ = ["Letter", "Selection", "read_letter", "redrive_id", "restored", "without_last"]
 
 _ACTING: Final = re.compile(
     rb"(?<=\n)Nats-(?:Bridge-Original-)?(?:Rollup|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*"
@@ -156,3 +157,36 @@ def _reason(given: str, kind: str, deliveries: bytes) -> str:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters; what is empty selects all.
+
+    Attributes:
+        stream: the stream that held the message.
+        consumer: who gave it up.
+        subject: the message's subject, perhaps with wildcards.
+        reason: a part of the reason; case does not matter.
+        from_ns, to_ns: letters stored at or after the first, and before the second, nanoseconds since 1970.
+        most: how many at most; 0 for all.
+    """
+
+    stream: str = ""
+    consumer: str = ""
+    subject: str = ""
+    reason: str = ""
+    from_ns: int = 0
+    to_ns: int = 0
+    most: int = 0
+
+    def selects(self, letter: Letter) -> bool:
+        """Whether a letter is meant, whatever their number."""
+        return (
+            self.stream in ("", letter.stream)
+            and self.consumer in ("", letter.consumer)
+            and (not self.subject or matches(letter.subject, self.subject.encode()))
+            and self.reason.lower() in letter.reason.lower()
+            and letter.time_ns >= self.from_ns
+            and (not self.to_ns or letter.time_ns < self.to_ns)
+        )

@@ -14,8 +14,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import Journal
-from nats_bridge.bridge.jobs.redrive.letter import Letter, read_letter, without_last
-from nats_bridge.bridge.jobs.redrive.selection import Selection
+from nats_bridge.bridge.jobs.redrive.letter import Letter, Selection, read_letter, without_last
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import rfc3339_nano
 

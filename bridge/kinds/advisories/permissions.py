@@ -9,8 +9,8 @@ from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
 from nats_bridge.bridge.permissions.reading import existing
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.settings import AdvisoriesRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.subject import ANY, REST

@@ -30,7 +30,7 @@ from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.rule_metrics import InFlight
-from nats_bridge.bridge.rules.queue_group import queue_group
+from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 

@@ -22,7 +22,6 @@ from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
 from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, refused
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
-from nats_bridge.bridge.jobs.handoff.running import copying_consumer
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, EntryAtTarget, Waiting, copied_up_to, doubt_behind
@@ -33,7 +32,7 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["CopyingHandoff", "names_of"]
+__all__ = ["CopyingHandoff", "copying_consumer", "names_of"]
 
 
 _BARRIER_WAIT = 10.0  # seconds
@@ -421,3 +420,20 @@ def _reported(native: Json) -> str:
     if native.get("subject_transforms"):
         return ", ".join(f"{each['src']} → {each['dest'] or each['src']}" for each in as_transforms(native))
     return str(native.get("filter_subject") or "everything")
+
+
+async def copying_consumer(connection: Connection, source: str, owner: str) -> str | None:
+    """The name of a consumer by which a rule copies at this moment; None without one.
+
+    Args:
+        connection: the connection that holds the source.
+        source: the source's name.
+        owner: how the descriptions of the rule's consumers begin.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    for info in await connection.api.consumers(source):
+        if info.get("push_bound") and str(info["config"].get("description", "")).startswith(owner):
+            return str(info["name"])
+    return None

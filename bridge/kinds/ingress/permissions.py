@@ -8,8 +8,8 @@ from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from nats_bridge.bridge.permissions.reading import existing
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.settings import Settings, SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 

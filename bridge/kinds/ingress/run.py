@@ -25,8 +25,8 @@ from nats_bridge.bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.bridge.observability.rule_metrics import InFlight
+from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.delivery import Delivery
-from nats_bridge.bridge.rules.queue_group import queue_group
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches

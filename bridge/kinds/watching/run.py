@@ -19,9 +19,8 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.bridge.kinds.watching.link import links_of
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.selection import Selection
 from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
-from nats_bridge.bridge.kinds.watching.watch import CONDITIONS, LinkState, Watch
+from nats_bridge.bridge.kinds.watching.watch import CONDITIONS, LinkState, Selection, Watch
 from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.rules.run import RuleRun
 

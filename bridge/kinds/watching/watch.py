@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,9 +17,8 @@ from nats_bridge.bridge.kinds.watching.looking import Looking, Sight
 from nats_bridge.bridge.kinds.watching.progress import Progress
 from nats_bridge.bridge.kinds.watching.reasons import Reason, leaderless, not_permitted, overtaken, reason_of
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.selection import Selection
 
-__all__ = ["CONDITIONS", "Condition", "LinkState", "Watch"]
+__all__ = ["CONDITIONS", "Condition", "LinkState", "Selection", "Watch"]
 
 Condition: TypeAlias = Literal["complete", "behind", "stalled", "unknown"]
 CONDITIONS: Final[tuple[Condition, ...]] = ("complete", "behind", "stalled", "unknown")
@@ -88,6 +88,26 @@ class _Watched:
     looking: Looking
     progress: Progress
     state: LinkState
+
+
+class Selection:
+    """Names of streams, in which `*` stands for any characters.
+
+    Args:
+        patterns: the names.
+
+    Attributes:
+        named: those without `*`: streams that must be there.
+    """
+
+    def __init__(self, patterns: Iterable[str] = ("*",)) -> None:
+        patterns = tuple(patterns)
+        self.named = tuple(each for each in patterns if "*" not in each)
+        alternatives = "|".join(re.escape(each).replace(r"\*", ".*") for each in patterns)
+        self._selected = re.compile(alternatives, re.DOTALL)
+
+    def __contains__(self, stream: str) -> bool:
+        return self._selected.fullmatch(stream) is not None
 
 
 @dataclass(slots=True)
