@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import structlog
 
@@ -67,20 +67,13 @@ class ReloadFacts:
         }
 
 
-class _Take(Protocol):
-    """Makes the sidecar run a configuration."""
-
-    def __call__(self, settings: Settings, /) -> Awaitable[Taken]:
-        """Apply it, or raise a `BridgeError` and change nothing."""
-
-
 class Reloader:
     """Reads the file again and applies it.
 
     Args:
         path: the configuration file; None if there is none, and every reload is refused.
         file_hash: of the content that is in force.
-        take: makes the sidecar run a configuration, or raises and changes nothing.
+        take: makes the sidecar run a configuration, or raises a `BridgeError` and changes nothing.
         watches: whether a changed file is reloaded automatically at this moment.
 
     Attributes:
@@ -90,7 +83,13 @@ class Reloader:
         results: how many ended in which way.
     """
 
-    def __init__(self, path: Path | None, file_hash: str | None, take: _Take, watches: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        file_hash: str | None,
+        take: Callable[[Settings], Awaitable[Taken]],
+        watches: Callable[[], bool],
+    ) -> None:
         self.file_hash = file_hash
         self.loaded_at = datetime.now(UTC)
         self.last: ReloadFacts | None = None

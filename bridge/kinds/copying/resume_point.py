@@ -3,7 +3,7 @@
 The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
 resume from. Four things can make it another one, and all show in the comparison:
 
-* * messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
+* messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
   the interruption: the earlier ones are missing and must still be sent, the later ones not again;
 * the target forgot copies (limits per subject, rollups, deletes): these are not missing;
 * the source's server lost the end of its store and used the same sequences again: the times differ;

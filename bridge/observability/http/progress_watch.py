@@ -2,9 +2,9 @@
 
 A failed liveness probe gets the whole process killed, so it must fail for our own faults only. A server that is
 down, full, without a leader or frozen is no such fault: restarting the sidecar would not help, and an outage would
-    restart every pod at once. So time counts against a rule only while all of this holds at every check:
+restart every pod at once. So time counts against a rule only while all of this holds at every check:
 
-* * it is running (`ready`), and was not just started, stopped or replaced;
+* it is running (`ready`), and was not just started, stopped or replaced;
 * it holds messages that it received and has not published (`has_work`);
 * it names nothing that it waits for (`waiting_for`);
 * not one of its counters has moved;

@@ -122,7 +122,9 @@ def _destination_problem(source: str, destination: str, version: str) -> str | N
 
 _ADVISORIES: Final = "$JS.EVENT.ADVISORY.>"
 _EXAMPLE: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*"
-_ABOUT_A_MESSAGE: Final = ("MAX_DELIVERIES", "MSG_TERMINATED", "MSG_NAKED")
+_ABOUT_A_MESSAGE: Final = tuple(
+    f"$JS.EVENT.ADVISORY.CONSUMER.{what}.*.*" for what in ("MAX_DELIVERIES", "MSG_TERMINATED", "MSG_NAKED")
+)
 """The consumer's advisories that name a message, by `stream_seq` (2.9 and newer)."""
 
 
@@ -131,9 +133,7 @@ def _advisories_problems(rule: AdvisoriesRule, at: Path, version: str) -> Iterat
     if reason := _source_problem(source, given="src" in rule.republish.model_fields_set):
         yield Problem((*at, "republish", "src"), reason)
         return
-    if rule.attach_message and not any(
-        subjects_of(source).meet(subjects_of(_about(kind))) for kind in _ABOUT_A_MESSAGE
-    ):
+    if rule.attach_message and not any(subjects_of(source).meet(subjects_of(about)) for about in _ABOUT_A_MESSAGE):
         yield Problem(
             (*at, "attach_message"),
             f"'{source}' selects no advisory about a message, such as CONSUMER.MAX_DELIVERIES,"
@@ -158,7 +158,3 @@ def _source_problem(source: str, *, given: bool) -> str | None:
     if not subjects_of(source).within(subjects_of(_ADVISORIES)):
         return f"'{source}' selects more than advisories; begin it with '{_ADVISORIES[:-1]}', such as '{_EXAMPLE}'"
     return None
-
-
-def _about(kind: str) -> str:
-    return f"$JS.EVENT.ADVISORY.CONSUMER.{kind}.*.*"
