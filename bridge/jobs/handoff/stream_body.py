@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["Verdict", "body_of", "examined"]
+__all__ = ["body_of", "examined"]
 
 _SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
 _HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A server's answer to an update.
-
-    Attributes:
-        refusals: why it would not take it, or not do what it says.
-        warnings: what should be known about it.
-    """
-
-    refusals: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
 def body_of(config: Json) -> Json:
@@ -43,13 +30,14 @@ def body_of(config: Json) -> Json:
     return body
 
 
-async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
-    """Predict the connected server's answer to an update of one of its streams.
+async def examined(connection: Connection, body: Json, before: Json, steps: Sequence[str]) -> Handoff:
+    """The handoff by an update of a stream, or why its server would refuse that, or not do what the update says.
 
     Args:
         connection: the stream's connection.
         body: the new configuration.
         before: the present one.
+        steps: what to do, in order; what should be known about the update comes behind.
 
     Raises:
         ApiError: the server does not list its streams.
@@ -63,13 +51,12 @@ async def examined(connection: Connection, body: Json, before: Json) -> Verdict:
     try:
         accepted = examine(body, server, previous=before, sources=others)
     except StreamConfigError as error:
-        return Verdict((f"{place} refuses the update: {error.description} ({error.err_code})",), ())
+        return refused(f"{place} refuses the update: {error.description} ({error.err_code})")
     try:
         known = {(each.id, each.member) for each in examine(before, server, sources=others).warnings}
     except StreamConfigError:
         known = set()
     reported = [each for each in accepted.warnings if (each.id, each.member) not in known]
-    return Verdict(
-        tuple(f"{place}: {each.member}: {each.sentence}" for each in reported if each.id not in _HARMLESS),
-        tuple(f"{each.member}: {each.sentence}" for each in reported if each.id in _HARMLESS),
-    )
+    if refusals := [f"{place}: {each.member}: {each.sentence}" for each in reported if each.id not in _HARMLESS]:
+        return refused(*refusals)
+    return Handoff(body, (*steps, *(f"Warning: {each.member}: {each.sentence}." for each in reported)))

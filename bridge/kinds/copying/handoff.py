@@ -115,11 +115,7 @@ class CopyingHandoff:
         if not added:
             return await self._is_native_already(body, last)
         body["sources"] = [*kept, *added]
-        verdict = await examined(target, body, info["config"])
-        if verdict.refusals:
-            return refused(*verdict.refusals)
-        steps = self._steps(body, decisions, info["config"])
-        return Handoff(body, (*steps, *(f"Warning: {each}." for each in verdict.warnings)))
+        return await examined(target, body, info["config"], self._steps(body, decisions, info["config"]))
 
     # -- what cannot be handed over at all ---------------------------------------------------------------------------
 

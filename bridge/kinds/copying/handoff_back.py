@@ -62,9 +62,6 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
     ]
     if missing and not subjects:
         body["subjects"] = missing
-    verdict = await examined(connection, body, config)
-    if verdict.refusals:
-        return refused(*verdict.refusals)
     steps = [
         f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}: the server stops copying. Before that the sidecar"
         " would refuse to start, because messages would be stored twice.",
@@ -78,7 +75,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
             f"Warning: '{body['name']}' takes {', '.join(subjects)}, which does not cover {', '.join(missing)}: the"
             " bridge can store only what the stream has a subject for."
         )
-    return Handoff(body, (*steps, *(f"Warning: {each}." for each in verdict.warnings)))
+    return await examined(connection, body, config, steps)
 
 
 def _texts(entry: Json) -> tuple[list[Json], object]:

@@ -65,11 +65,10 @@ async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
             )
         body["subjects"] = [*kept, wanted["src"]]
     body["subject_transform"] = wanted
-    verdict = await examined(connection, body, config)
-    if verdict.refusals:
-        return refused(*verdict.refusals)
-    return Handoff(
+    return await examined(
+        connection,
         body,
+        config,
         (
             f"Stop the sidecar (SIGTERM). Publishers on {wanted['src']} get no answer (no responders) until the update"
             " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
@@ -77,7 +76,6 @@ async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
             f" {wanted['src']} itself and stores it as {wanted['dest']}.",
             f"From then on the transform applies to every message of the stream that matches {wanted['src']}; subjects"
             " of the stream that do not match are stored as they are.",
-            *(f"Warning: {each}." for each in verdict.warnings),
         ),
     )
 
@@ -109,11 +107,10 @@ async def _back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
             " then run this again"
         )
     body["subjects"] = kept
-    verdict = await examined(connection, body, config)
-    if verdict.refusals:
-        return refused(*verdict.refusals)
-    return Handoff(
+    return await examined(
+        connection,
         body,
+        config,
         (
             f"Send the update to $JS.API.STREAM.UPDATE.{rule.stream}: the server no longer takes {wanted['src']};"
             " publishers there get no answer (no responders) and must try again, as JetStream clients do.",

@@ -87,10 +87,7 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
     if problems:
         return refused(*problems)
     body = body_of(config) | {"republish": wanted}
-    verdict = await examined(source, body, config)
-    if verdict.refusals:
-        return refused(*verdict.refusals)
-    return Handoff(body, (*await _steps(rule, sidecar, source), *(f"Warning: {w}." for w in verdict.warnings)))
+    return await examined(source, body, config, await _steps(rule, sidecar, source))
 
 
 async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
