@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import structlog
 
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.observability.log_throttle import Pace
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
 
 __all__ = ["RUN", "RuleRun", "RunEvent", "RunState"]
+
+_log = structlog.get_logger("bridge.rule")
 
 _GATE = "the certainty that no other replica writes for the rule"
 """What a rule waits for while its fence is closed; see `bridge.client.write_fence`."""
@@ -49,6 +52,12 @@ class RuleRun(ABC):
     A kind opens, drains and closes its own things in `_open`, `_drain` and `_close`. All three endings go through
     `_close`, which may find only a part of them open.
 
+    Args:
+        rule: the rule, of the kind's own model.
+        counters: what it counts.
+        context: the rule's surroundings.
+        stream: the stream that its log lines are about; empty for none.
+
     Attributes:
         rule: the rule, of the kind's own model.
         state: its state.
@@ -61,16 +70,15 @@ class RuleRun(ABC):
     state: RunState = "starting"
     error: BaseException | None = None
     remarks: tuple[str, ...] = ()
-    counters: Any
-    _context: RuleContext
-    _failed: Callable[[Any], None]
-    _log: Any
 
     _opened = False
 
-    @cached_property
-    def _warned(self) -> dict[str, Pace]:
-        return {}
+    def __init__(self, rule: Any, counters: Any, context: RuleContext, stream: str = "") -> None:
+        self.rule = rule
+        self.counters = counters
+        self._context = context
+        self._log = _log.bind(rule=rule.name, **({"stream": stream} if stream else {}))
+        self._warned: dict[str, Pace] = {}
 
     @abstractmethod
     async def check(self) -> None:
@@ -213,7 +221,7 @@ class RuleRun(ABC):
             # Errors raised on purpose explain themselves; others need their traceback.
             trace = None if isinstance(error, BridgeError) else error
             self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
-            self._failed(self)
+            self._context.failed(self)
 
     def _follow(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """A task with which the run ends, where it ends with an error."""

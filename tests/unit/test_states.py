@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
-import structlog
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
+from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.run import RUN, RuleRun, RunEvent, RunState
 from nats_bridge.bridge.rules.states import IllegalTransitionError, StateTable
 
@@ -105,11 +106,10 @@ class _Run(RuleRun):
     """A run that does nothing."""
 
     def __init__(self) -> None:
-        self.counters = self
         self.failures: list[RuleRun] = []
         self.done: list[str] = []
-        self._failed = self.failures.append
-        self._log = structlog.get_logger("test")
+        context = RuleContext("side", "native", self.failures.append)
+        super().__init__(SimpleNamespace(name="rule"), self, context)
 
     def as_dict(self) -> dict[str, int]:
         return {}

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AdvisoriesRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _MOST_WAITING = 10_000  # advisories that may wait
 _WINDOW = 32  # advisories whose messages are fetched and published at a time
@@ -71,12 +68,9 @@ class AdvisoriesRun(RuleRun):
     rule: AdvisoriesRule
 
     def __init__(self, rule: AdvisoriesRule, source: Connection, target: Connection, context: RuleContext) -> None:
-        self.rule = rule
-        self.counters = AdvisoriesCounters()
-        self._context = context
+        super().__init__(rule, AdvisoriesCounters(), context)
         self._source = source
         self._target = target
-        self._failed = context.failed
         self._fetch = MessageFetch(rule.name, source)
         self._copies = CopySearch(source.api, rule.copies_in)
         self._captured: CapturedAdvisories | None = None
@@ -100,7 +94,6 @@ class AdvisoriesRun(RuleRun):
         self._idle = asyncio.Event()
         # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
-        self._log = _log.bind(rule=rule.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import structlog
-
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
@@ -40,7 +38,6 @@ from nats_bridge.transforms.subject import collide, is_subset, matches
 
 __all__ = ["CopyRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
 _LOOK = 2.0  # seconds until the target is read without an advisory
@@ -72,6 +69,8 @@ class CopyRun(RuleRun):
         context: the rule's surroundings.
     """
 
+    rule: SourcesRule | MirrorRule | KvSourcesRule
+
     def __init__(
         self,
         rule: SourcesRule | MirrorRule | KvSourcesRule,
@@ -79,21 +78,17 @@ class CopyRun(RuleRun):
         open_target: Callable[[], Awaitable[Connection]],
         context: RuleContext,
     ) -> None:
-        self.rule: SourcesRule | MirrorRule | KvSourcesRule = rule
-        self.counters = CopyCounters()
-        self._context = context
+        super().__init__(rule, CopyCounters(), context, rule.target_stream)
         self._owner = consumer_owner(context.sidecar, rule.name)
         self._connections = connections
         self._target = connections[rule.target_connection]
         self._open_target = open_target
         self._own: Connection | None = None
-        self._failed = context.failed
         self._events = StreamEvents(self._target)
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
         self._entries: list[CopyEntry] = []
-        self._log = _log.bind(rule=rule.name, stream=rule.target_stream)
 
     # -- life (RuleRun) ----------------------------------------------------------------------------------------------
 

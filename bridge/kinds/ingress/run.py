@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["IngressRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion
 _LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
@@ -67,11 +64,8 @@ class IngressRun(RuleRun):
     rule: SubjectTransformRule
 
     def __init__(self, rule: SubjectTransformRule, connection: Connection, context: RuleContext) -> None:
-        self.rule = rule
-        self.counters = IngressCounters()
-        self._context = context
+        super().__init__(rule, IngressCounters(), context, rule.stream)
         self._connection = connection
-        self._failed = context.failed
         self._target: IngressTarget | None = None
         self._paused_because = ""
         self._events = StreamEvents(connection)
@@ -84,7 +78,6 @@ class IngressRun(RuleRun):
         self._held = 0  # messages of the batch that is being written
         # The holder of the lease receives everything, also while a paused replica is still subscribed.
         self._queue = "" if context.has_lease else queue_group(rule.name)
-        self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- life --------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_exponential_jitter
 
 from nats_bridge.bridge.client.leaf_connection import LeafConnection, ask_listener
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NativeCopyRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _ANSWER = 5.0  # seconds for the source's server to answer a request
 _PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)
@@ -84,11 +82,8 @@ class NativeCopyRun(RuleRun):
     def __init__(
         self, rule: NativeCopyRule, connection: Connection, leaf_options: Mapping[str, Any], context: RuleContext
     ) -> None:
-        self.rule = rule
-        self.counters = NativeCopyCounters()
-        self._context = context
+        super().__init__(rule, NativeCopyCounters(), context, rule.stream)
         self._connection = connection
-        self._failed = context.failed
         self._leaf_options = leaf_options
         self._leaf_name = f"{context.sidecar}-{rule.name}"
         self._api = f"{rule.prefix}.API.".encode()
@@ -103,7 +98,6 @@ class NativeCopyRun(RuleRun):
         self._running: asyncio.Task[None] | None = None
         self._connects = 0
         self._has_woken = False  # by a reconnect, since the last request
-        self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- life --------------------------------------------------------------------------------------------------------
 

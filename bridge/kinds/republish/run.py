@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
-
 from nats_bridge.bridge.client.account_identity import same_account, same_stream
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RepublishRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
 
@@ -72,14 +69,11 @@ class RepublishRun(RuleRun):
     rule: RepublishRule
 
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
-        self.rule = rule
-        self.counters = RuleCounters()
-        self._context = context
+        super().__init__(rule, RuleCounters(), context, rule.stream)
         self._durable_name = durable_name(context.sidecar, rule.name)
         self._durable_owner = consumer_owner(context.sidecar, rule.name)
         self._source = source
         self._target = target
-        self._failed = context.failed
         self._watcher: asyncio.Task[None] | None = None
         self._consumer_deletions: Subscription | None = None
         self._info: Json = {}
@@ -88,7 +82,6 @@ class RepublishRun(RuleRun):
         self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
         self._newest = b""  # the reply subject of the last message of the last batch
         self._next_warning = 0.0
-        self._log = _log.bind(rule=rule.name, stream=rule.stream)
 
     # -- start -------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WatchRun", "make_run"]
 
-_log = structlog.get_logger("bridge.rule")
 
 _NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
 
@@ -56,11 +53,8 @@ class WatchRun(RuleRun):
     rule: WatchRule
 
     def __init__(self, rule: WatchRule, connection: Connection, context: RuleContext) -> None:
-        self.rule = rule
-        self.counters = WatchCounters()
-        self._context = context
+        super().__init__(rule, WatchCounters(), context)
         self._connection = connection
-        self._failed = context.failed
         self._selection = Selection(rule.watched_streams)
         rate = RequestRate(rule.max_requests)
         self._watch = Watch(connection, rule.stalled_after, rate, self._selection)
@@ -71,7 +65,6 @@ class WatchRun(RuleRun):
         self._unseen = "the first comparison"
         self._missing: dict[str, str] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._log = _log.bind(rule=rule.name)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
