@@ -14,7 +14,7 @@ import structlog
 
 from nats_bridge.bridge.app.readiness_watch import ReadinessWatch
 from nats_bridge.bridge.app.reload.changeover import Changeover
-from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts, Taken
+from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts
 from nats_bridge.bridge.app.reload.plan import plan_reload
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
@@ -188,8 +188,8 @@ class Sidecar:
         """
         return await self.reloader.reload(asked_by)
 
-    async def _take(self, settings: Settings) -> Taken:
-        """Apply another configuration.
+    async def _take(self, settings: Settings) -> tuple[str, ...] | None:
+        """Apply another configuration; see `Reloader`.
 
         Raises:
             BridgeError: what is in the way; the previous configuration stays in force.
@@ -229,7 +229,7 @@ class Sidecar:
                 meaning="the rule's position stays on the server; with a configuration that still has the rule,"
                 f" `nats-bridge clean -c FILE {left.rule}` removes it",
             )
-        return Taken("unchanged" if plan.is_empty else "applied", plan.touched)
+        return None if plan.is_empty else plan.touched
 
     def _make_supervisor(self, rule: Rule, assembly: Assembly) -> RuleSupervisor:
         return RuleSupervisor(rule, assembly, self._leadership, self._rule_failed)

@@ -16,24 +16,11 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.settings import Settings, load
 
-__all__ = ["ReloadFacts", "Reloader", "Taken"]
+__all__ = ["ReloadFacts", "Reloader"]
 
 _log = structlog.get_logger("bridge.reload")
 
 _AGAIN = 10.0  # seconds until a file that could not be taken because of a server is tried again, if it is watched
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The result of a reload.
-
-    Attributes:
-        result: `applied`, or `unchanged`.
-        changed: names of the rules that were changed, added or removed.
-    """
-
-    result: Literal["applied", "unchanged"]
-    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +60,8 @@ class Reloader:
     Args:
         path: the configuration file; None if there is none, and every reload is refused.
         file_hash: of the content that is in force.
-        take: makes the sidecar run a configuration, or raises a `BridgeError` and changes nothing.
+        take: makes the sidecar run a configuration, or raises a `BridgeError` and changes nothing; returns the names of
+            the rules that were changed, added or removed, None if nothing differed.
         watches: whether a changed file is reloaded automatically at this moment.
 
     Attributes:
@@ -87,7 +75,7 @@ class Reloader:
         self,
         path: Path | None,
         file_hash: str | None,
-        take: Callable[[Settings], Awaitable[Taken]],
+        take: Callable[[Settings], Awaitable[tuple[str, ...] | None]],
         watches: Callable[[], bool],
     ) -> None:
         self.file_hash = file_hash
@@ -153,18 +141,19 @@ class Reloader:
         seen = self._seen = await asyncio.to_thread(content_hash, self._path)
         try:
             settings = await asyncio.to_thread(load, self._path)
-            taken = await self._take(settings)
+            changed = await self._take(settings)
         except BridgeError as error:
             return self._refused(asked_by, str(error), retriable=error.retriable)
         except Exception as error:
             _log.error("reload.failed", reason=str(error), exc_info=error)
             return self._refused(asked_by, f"unexpected {type(error).__name__}: {error}")
         self.file_hash, self.loaded_at = seen, datetime.now(UTC)
-        if taken.result == "applied":
-            _log.info("reload.applied", asked_by=asked_by, rules=list(taken.changed))
+        if changed is not None:
+            _log.info("reload.applied", asked_by=asked_by, rules=list(changed))
         else:
             _log.info("reload.unchanged", asked_by=asked_by)
-        return ReloadFacts(taken.result, datetime.now(UTC), asked_by, changed=taken.changed)
+        result: Literal["applied", "unchanged"] = "unchanged" if changed is None else "applied"
+        return ReloadFacts(result, datetime.now(UTC), asked_by, changed=changed or ())
 
     def _refused(self, asked_by: str, reason: str, *, retriable: bool = False) -> ReloadFacts:
         _log.error(
