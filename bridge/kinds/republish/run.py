@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["RepublishRun", "make_run"]
 
 
-_WARNING_PAUSE = 10.0  # seconds between two warnings of the same kind
-
-
 def make_run(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
 ) -> RepublishRun:
@@ -81,7 +78,6 @@ class RepublishRun(RuleRun):
         self._warned_too_large = 0
         self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
         self._newest = b""  # the reply subject of the last message of the last batch
-        self._next_warning = 0.0
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -363,11 +359,7 @@ class RepublishRun(RuleRun):
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
-        now = asyncio.get_running_loop().time()
-        if now < self._next_warning:
-            return
-        self._next_warning = now + _WARNING_PAUSE
-        self._log.warning(
+        self._warn(
             "rule.message_too_large",
             max_payload=self._encoder.max_payload,
             so_far=self.counters.too_large,
