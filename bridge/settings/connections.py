@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
@@ -11,7 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from nats_bridge.bridge.settings.base import PUBLISHABLE, SERVER_URL, Flag, Part, pattern
 
-__all__ = ["PATH_FIELDS", "Connection", "Tls", "check_server_url"]
+__all__ = ["CREDENTIALS", "IN_A_CONTEXT", "PATH_FIELDS", "Connection", "Tls", "check_server_url"]
+
+CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
+"""Fields of which a connection has one: each says who its user is."""
+IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
+"""Fields that a connection with a context cannot have."""
 
 _SCHEMES = ("nats", "tls")
 _EXAMPLE = "write it like nats://127.0.0.1:4222"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nats_bridge.bridge.settings.base import ADVISORIES
+from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT
 from nats_bridge.bridge.settings.loading import SCHEMA_KEY
 from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.transforms.dialect import KNOWN_LINES
@@ -42,15 +43,11 @@ def configuration_schema() -> dict[str, Any]:
     return {**head, **{key: value for key, value in schema.items() if key not in head}}
 
 
-_CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
-_IN_A_CONTEXT: Final = ("servers", *_CREDENTIALS, "password_file", "tls")
-
-
 def _relations(parts: dict[str, Any]) -> None:
     """What cannot stand together. What is missing may still come from the environment, so nothing asks for that."""
     parts["Connection"]["dependentSchemas"] = {
-        "context": {"properties": dict.fromkeys(_IN_A_CONTEXT, False)},
-        **{one: {"properties": {other: False for other in _CREDENTIALS if other != one}} for one in _CREDENTIALS},
+        "context": {"properties": dict.fromkeys(IN_A_CONTEXT, False)},
+        **{one: {"properties": {other: False for other in CREDENTIALS if other != one}} for one in CREDENTIALS},
     }
     _if(parts["RepublishRule"], {"delivery": {"const": "at_least_once"}}, {"durable": {"const": True}})
     _if(parts["Source"], {"subject_transforms": {"minItems": 1}}, {"filter_subject": {"maxLength": 0}})

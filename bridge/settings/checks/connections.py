@@ -7,16 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nats_bridge.bridge.settings.connect_options import options_of
-from nats_bridge.bridge.settings.connections import Connection
+from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection
 from nats_bridge.bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.bridge.settings.rules import KINDS
 from nats_bridge.bridge.settings.secrets import FieldError
 from nats_bridge.marked_yaml import Path
 
 __all__ = ["connection_problems", "leadership_problems", "reference_problems"]
-
-_CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
-_FROM_CONTEXT: Final = ("servers", "creds", "nkey_seed_file", "token_file", "user", "password_file", "tls")
 
 
 def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -33,7 +30,7 @@ def connection_problems(connections: Iterable[tuple[str, Connection]], environ: 
 
 
 def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
-    given = [field for field in _FROM_CONTEXT if getattr(connection, field)]
+    given = [field for field in IN_A_CONTEXT if getattr(connection, field)]
     if connection.context:
         for field in given:
             yield (
@@ -43,7 +40,7 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         return
     if not connection.servers:
         yield (), 'needs servers, or a context; such as servers: ["nats://127.0.0.1:4222"]'
-    credentials = [field for field in _CREDENTIALS if getattr(connection, field)]
+    credentials = [field for field in CREDENTIALS if getattr(connection, field)]
     for field in credentials[1:]:
         yield (
             (field,),
