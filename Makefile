@@ -177,7 +177,7 @@ container-test: install
 HELM := helm.sh/helm/v3/cmd/helm@v3.22.0
 $(BIN)/helm: | $(UV)
 	@command -v helm > /dev/null || GOBIN=$(abspath $(BIN)) GOFLAGS= timeout 900 go install $(HELM) \
-		|| echo "THE CHART IS NOT CHECKED: there is no helm, and Go could not build $(HELM)"
+		|| { echo "make manifests needs helm on PATH, or Go, which builds $(HELM)"; exit 1; }
 
 manifests: $(TESTS) $(BIN)/helm
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null

@@ -7,28 +7,38 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.k8s.rendering import PROJECT, Manifest
 
-__all__ = ["CHART", "helm", "rendered"]
+__all__ = ["CHART", "HelmMissingError", "helm", "rendered"]
 
 CHART = PROJECT / "charts/nats-bridge"
 _LIMIT = 120.0  # seconds; a bound for hangs
 
 
+class HelmMissingError(Exception):
+    """Nothing on this machine renders charts."""
+
+    def __init__(self) -> None:
+        super().__init__("helm is not on PATH, nor next to this Python, where make manifests builds it with Go")
+
+
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Helm: that on PATH, or what `make manifests` builds."""
+    """Run Helm: that on PATH, or what `make manifests` builds.
+
+    Raises:
+        HelmMissingError: there is none.
+    """
     program = shutil.which("helm") or Path(sys.executable).with_name("helm")
     if not Path(program).is_file():
-        pytest.skip("there is no helm; make manifests builds one where Go can fetch it")
+        raise HelmMissingError
     command = [str(program), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
 
 
-def rendered(chart: Path, *options: str | Path, release: str = "nats-bridge") -> list[Manifest]:
-    """The documents of a chart, as a cluster of Kubernetes 1.29 would get them."""
-    done = helm("template", release, chart, "--kube-version", "1.29", *options)
+def rendered(chart: Path, *options: str | Path, release: str = "nats-bridge", cluster: str = "1.29") -> list[Manifest]:
+    """The documents of a chart, as a cluster of this version of Kubernetes would get them."""
+    done = helm("template", release, chart, "--kube-version", cluster, *options)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]

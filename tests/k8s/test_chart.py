@@ -14,6 +14,24 @@ from tests.k8s.validation import CLUSTERS, problems
 from tests.k8s.workloads import of_kind, pods
 
 CONFIG = ("--set-file", f"config={OVERLAYS['standalone'] / 'config.yaml'}")
+CREDENTIALS = "credentialsSecret=west,env[0].name=A,env[0].valueFrom.secretKeyRef.name=west,"
+CREDENTIALS += "env[0].valueFrom.secretKeyRef.key=a"
+CHOICES = {
+    "standalone": "",
+    "standalone with a monitor": "monitor.enabled=true,monitor.interval=30s,monitor.labels.release=kps",
+    "standalone with five replicas": "replicas=5,podDisruptionBudget.maxUnavailable=40%",
+    "standalone with one replica": "replicas=1,podDisruptionBudget.enabled=false",
+    "standalone with secrets": f"{CREDENTIALS},pod.imagePullSecrets[0].name=registry",
+    "standalone elsewhere": "fullnameOverride=west,pod.nodeSelector.zone=a,pod.tolerations[0].operator=Exists",
+    "standalone without a policy": "networkPolicy.enabled=false",
+    "native-sidecar": "",
+    "native-sidecar without a monitor": "monitor.enabled=false",
+    "native-sidecar with secrets": CREDENTIALS,
+    "native-sidecar with a port of the application": "networkPolicy.ingress[0].ports[0].port=8080",
+    "classic-sidecar": "",
+    "classic-sidecar with secrets": CREDENTIALS,
+}
+"""Values that people choose, by the overlay next to which they are chosen and why."""
 OF_HELM = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 """Labels that say which release an object belongs to."""
 
@@ -42,16 +60,37 @@ def application(tmp_path: Path) -> Path:
     return chart
 
 
+def clusters(choice: str) -> tuple[str, ...]:
+    """The versions of Kubernetes that the overlay of a choice is for."""
+    return CLUSTERS[choice.split()[0]]
+
+
+def chosen(choice: str, application: Path) -> list[str | Path]:
+    """The chart that has the values, and options that set them."""
+    overlay, values = choice.split()[0], CHOICES[choice]
+    chart, prefix = (CHART, "") if overlay == "standalone" else (application, "nats-bridge.")
+    options = ["--set-file", f"{prefix}config={OVERLAYS[overlay] / 'config.yaml'}"]
+    options += ["--set", f"classic={overlay == 'classic-sidecar'}".lower()] if prefix else []
+    return [chart, *options, *(word for value in values.split(",") if value for word in ("--set", f"{prefix}{value}"))]
+
+
 def in_application(chart: Path, overlay: str, *options: str) -> list[Manifest]:
     config = f"nats-bridge.config={OVERLAYS[overlay] / 'config.yaml'}"
     return rendered(chart, "--set-file", config, *options, release="orders")
 
 
-def test_helm_finds_nothing_wrong(application: Path) -> None:
-    for chart in (CHART, application):
-        done = helm("lint", "--strict", chart)
-        assert done.returncode == 0, done.stdout
-        assert "0 chart(s) failed" in done.stdout
+@pytest.mark.parametrize("choice", CHOICES)
+def test_helm_finds_nothing_wrong(choice: str, application: Path) -> None:
+    done = helm("lint", "--strict", *chosen(choice, application))
+    assert done.returncode == 0, done.stdout
+    assert "0 chart(s) failed" in done.stdout
+
+
+@pytest.mark.parametrize(("choice", "cluster"), [(choice, each) for choice in CHOICES for each in clusters(choice)])
+def test_what_it_gives_is_valid(choice: str, cluster: str, application: Path) -> None:
+    found = {name_of(each): problems(each, cluster) for each in rendered(*chosen(choice, application), cluster=cluster)}
+    assert found
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_standalone_is_the_overlay() -> None:
@@ -75,16 +114,6 @@ def test_a_sidecar_is_that_of_the_overlay(overlay: str, application: Path) -> No
     assert ours.items() <= by_name(kustomized).items()
 
 
-@pytest.mark.parametrize("overlay", list(OVERLAYS))
-def test_what_it_gives_is_valid(overlay: str, application: Path) -> None:
-    if overlay == "standalone":
-        chart = rendered(CHART, *CONFIG, "--set", "monitor.enabled=true")
-    else:
-        chart = in_application(application, overlay, *(["--set", "classic=true"] if "classic" in overlay else []))
-    found = {(name_of(each), cluster): problems(each, cluster) for each in chart for cluster in CLUSTERS[overlay]}
-    assert {place: lines for place, lines in found.items() if lines} == {}
-
-
 def test_values_reach_the_objects() -> None:
     options = ["image.tag=9.9.9", "image.pullPolicy=Always", "credentialsSecret=west", "pod.priorityClassName=high"]
     options += ["env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT", "env[0].value=http://otel:4318", "replicas=3"]
@@ -101,6 +130,18 @@ def test_values_reach_the_objects() -> None:
     assert pod.workload["spec"]["replicas"] == 3
     assert of_kind(chart, "ServiceMonitor")[0]["metadata"]["labels"]["release"] == "kps"
     assert not of_kind(chart, "PodDisruptionBudget") + of_kind(chart, "NetworkPolicy")
+
+
+def test_a_single_pod_without_leases_ends_before_the_next_one_starts() -> None:
+    config = f"config={PROJECT / 'config/republish-monitor.yaml'}"
+    strategies = {}
+    for replicas in (1, 2):  # more than one pod can be without leases, too: rules of queue groups
+        (pod,) = pods(rendered(CHART, "--set-file", config, "--set", f"replicas={replicas}"))
+        assert problems(pod.workload, "1.37") == []
+        strategies[replicas] = pod.workload["spec"]["strategy"].get("type", "RollingUpdate")
+    assert strategies == {1: "Recreate", 2: "RollingUpdate"}
+    (pod,) = pods(rendered(CHART, *CONFIG, "--set", "replicas=1"))
+    assert "rollingUpdate" in pod.workload["spec"]["strategy"]
 
 
 @pytest.mark.parametrize(
