@@ -71,7 +71,10 @@ def _read(address: str) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT) as answer:
             body: bytes = answer.read(_LARGEST + 1)
-    except (OSError, urllib.error.URLError) as error:
+    except urllib.error.HTTPError as error:
+        with error:  # it is an open answer, too
+            raise WayFailedError(f"{address}: {error}") from error
+    except OSError as error:
         raise WayFailedError(f"{address}: {error}") from error
     if len(body) > _LARGEST:
         raise WayFailedError(f"{address}: larger than {_LARGEST} bytes")
