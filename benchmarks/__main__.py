@@ -33,7 +33,6 @@ from benchmarks import (
     subjects,
     telemetry,
     through_server,
-    throughput,
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
@@ -43,7 +42,7 @@ from nats_bridge.native_servers import ServersError, fetch
 __all__ = ["arguments", "main"]
 
 _NAMES = (
-    *("engine", "throughput", "latency", "memory"),
+    *("engine", "latency", "memory"),
     *("sizes", "subjects", "rules", "peers"),
     *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
     *("telemetry", "startup"),
@@ -59,7 +58,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Compare nats-bridge with native republish and sources and with nats-py, in one run here.",
         epilog="Exit code: 0 every target reached, 1 one missed, 2 something could not be measured."
-        " Example: python -m benchmarks throughput latency --quick",
+        " Example: python -m benchmarks sizes latency --quick",
     )
     parser.add_argument(
         "names",
@@ -116,7 +115,6 @@ def _run(options: argparse.Namespace) -> int:
     runs: dict[str, Callable[..., Report]] = {
         "engine": engine.run,
         "startup": startup.run,
-        "throughput": partial(throughput.run, version),
         "latency": partial(latency.run, version),
         "memory": partial(memory.run, version),
         "sizes": partial(sizes.run, version),
