@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.copy_arm import HEADER, Arm, measure, pair
 from benchmarks.copy_scene import scene, transforms_sources
 from benchmarks.figures import Ratio, Report, median_of
-from benchmarks.load import FILLING, publish_all
+from benchmarks.load import FILLING, TRACED, publish_all
 from benchmarks.rounds import turns
 
 __all__ = ["OLDER", "run"]
@@ -82,7 +82,7 @@ def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[A
     arms = pair(case.name)
     rounds = _QUICK_ROUNDS if quick else (_OLDER_ROUNDS if case.older else _ROUNDS)
     with scene(case.version, case.storage, across=case.across) as place:
-        publish_all(place.source.port, _MESSAGES, headers=case.headers, window=FILLING)
+        publish_all(place.source.port, _MESSAGES, block=TRACED if case.headers else b"", window=FILLING)
         for arm in turns("catch-up", rounds, arms, say):
             measure(arm, place, _MESSAGES)
     return arms

@@ -211,7 +211,7 @@ def test_a_worker_that_is_stuck_is_ended() -> None:
 def test_messages_can_have_headers_all_the_same() -> None:
     block = b"NATS/1.0\r\nA: 1\r\n\r\n"
     body = block + b"x" * 128 + b"\r\n"
-    assert load._chunk(0, 2, 10, block) == b"HPUB bench.0 %d %d\r\n%bHPUB bench.1 _stored %d %d\r\n%b" % (
+    assert load._chunk(0, 2, 10, block=block) == b"HPUB bench.0 %d %d\r\n%bHPUB bench.1 _stored %d %d\r\n%b" % (
         *(len(block), len(block) + 128, body),
         *(len(block), len(block) + 128, body),
     )
