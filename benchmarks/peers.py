@@ -35,7 +35,7 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     republishing = (
         native("native"),
         sidecar("nats-bridge"),
-        sidecar("nats-bridge, at least once", "delivery: at_least_once"),
+        sidecar("nats-bridge, at least once", delivery="at_least_once"),
         go_copier("nats.go, ordered consumer", "ordered"),
         copier("nats-py, ordered consumer", "ordered", _SLOW),
     )

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 from benchmarks.load import Arrivals, arrivals, publish_chunks
 from benchmarks.processes import (
+    COMPILED,
+    REPUBLISH,
     Program,
     bench_stream,
+    configuration,
     cpu_seconds,
     memory_of,
+    running_bridge,
     running_copier,
     running_go_copier,
-    running_sidecar,
 )
 from benchmarks.rounds import HEADER, Rounds
 from nats_bridge.native_servers import NativeServer
@@ -44,16 +47,22 @@ def native(name: str = "native republish") -> Arm:
     return Arm(name, lambda _: nullcontext(None), is_native=True)
 
 
-def sidecar(name: str, options: str = "", *, stored_first: bool = False, compiled: bool = False) -> Arm:
+def sidecar(name: str, *, stored_first: bool = False, compiled: bool = False, **more: str) -> Arm:
     """`nats-bridge run` with one rule.
 
     Args:
         name: for the table.
-        options: more of the rule, such as `start: first`.
         stored_first: whether it finds all messages stored.
-        compiled: whether it has the compiled loop.
+        compiled: whether it finds the compiled loop that `make compiled` builds.
+        more: of the rule, such as its `delivery`.
     """
-    return Arm(name, lambda url: running_sidecar(url, options, compiled=compiled), stored_first=stored_first)
+    rule = {**REPUBLISH, **more, **({"start": "first"} if stored_first else {})}
+    environment = {"PYTHONPATH": str(COMPILED)} if compiled else {}
+    return Arm(
+        name,
+        lambda url: running_bridge(configuration(url, rule), environment=environment),
+        stored_first=stored_first,
+    )
 
 
 def copier(name: str, way: str, share: float) -> Arm:

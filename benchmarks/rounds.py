@@ -50,6 +50,15 @@ class Rounds:
         return median_of(self.rates)
 
     @property
+    def used(self) -> float:
+        """Microseconds of the program per message, the median of the rounds.
+
+        Raises:
+            statistics.StatisticsError: there were none, or there is no program.
+        """
+        return median_of(self.cpu)
+
+    @property
     def rate_cells(self) -> list[str]:
         """Median, lowest and highest rate, for a table."""
         return [f"{rate:,.0f}" for rate in (self.rate, min(self.rates), max(self.rates))]

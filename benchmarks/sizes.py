@@ -46,7 +46,7 @@ def _arms(size: int) -> tuple[Arm, ...]:
     return (
         native(f"{what}: native"),
         sidecar(f"{what}: nats-bridge"),
-        sidecar(f"{what}: nats-bridge, at least once", "delivery: at_least_once"),
+        sidecar(f"{what}: nats-bridge, at least once", delivery="at_least_once"),
         copier(f"{what}: nats-py, ordered consumer", "ordered", _SLOW),
-        sidecar(f"{what}: nats-bridge, catching up", "start: first", stored_first=True),
+        sidecar(f"{what}: nats-bridge, catching up", stored_first=True),
     )

@@ -49,5 +49,5 @@ def _arms(subjects: int) -> tuple[Arm, ...]:
         native(f"{what}: native"),
         sidecar(f"{what}: nats-bridge"),
         copier(f"{what}: nats-py, ordered consumer", "ordered", _SLOW),
-        sidecar(f"{what}: nats-bridge, catching up", "start: first", stored_first=True),
+        sidecar(f"{what}: nats-bridge, catching up", stored_first=True),
     )
