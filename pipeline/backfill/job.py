@@ -17,9 +17,8 @@ from nats_bridge.pipeline.backfill.files import write_files
 from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
-from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.request import EntrySummary, Request
 from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, reported_of, watching
-from nats_bridge.pipeline.backfill.summary import EntrySummary
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.progress import Progress, Shown
 from nats_bridge.pipeline.source.loop_thread import LoopThread
