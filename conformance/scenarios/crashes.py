@@ -11,7 +11,7 @@ from nats_bridge.conformance.scenarios.account import Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.stores import on_disk
-from nats_bridge.conformance.scenarios.texts import header_of, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.texts import numbers_of, payloads_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import until
 from nats_bridge.native_servers import NativeServer
 
@@ -125,8 +125,7 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     return {
         "republished_before": before,
         "republished_after": payloads_of(received),
-        "sequence": header_of(first, "Nats-Sequence"),
-        "last_sequence": header_of(first, "Nats-Last-Sequence"),
+        **numbers_of(first),
         "stored": payloads_of(await account.stored("S")),
     }
 

@@ -8,19 +8,24 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json
 from nats_bridge.conformance.observation import Stored
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of, subjects_of
-
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+from nats_bridge.conformance.scenarios.texts import (
+    header_of,
+    messages_of,
+    numbers_of,
+    payloads_of,
+    record_of,
+    subjects_of,
+)
 
 
 @scenario
 async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """Messages that were republished are not sent again when the server comes back."""
     server, account = await laboratory.opened()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     account = await laboratory.restart(server)
     received = await account.subscribe("out.>")
@@ -28,8 +33,7 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.client.flush()
     return {
         "republished_after": payloads_of(received),
-        "sequence": header_of(received.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
+        **numbers_of(received.messages[0]),
     }
 
 
@@ -37,7 +41,7 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A memory stream of a single server is lost, its configuration included."""
     server, account = await laboratory.opened()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, storage="memory")
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, storage="memory")
     await account.publish_all("in.a", ["1", "2"])
     account = await laboratory.restart(server)
     return {"stream_info_err_code": await account.refusal("STREAM.INFO.S")}
@@ -47,7 +51,7 @@ async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """An emptied stream keeps its sequence across a restart; the last sequence of the subject is 0."""
     server, account = await laboratory.opened()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.request("STREAM.PURGE.S", {})
     account = await laboratory.restart(server)
@@ -58,8 +62,7 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
     return {
         "first_seq": state["first_seq"],
         "last_seq": state["last_seq"],
-        "sequence": header_of(received.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
+        **numbers_of(received.messages[0]),
     }
 
 
@@ -69,7 +72,7 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
     facts: dict[str, Any] = {}
     for name in ("without_restart", "with_restart"):
         server, account = await laboratory.opened()
-        await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+        await account.create("S", subjects=["in.*"], republish=REPUBLISH)
         await account.publish_all("in.a", ["1", "2", "3"])
         await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
         if name == "with_restart":
@@ -85,7 +88,7 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
 async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """The duplicate window is rebuilt from the stream: an id from before the restart is still a duplicate."""
     server, account = await laboratory.opened()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
     account = await laboratory.restart(server)
     received = await account.subscribe("out.>")

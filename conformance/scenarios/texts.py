@@ -46,6 +46,14 @@ def header_of(message: Message, name: str) -> str | None:
     return values[-1] if values else None
 
 
+def numbers_of(message: Message) -> dict[str, str | None]:
+    """The sequence that a republished message names, and the last one before it."""
+    return {
+        "sequence": header_of(message, "Nats-Sequence"),
+        "last_sequence": header_of(message, "Nats-Last-Sequence"),
+    }
+
+
 def record_of(message: Message) -> str | None:
     """``Nats-Stream-Source``, with ``<identity>`` in place of the source's identity, which is random."""
     record = header_of(message, "Nats-Stream-Source")

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import (
@@ -25,7 +25,6 @@ from nats_bridge.native_servers import NativeServer
 
 _OLDEST = "2.9.10"
 _BETWEEN = ("2.10.27", "2.12.15")
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _TRANSFORM = {"src": "in.*", "dest": "t.$1"}
 
 
@@ -33,7 +32,7 @@ _TRANSFORM = {"src": "in.*", "dest": "t.$1"}
 async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A stream that republishes: the headers of the first message after the upgrade."""
     server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["1", "2"])
     (before,) = (await arrived(received, 2))[1:]
@@ -54,7 +53,7 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, A
 async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9 refuses to edit republish; the same stream takes the edit as soon as the server is newer."""
     server, account = await laboratory.opened(version=_OLDEST)
-    created = await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    created = await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     changed = {**created, "republish": {"src": "in.*", "dest": "other.$1"}}
     before = await account.refusal("STREAM.UPDATE.S", changed)
     account = await laboratory.replace(server)
@@ -234,9 +233,9 @@ async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
     await account.publish_all("in.a", ["1", "2"])
     created = await account.create("M", mirror={"name": "O"})
     await account.holding("M", 2)
-    before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": _REPUBLISH})
+    before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": REPUBLISH})
     account = await laboratory.replace(server)
-    await account.update("M", republish=_REPUBLISH)
+    await account.update("M", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["3"])
     await arrived(received, 1)
@@ -252,7 +251,7 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
     """A store of the tested version under 2.9.10, as after a rolled back upgrade."""
     server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.x.$1"}
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, subject_transform=transform)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, subject_transform=transform)
     await account.publish_all("in.a", ["1", "2"])
     account = await laboratory.replace(server, _OLDEST)
     answer = await account.client.api("STREAM.INFO.S")
