@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -259,20 +259,12 @@ class _Driver:
     """The driver's connection, in a loop of its own."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._stack = AsyncExitStack()
-        self._loop = LoopThread()
-        try:
-            self.connection = self._loop.run(self._stack.enter_async_context(connected(options.connection)))
+        with ExitStack() as opened:
+            self._loop = opened.enter_context(LoopThread())
+            self.connection = opened.enter_context(self._loop.within(connected(options.connection)))
             check_filters(self.connection, options)
-        except BaseException:
-            self.close()
-            raise
+            self.close = opened.pop_all().close  # closes the connection and ends the loop
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine; its result."""
         return self._loop.run(work)
-
-    def close(self) -> None:
-        """Close the connection and end the loop."""
-        self._loop.run(self._stack.aclose())
-        self._loop.close()
