@@ -9,10 +9,10 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version as version_of_package
 from pathlib import Path
+from typing import Any
 
 from benchmarks import (
     catch_up,
@@ -33,7 +33,6 @@ from benchmarks import (
     subjects,
     telemetry,
     through_server,
-    throughput,
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
@@ -42,14 +41,31 @@ from nats_bridge.native_servers import ServersError, fetch
 
 __all__ = ["arguments", "main"]
 
-_NAMES = (
-    *("engine", "throughput", "latency", "memory"),
-    *("sizes", "subjects", "rules", "peers"),
-    *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
-    *("telemetry", "startup"),
-)
+_BENCHMARKS: Mapping[str, Any] = {
+    "engine": engine,
+    "latency": latency,
+    "memory": memory,
+    "sizes": sizes,
+    "subjects": subjects,
+    "rules": rules,
+    "peers": peers,
+    "catch-up": catch_up,
+    "through-server": through_server,
+    "live-copying": live_copying,
+    "copy-latency": copy_latency,
+    "copy-memory": copy_memory,
+    "distance": distance,
+    "replicated": replicated,
+    "telemetry": telemetry,
+    "startup": startup,
+    "soak": soak,
+    "compiled": compiled,
+}
+"""Modules by name. `OLDER`, where there is one, are more servers that it starts."""
+_WITHOUT_SERVER = frozenset({"engine", "startup"})
 _LONG = ("soak", "compiled")
 """Run only where they are named."""
+_NAMES = tuple(name for name in _BENCHMARKS if name not in _LONG)
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -59,7 +75,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Compare nats-bridge with native republish and sources and with nats-py, in one run here.",
         epilog="Exit code: 0 every target reached, 1 one missed, 2 something could not be measured."
-        " Example: python -m benchmarks throughput latency --quick",
+        " Example: python -m benchmarks sizes latency --quick",
     )
     parser.add_argument(
         "names",
@@ -95,12 +111,11 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     version = options.server_version
-    if not set(options.names) <= {"engine", "startup"}:
-        # Now, not in the middle of a measurement.
-        older = {*(catch_up.OLDER if {"catch-up", "through-server"} & set(options.names) else ())}
-        older |= {replicated.OLDER} if "replicated" in options.names else set()
-        for needed in (version, *older):
-            fetch(needed)
+    served = [name for name in options.names if name not in _WITHOUT_SERVER]
+    # Now, not in the middle of a measurement.
+    older = (each for name in served for each in getattr(_BENCHMARKS[name], "OLDER", ()))
+    for needed in {version, *older} if served else ():
+        fetch(needed)
     environment = {
         "date": str(datetime.date.today()),
         "python": platform.python_version(),
@@ -113,30 +128,10 @@ def _run(options: argparse.Namespace) -> int:
         "quick": "yes" if options.quick else "no",
     }
     print(", ".join(f"{name} {value}" for name, value in environment.items()), flush=True)
-    runs: dict[str, Callable[..., Report]] = {
-        "engine": engine.run,
-        "startup": startup.run,
-        "throughput": partial(throughput.run, version),
-        "latency": partial(latency.run, version),
-        "memory": partial(memory.run, version),
-        "sizes": partial(sizes.run, version),
-        "subjects": partial(subjects.run, version),
-        "rules": partial(rules.run, version),
-        "peers": partial(peers.run, version),
-        "catch-up": partial(catch_up.run, version),
-        "through-server": partial(through_server.run, version),
-        "live-copying": partial(live_copying.run, version),
-        "copy-latency": partial(copy_latency.run, version),
-        "copy-memory": partial(copy_memory.run, version),
-        "distance": partial(distance.run, version),
-        "replicated": partial(replicated.run, version),
-        "telemetry": partial(telemetry.run, version),
-        "soak": partial(soak.run, version),
-        "compiled": partial(compiled.run, version),
-    }
     reports: dict[str, Report] = {}
     for name in options.names:
-        reports[name] = runs[name](quick=options.quick, say=_say)
+        more = {"version": version} if name in served else {}
+        reports[name] = _BENCHMARKS[name].run(**more, quick=options.quick, say=_say)
         print(f"\n## {name}\n\n{reports[name]}", flush=True)
     if options.json:
         found = {name: report.as_dict() for name, report in reports.items()}

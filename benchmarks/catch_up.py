@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.copy_arm import HEADER, Arm, pair
-from benchmarks.copy_scene import Scene, scene, transforms_sources
+from benchmarks.copy_arm import HEADER, Arm, measure, pair
+from benchmarks.copy_scene import scene, transforms_sources
 from benchmarks.figures import Ratio, Report, median_of
-from benchmarks.load import FILLING, SUBJECTS, publish_all
-from benchmarks.processes import cpu_seconds
-from benchmarks.stream_growth import watch_growth
+from benchmarks.load import FILLING, TRACED, publish_all
+from benchmarks.rounds import turns
 
-__all__ = ["OLDER", "measure", "run"]
+__all__ = ["OLDER", "run"]
 
 OLDER = ("2.10.27", "2.9.10")
 """Measured next to the newest: a version whose file streams read filtered subjects slowly, and the oldest one."""
@@ -83,24 +82,7 @@ def _compare(case: _Case, *, quick: bool, say: Callable[[str], None]) -> tuple[A
     arms = pair(case.name)
     rounds = _QUICK_ROUNDS if quick else (_OLDER_ROUNDS if case.older else _ROUNDS)
     with scene(case.version, case.storage, across=case.across) as place:
-        publish_all(place.source.port, _MESSAGES, headers=case.headers, window=FILLING)
-        for number in range(1, rounds + 1):
-            say(f"catch-up: round {number} of {rounds}, {case.name}")
-            for arm in arms:
-                measure(arm, place)
+        publish_all(place.source.port, _MESSAGES, block=TRACED if case.headers else b"", window=FILLING)
+        for arm in turns("catch-up", rounds, arms, say):
+            measure(arm, place, _MESSAGES)
     return arms
-
-
-def measure(arm: Arm, place: Scene, messages: int = _MESSAGES) -> None:
-    """One round of an arm, of a source that holds so many messages."""
-    server_used = place.cpu_seconds()
-    with arm.copy(place) as copying:
-        program = copying.program
-        used = cpu_seconds(program.pid) if program else 0.0
-        growth = watch_growth(place.target.port, copying.stream, messages, subjects=SUBJECTS)
-        arm.rates.append(messages / (growth.last - copying.began))
-        arm.steady.append(growth.rate)
-        arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
-        if program:
-            arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)
-            arm.launch.append(program.ready - program.launched)

@@ -9,6 +9,7 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks
 from benchmarks.processes import COMPILED
 from benchmarks.republish_arm import HEADER, Arm, measure, native, sidecar
+from benchmarks.rounds import turns
 
 __all__ = ["run"]
 
@@ -30,10 +31,8 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     for subjects in _SUBJECTS[:-1] if quick else _SUBJECTS:
         made = list(chunks(max(_MESSAGES, subjects), subjects))
         server, python, compiled, behind, ahead = arms = _arms(f"{subjects:,} subjects")
-        for number in range(1, (2 if quick else _ROUNDS) + 1):
-            for arm in arms if number % 2 else arms[::-1]:
-                say(f"compiled: round {number}, {arm.name}")
-                measure(arm, sum(piece.count(b"PUB ") for piece in made), made, version=version)
+        for arm in turns("compiled", 2 if quick else _ROUNDS, arms, say):
+            measure(arm, sum(piece.count(b"PUB ") for piece in made), made, version=version)
         rows += [arm.row() for arm in arms]
         what, target = f"{subjects:,} subjects", _HALF if subjects == _SUBJECTS[0] else None
         ratios += [
@@ -46,11 +45,10 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
 
 
 def _arms(what: str) -> tuple[Arm, ...]:
-    first = "start: first"
     return (
         native(f"{what}: native"),
         sidecar(f"{what}: Python"),
         sidecar(f"{what}: compiled", compiled=True),
-        sidecar(f"{what}: Python, catching up", first, stored_first=True),
-        sidecar(f"{what}: compiled, catching up", first, stored_first=True, compiled=True),
+        sidecar(f"{what}: Python, catching up", stored_first=True),
+        sidecar(f"{what}: compiled, catching up", stored_first=True, compiled=True),
     )

@@ -20,14 +20,14 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure, with a tenth of the million when quick."""
     say("copy-memory: idle")
     idle = _measure(version, 0, SUBJECTS)
-    rows = [("idle, an empty source", *_row(idle, idle))]
+    rows = [("idle, an empty source", *idle.cells(idle))]
     ratios = []
     most = _MOST_SUBJECTS // 10 if quick else _MOST_SUBJECTS
     for messages, subjects in ((_MESSAGES, SUBJECTS), (most, most)):
         what = f"{messages:,} messages, {subjects:,} subjects"
         say(f"copy-memory: {what}")
         memory = _measure(version, messages, subjects)
-        rows.append((f"caught up, {what}", *_row(memory, idle)))
+        rows.append((f"caught up, {what}", *memory.cells(idle)))
         ratios.append(
             Ratio(f"caught up, {what}, peak over idle", (memory.peak - idle.now) / 1e6, at_most=True, unit="MB")
         )
@@ -42,7 +42,3 @@ def _measure(version: str, messages: int, subjects: int) -> Memory:
                 watch_growth(place.target.port, copying.stream, messages, subjects=subjects)
             assert copying.program is not None
             return memory_of(copying.program.pid)
-
-
-def _row(memory: Memory, idle: Memory) -> tuple[str, ...]:
-    return tuple(f"{size / 1e6:.0f}" for size in (memory.now, memory.now - idle.now, memory.peak))

@@ -6,7 +6,6 @@ On one server, on two of which either may be far away, or on a cluster. Both cop
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import PATIENT, Program, cpu_seconds, far_wire, running_bridge
+from benchmarks.processes import PATIENT, Program, configuration, cpu_seconds, far_wire, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
 from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
@@ -235,17 +234,10 @@ def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
         "leaf": "target",
         "subject_transforms": [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}],
     }
-    document = {
-        "connections": {
-            "default": {"servers": [place.source_url]},
-            "target": {"servers": [place.leaf_url]},
-        },
-        "http": {"listen": ""},
-        "log": {"format": "json"},
-        "rules": [rule],
-    }
+    connections = {"default": {"servers": [place.source_url]}, "target": {"servers": [place.leaf_url]}}
+    config = configuration(place.source_url, rule, connections=connections)
     source = {"name": SOURCE, "external": {"api": "bridge.API", "deliver": "bridge.deliver"}}
-    with running_bridge(json.dumps(document), "connection.back") as program:
+    with running_bridge(config, "connection.back") as program:
         began = time.time()
         with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
             yield Copying(began, stream, program)
@@ -267,7 +259,7 @@ def program_copy(place: Scene, running: Callable[[str], AbstractContextManager[P
 
 
 def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
-    """The sidecar's configuration file (JSON is YAML too).
+    """The sidecar's configuration file.
 
     Args:
         source: URL of the server with the source.
@@ -282,13 +274,7 @@ def bridge_config(source: str, target: str, stream: str = TARGET) -> str:
         connections["source"] = {"servers": [source]}
         entry["from"] = "source"
     rule = {"name": "bench", "kind": "sources", "stream": stream, "sources": [entry]}
-    document = {
-        "connections": connections,
-        "http": {"listen": ""},
-        "log": {"format": "json"},
-        "rules": [rule],
-    }
-    return json.dumps(document)
+    return configuration(target, rule, connections=connections)
 
 
 @contextmanager

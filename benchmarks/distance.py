@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from benchmarks.copy_arm import HEADER, Arm
+from benchmarks.copy_arm import HEADER, Arm, measure
 from benchmarks.copy_scene import native_copy, own_copy, scene
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import FILLING, publish_all
-from benchmarks.processes import cpu_seconds
-from benchmarks.stream_growth import watch_growth
+from benchmarks.rounds import turns
 
 __all__ = ["ROUND_TRIPS", "run"]
 
@@ -41,10 +40,14 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
         for milliseconds in ROUND_TRIPS
         for name in _SERIES
     }
-    for number in range(1, rounds + 1):
-        for (name, milliseconds), arm in found.items():
-            say(f"distance: round {number} of {rounds}, {arm.name}")
-            _measure(arm, version, _SERIES[name], milliseconds / 1000, messages)
+    places = {arm.name: place for place, arm in found.items()}
+    for arm in turns("distance", rounds, list(found.values()), say):
+        name, milliseconds = places[arm.name]
+        with scene(version, "file", far=_SERIES[name], round_trip=milliseconds / 1000) as place:
+            publish_all(place.source.port, messages, window=FILLING)
+            measure(arm, place, messages)
+        # Each start takes several round trips, the same for a million messages as for one.
+        arm.rates[-1] = arm.steady.pop()
     ratios = []
     for milliseconds in ROUND_TRIPS:
         native, *ours = (found[name, milliseconds] for name in _SERIES)
@@ -60,18 +63,3 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     )
     points = [arm.point(name, milliseconds) for (name, milliseconds), arm in found.items()]
     return Report(HEADER, [arm.row() for arm in found.values()], ratios, (note,), points)
-
-
-def _measure(arm: Arm, version: str, far: _Far, round_trip: float, messages: int) -> None:
-    with scene(version, "file", far=far, round_trip=round_trip) as place:
-        publish_all(place.source.port, messages, window=FILLING)
-        server_used = place.cpu_seconds()
-        with arm.copy(place) as copying:
-            program = copying.program
-            used = cpu_seconds(program.pid) if program else 0.0
-            growth = watch_growth(place.target.port, copying.stream, messages)
-            # Each start takes several round trips, the same for a million messages as for one.
-            arm.rates.append(growth.rate)
-            arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
-            if program:
-                arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)

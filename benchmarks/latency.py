@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.figures import Ratio, Report, percentile
 from benchmarks.load import publish_paced
-from benchmarks.processes import bench_stream, running_sidecar
+from benchmarks.processes import REPUBLISH, bench_stream, configuration, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, worker
 
@@ -56,7 +56,7 @@ def _measure(version: str, delivery: str, rate: int, *, seconds: int) -> tuple[S
     messages = rate * seconds
     with (
         bench_stream(version, native=True) as server,
-        running_sidecar(server.url, f"delivery: {delivery}"),
+        running_bridge(configuration(server.url, {**REPUBLISH, "delivery": delivery})),
         worker("subscriber", _subscribe, server.port, messages) as subscriber,
     ):
         subscriber.receive()

@@ -15,10 +15,10 @@ __all__ = [
     "FILLING",
     "PAYLOAD",
     "SUBJECTS",
+    "TRACED",
     "Arrivals",
     "arrivals",
     "chunks",
-    "identified_chunks",
     "publish_all",
     "publish_chunks",
     "publish_paced",
@@ -33,6 +33,9 @@ FILLING = 8
 Since 2.11, a stream with more than 10,000 queued messages drops new ones, and answers only requests.
 """
 
+TRACED = b"NATS/1.0\r\nContent-Type: text/plain\r\nTrace: %(number)032x\r\nNats-Msg-Id: order-%(number)d\r\n\r\n"
+"""A header block with two headers of an application and a `Nats-Msg-Id` of each message's own."""
+
 _CHUNK = 1_000  # messages written at once at most; the last of them is acknowledged by the stream
 _CHUNK_BYTES = 1 << 20  # payload written at once at most
 _WINDOW = 20  # chunks in flight
@@ -40,19 +43,12 @@ _SIGN = b"\r\nNats-Stream: "
 _READ = 1 << 20  # bytes
 _ACKNOWLEDGEMENT = b"MSG _stored "
 _REFUSAL = b'"error":'
-_TRACED = b"NATS/1.0\r\nContent-Type: text/plain\r\nTrace: %(number)032x\r\nNats-Msg-Id: order-%(number)d\r\n\r\n"
 _TICK = 0.001  # seconds between two writes of the paced publisher
 _STAMP = 9 + 1 + 19  # bytes: a message's number and the time at which it was published
 
 
 def publish_all(
-    port: int,
-    messages: int,
-    subjects: int = SUBJECTS,
-    *,
-    headers: bool = False,
-    block: bytes = b"",
-    window: int = _WINDOW,
+    port: int, messages: int, subjects: int = SUBJECTS, *, block: bytes = b"", window: int = _WINDOW
 ) -> None:
     """Publish to `bench.0`, `bench.1`, ... as fast as the stream acknowledges; return when all is stored.
 
@@ -60,17 +56,13 @@ def publish_all(
         port: of the server.
         messages: how many.
         subjects: how many different ones.
-        headers: whether each message has two headers of an application and a `Nats-Msg-Id` of its own.
-        block: a raw header block for each message, where `headers` does not say another.
+        block: a raw header block for each message, see `chunks`.
         window: how many thousand messages may be in flight.
 
     Raises:
         BenchmarkError: the stream refuses one.
     """
-    if headers:
-        publish_chunks(port, identified_chunks(messages, subjects), window=window)
-    else:
-        publish_chunks(port, chunks(messages, subjects, block=block), window=window)
+    publish_chunks(port, chunks(messages, subjects, block=block), window=window)
 
 
 def publish_chunks(port: int, made: Iterable[bytes], *, window: int = _WINDOW) -> None:
@@ -105,7 +97,13 @@ def publish_chunks(port: int, made: Iterable[bytes], *, window: int = _WINDOW) -
 
 
 def chunks(
-    messages: int, subjects: int = SUBJECTS, *, size: int = PAYLOAD, block: bytes = b"", groups: int = 0
+    messages: int,
+    subjects: int = SUBJECTS,
+    *,
+    size: int = PAYLOAD,
+    name: bytes = b"bench",
+    block: bytes = b"",
+    groups: int = 0,
 ) -> Iterator[bytes]:
     """What `publish_chunks` writes for messages on `bench.0`, `bench.1`, ... in turn; a list of it takes no time later.
 
@@ -113,54 +111,39 @@ def chunks(
         messages: how many.
         subjects: how many different ones.
         size: of the payload, in bytes.
-        block: a raw header block for each message.
+        name: what subjects begin with.
+        block: a raw header block for each message, which may have the message's number as `%(number)d`.
         groups: how many groups the subjects are divided into, which changes with each message: `bench.GROUP.N`.
             0 for none.
     """
     at_once = max(min(_CHUNK, _CHUNK_BYTES // size), 1)
     chunk, made_of = b"", (-1, -1)
     for begin in range(0, messages, at_once):
-        wanted = begin % subjects, min(at_once, messages - begin)
-        if wanted != made_of:  # with a thousand subjects all chunks are the same: no time goes into making them
-            chunk, made_of = _chunk(*wanted, subjects, block, size, groups), wanted
+        # With a thousand subjects all chunks without numbers are the same: no time goes into making them.
+        wanted = begin if b"%(" in block else begin % subjects, min(at_once, messages - begin)
+        if wanted != made_of:
+            chunk, made_of = _chunk(*wanted, subjects, size=size, name=name, block=block, groups=groups), wanted
         yield chunk
 
 
-def _chunk(first: int, count: int, subjects: int, block: bytes = b"", payload: int = PAYLOAD, groups: int = 0) -> bytes:
-    kind, body = b"HPUB" if block else b"PUB", block + b"x" * payload
-    sizes = b"%d %d" % (len(block), len(body)) if block else b"%d" % len(body)
-    operations = []
+def _chunk(
+    first: int,
+    count: int,
+    subjects: int,
+    *,
+    size: int = PAYLOAD,
+    name: bytes = b"bench",
+    block: bytes = b"",
+    groups: int = 0,
+) -> bytes:
+    operations, payload = [], b"x" * size
     for number in range(first, first + count):
-        subject = b"bench.%d" % (number % subjects)
-        if groups:
-            subject = b"bench.%d.%d" % (number % groups, number % subjects)
+        subject = b"%b.%d" % (b"%b.%d" % (name, number % groups) if groups else name, number % subjects)
         answer = b"_stored " if number == first + count - 1 else b""
-        operations.append(b"%b %b %b%b\r\n%b\r\n" % (kind, subject, answer, sizes, body))
-    return b"".join(operations)
-
-
-def identified_chunks(
-    messages: int, subjects: int = SUBJECTS, *, name: bytes = b"bench", block: bytes = _TRACED
-) -> Iterator[bytes]:
-    """What `publish_chunks` writes for messages with ids, 128 bytes each.
-
-    Args:
-        messages: how many.
-        subjects: how many different ones, `NAME.0`, `NAME.1`, ...
-        name: what they begin with.
-        block: their header block, with the message's number as `%(number)d`.
-    """
-    for begin in range(0, messages, _CHUNK):
-        yield _identified_chunk(begin, min(_CHUNK, messages - begin), subjects, name, block)
-
-
-def _identified_chunk(first: int, count: int, subjects: int, name: bytes = b"bench", block: bytes = _TRACED) -> bytes:
-    body, operations = b"x" * PAYLOAD, []
-    for number in range(first, first + count):
         headers = block % {b"number": number}
-        answer = b"_stored " if number == first + count - 1 else b""
-        sizes = b"%d %d" % (len(headers), len(headers) + PAYLOAD)
-        operations.append(b"HPUB %b.%d %b%b\r\n%b%b\r\n" % (name, number % subjects, answer, sizes, headers, body))
+        sizes = b"%d %d" % (len(headers), len(headers) + size) if headers else b"%d" % size
+        kind = b"HPUB" if headers else b"PUB"
+        operations.append(b"%b %b %b%b\r\n%b%b\r\n" % (kind, subject, answer, sizes, headers, payload))
     return b"".join(operations)
 
 

@@ -3,10 +3,8 @@
 `python -m benchmarks.nats_py_copier URL WAY`, where WAY is one of
 
 - `ordered`: `subscribe` with a callback and an ordered consumer. Nothing is acknowledged: at most once.
-- `durable`: `subscribe` with a callback and a durable consumer, acknowledged after the callback: at least once.
-- `pull`: `pull_subscribe`, `fetch`, `ack`: at least once.
 
-These republish to `bridge.bench.>`. The others copy into the stream COPY, each message with an id:
+This republishes to `bridge.bench.>`. The others copy into the stream COPY, each message with an id:
 
 - `pipelined`: `subscribe` with a callback and an ordered consumer, `publish_async`; the answers are ignored.
 - `one-at-a-time`: `subscribe` with a durable consumer, `publish`, which waits for the answer, `ack`.
@@ -16,14 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import nats
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
-    from nats.js import JetStreamContext
 
 __all__ = ["copy"]
 
@@ -63,36 +59,13 @@ async def copy(url: str, way: str) -> None:
     if way == "pipelined":
         _say_ready()
         await stream.subscribe("bench.>", stream="BENCH", cb=copy_on, ordered_consumer=True)
-        await asyncio.Event().wait()
     elif way == "one-at-a-time":
         _say_ready()
         await stream.subscribe("bench.>", stream="BENCH", cb=copy_one, durable="copier", manual_ack=True)
-        await asyncio.Event().wait()
-    elif way == "ordered":
+    else:
         await stream.subscribe("bench.>", stream="BENCH", cb=republish, ordered_consumer=True)
         _say_ready()
-        await asyncio.Event().wait()
-    elif way == "durable":
-        await stream.subscribe("bench.>", stream="BENCH", cb=republish, durable="copier")
-        _say_ready()
-        await asyncio.Event().wait()
-    else:
-        subscription = await stream.pull_subscribe("bench.>", stream="BENCH", durable="copier")
-        _say_ready()
-        await _pull(subscription, republish)
-
-
-async def _pull(
-    subscription: JetStreamContext.PullSubscription, republish: Callable[[Msg], Coroutine[None, None, None]]
-) -> None:
-    while True:
-        try:
-            messages = await subscription.fetch(500, timeout=1)
-        except nats.errors.TimeoutError:
-            continue
-        for message in messages:
-            await republish(message)
-            await message.ack()
+    await asyncio.Event().wait()
 
 
 def _say_ready() -> None:

@@ -206,32 +206,39 @@ def _cpu_by_size(series: _Series) -> Figure:
     return picture
 
 
-def _subjects(series: _Series) -> Figure:
-    picture, (rate, memory) = _panels(2, "Live republish against the number of distinct subjects, 128-byte messages")
-    _lines(rate, series, lambda name, at: series[name][at]["rate"] / 1000)
+def _against(series: _Series, title: str, what: str, name: str, unit: str, size: float, label: str) -> Figure:
+    """Rates, and another value of the program, against a number of something."""
+    picture, (rate, other) = _panels(2, title)
+    _lines(rate, series, lambda each, at: series[each][at]["rate"] / 1000)
     rate.set_title("thousand messages/s (higher is better)", loc="left", fontsize=10)
-    rate.set_ylim(bottom=0)
     _legend(rate, rate)
-    _lines(memory, series, lambda name, at: series[name][at]["peak"] / 1e6 if "peak" in series[name][at] else None)
-    memory.set_title("most memory held by the program, MB (lower is better)", loc="left", fontsize=10)
-    memory.set_ylim(bottom=0)
-    for axes in (rate, memory):
-        _counts_axis(axes, sorted(series["native"]), "subjects")
+    _lines(other, series, lambda each, at: series[each][at][name] / size if name in series[each][at] else None)
+    other.set_title(f"{label}, {unit} (lower is better)", loc="left", fontsize=10)
+    for axes in (rate, other):
+        axes.set_ylim(bottom=0)
+        _counts_axis(axes, sorted(series["native"]), what)
     return picture
+
+
+def _subjects(series: _Series) -> Figure:
+    title = "Live republish against the number of distinct subjects, 128-byte messages"
+    return _against(series, title, "subjects", "peak", "MB", 1e6, "most memory held by the program")
 
 
 def _rules(series: _Series) -> Figure:
-    picture, (rate, cpu) = _panels(2, "Live republish against the number of rules in one sidecar, 128-byte messages")
-    _lines(rate, series, lambda name, at: series[name][at]["rate"] / 1000)
-    rate.set_title("thousand messages/s in all (higher is better)", loc="left", fontsize=10)
-    rate.set_ylim(bottom=0)
-    _legend(rate, rate)
-    _lines(cpu, series, lambda name, at: series[name][at].get("cpu"))
-    cpu.set_title("CPU of the sidecar, µs per message (lower is better)", loc="left", fontsize=10)
-    cpu.set_ylim(bottom=0)
-    for axes in (rate, cpu):
-        _counts_axis(axes, sorted(series["native"]), "rules")
-    return picture
+    title = "Live republish against the number of rules in one sidecar, 128-byte messages"
+    return _against(series, title, "rules", "cpu", "µs per message", 1, "CPU of the sidecar")
+
+
+def _bars(axes: Axes, title: str, found: Sequence[tuple[str, float]]) -> None:
+    """Rates in thousand messages/s by name, the first on top."""
+    names, rates = zip(*reversed(found), strict=True)
+    bars = axes.barh([name.replace(", ", ",\n", 1) for name in names], rates, color=[_colour(name) for name in names])
+    axes.bar_label(bars, [f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates], padding=3, fontsize=8)
+    axes.grid(visible=False)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.tick_params(axis="y", labelsize=8)
+    axes.margins(x=0.18)
 
 
 _WAYS = ("republishing live", "copying what is stored", "copying live")
@@ -240,20 +247,7 @@ _WAYS = ("republishing live", "copying what is stored", "copying live")
 def _peers(series: _Series) -> Figure:
     picture, panels = _panels(len(_WAYS), "Next to peers: thousand messages/s, 128-byte messages", height=3.6)
     for place, (axes, way) in enumerate(zip(panels, _WAYS, strict=True)):
-        found = [(name, places[place]["rate"] / 1000) for name, places in series.items() if place in places]
-        found.reverse()
-        bars = axes.barh(
-            [name.replace(", ", ",\n", 1) for name, _ in found],
-            [rate for _, rate in found],
-            color=[_colour(name) for name, _ in found],
-        )
-        axes.bar_label(
-            bars, [f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for _, rate in found], padding=3, fontsize=8
-        )
-        axes.grid(visible=False)
-        axes.set_title(way, loc="left", fontsize=10)
-        axes.tick_params(axis="y", labelsize=8)
-        axes.margins(x=0.18)
+        _bars(axes, way, [(name, at[place]["rate"] / 1000) for name, at in series.items() if place in at])
     return picture
 
 
@@ -273,18 +267,11 @@ def _distance(series: _Series) -> Figure:
 
 
 def _replicated(series: _Series) -> Figure:
-    names = [name for name in series if series[name]]
     places = sorted(series["native"])
     picture, panels = _panels(len(places), "Three replicas to three replicas, with a transform", height=2.6)
     for axes, place in zip(panels, places, strict=True):
-        found = [(name, series[name][place]["rate"] / 1000) for name in reversed(names)]
-        bars = axes.barh(
-            [name for name, _ in found], [rate for _, rate in found], color=[_colour(name) for name, _ in found]
-        )
-        axes.bar_label(bars, [f"{rate:,.1f}" for _, rate in found], padding=3, fontsize=8)
-        axes.grid(visible=False)
-        axes.set_title(f"nats-server {_version(place)}, thousand messages/s", loc="left", fontsize=10)
-        axes.margins(x=0.18)
+        title = f"nats-server {_version(place)}, thousand messages/s"
+        _bars(axes, title, [(name, at[place]["rate"] / 1000) for name, at in series.items() if at])
     return picture
 
 

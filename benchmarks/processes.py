@@ -23,9 +23,11 @@ from nats_bridge.native_servers import NativeServer, fetch
 __all__ = [
     "COMPILED",
     "PATIENT",
+    "REPUBLISH",
     "Memory",
     "Program",
     "bench_stream",
+    "configuration",
     "cpu_seconds",
     "far_wire",
     "memory_of",
@@ -33,22 +35,17 @@ __all__ = [
     "running_copier",
     "running_go_copier",
     "running_replicator",
-    "running_sidecar",
 ]
 
-_CONFIG = """\
-connections:
-  default: {{servers: ["{url}"]}}
-http: {{listen: ""}}
-dialect: native
-log: {{format: json}}
-rules:
-  - name: bench
-    kind: republish
-    stream: BENCH
-    republish: {{src: "bench.>", dest: "bridge.bench.>"}}
-    {options}
-"""
+REPUBLISH: Mapping[str, Any] = {
+    "name": "bench",
+    "kind": "republish",
+    "dialect": "native",
+    "stream": "BENCH",
+    "republish": {"src": "bench.>", "dest": "bridge.bench.>"},
+}
+"""The rule of most benchmarks, on the stream of `bench_stream`."""
+
 COMPILED = Path(__file__).parent.parent / "build" / "compiled"
 """Where `make compiled` puts the module."""
 PATIENT = "max_pending: 1GB\n"
@@ -99,21 +96,21 @@ class Program:
         raise BenchmarkError(f"process {self.pid} did not log '{event}'")
 
 
-@contextmanager
-def running_sidecar(url: str, options: str = "", *, compiled: bool = False) -> Iterator[Program]:
-    """`nats-bridge run` with one rule on the stream BENCH, to `bridge.bench.>`, ready; stopped at the end.
+def configuration(url: str, *rules: Mapping[str, Any], **more: Any) -> str:
+    """The sidecar's configuration file (JSON is YAML too).
 
     Args:
-        url: the server.
-        options: more of the rule, such as `start: first`.
-        compiled: whether it finds the compiled loop that `make compiled` builds.
-
-    Raises:
-        BenchmarkError: it ended instead of getting ready, or did not get ready.
+        url: the server of the connection `default`.
+        rules: as in the file.
+        more: other members, also in place of those that are here.
     """
-    environment = {"PYTHONPATH": str(COMPILED)} if compiled else None
-    with running_bridge(_CONFIG.format(url=url, options=options), environment=environment) as program:
-        yield program
+    document = {
+        "connections": {"default": {"servers": [url]}},
+        "http": {"listen": ""},
+        "log": {"format": "json"},
+        "rules": rules,
+    }
+    return json.dumps(document | more)
 
 
 @contextmanager
@@ -281,6 +278,10 @@ class Memory:
 
     now: int
     peak: int
+
+    def cells(self, idle: Memory) -> tuple[str, ...]:
+        """Megabytes for a table: now, over what an idle one holds, at most."""
+        return tuple(f"{size / 1e6:.0f}" for size in (self.now, self.now - idle.now, self.peak))
 
 
 def memory_of(pid: int) -> Memory:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 
-from benchmarks.copy_arm import HEADER, Arm, pair
-from benchmarks.copy_scene import Scene, cluster_scene, program_copy
+from benchmarks.copy_arm import HEADER, Arm, measure, pair
+from benchmarks.copy_scene import cluster_scene, program_copy
 from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.load import FILLING, publish_all
-from benchmarks.processes import cpu_seconds, running_replicator
-from benchmarks.stream_growth import watch_growth
+from benchmarks.processes import running_replicator
+from benchmarks.rounds import turns
 
 __all__ = ["OLDER", "run"]
 
-OLDER = "2.10.27"
+OLDER = ("2.10.27",)
 """Measured next to the newest: copies with a transform are slow there."""
 
 _MESSAGES = 100_000
@@ -29,14 +29,13 @@ _SINGLE = 0.1  # of the messages, for what stores one at a time
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     """Measure. The arms take turns, round after round, with the same stored messages."""
     messages, rounds = (_MESSAGES // 5, 1) if quick else (_MESSAGES, _ROUNDS)
-    found = {each: (*pair(each), *_peers(each)) for each in dict.fromkeys((OLDER, version))}
+    found = {each: (*pair(each), *_peers(each)) for each in dict.fromkeys((*OLDER, version))}
     for each, arms in found.items():
-        for number in range(1, rounds + 1):
-            for arm in arms if number % 2 else arms[::-1]:
-                say(f"replicated: round {number} of {rounds}, {arm.name}")
-                count = messages if arm in arms[:2] else int(messages * _SINGLE)
-                with cluster_scene(each, "file") as place:
-                    _measure(arm, place, count)
+        for arm in turns("replicated", rounds, arms, say):
+            with cluster_scene(each, "file") as place:
+                count = int(messages * arm.share)
+                publish_all(place.source.port, count, window=FILLING)
+                measure(arm, place, count)
     ratios, points = [], []
     for each, (native, own, *peers) in found.items():
         ratios += [
@@ -64,6 +63,7 @@ def _peers(version: str) -> tuple[Arm, ...]:
         Arm(
             f"{version}: stream-replicator",
             lambda place: program_copy(place, lambda url: running_replicator(url, replicator)),
+            share=_SINGLE,
         ),
     )
 
@@ -72,17 +72,3 @@ def _number(version: str) -> int:
     """A version as a place on an axis: 21027 for 2.10.27."""
     major, minor, patch = map(int, version.split("."))
     return major * 10_000 + minor * 100 + patch
-
-
-def _measure(arm: Arm, place: Scene, messages: int) -> None:
-    publish_all(place.source.port, messages, window=FILLING)
-    server_used = place.cpu_seconds()
-    with arm.copy(place) as copying:
-        program = copying.program
-        used = cpu_seconds(program.pid) if program else 0.0
-        growth = watch_growth(place.target.port, copying.stream, messages)
-        arm.rates.append(messages / (growth.last - copying.began))
-        arm.steady.append(growth.rate)
-        arm.server_cpu.append((place.cpu_seconds() - server_used) / messages * 1e6)
-        if program:
-            arm.cpu.append((cpu_seconds(program.pid) - used) / messages * 1e6)

@@ -5,32 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from benchmarks.figures import median_of
 from benchmarks.load import Arrivals, arrivals, publish_chunks
 from benchmarks.processes import (
+    COMPILED,
+    REPUBLISH,
     Program,
     bench_stream,
+    configuration,
     cpu_seconds,
     memory_of,
+    running_bridge,
     running_copier,
     running_go_copier,
-    running_sidecar,
 )
-from benchmarks.rounds import Rounds
+from benchmarks.rounds import HEADER, Rounds
 from nats_bridge.native_servers import NativeServer
 
 __all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
-
-HEADER = (
-    "median of the rounds",
-    "messages/s",
-    "lowest",
-    "highest",
-    "µs CPU per message",
-    "of the server",
-)
 
 _Launch = Callable[[str], AbstractContextManager[Program | None]]
 
@@ -40,32 +33,13 @@ class Arm(Rounds):
     """One way to republish.
 
     Attributes:
-        name: for the table.
         launch: starts the program for a server, given its URL; None where the server itself republishes.
         stored_first: whether the messages are stored before the program starts.
-        share: of the messages, for what is slow.
-        whole: of each round, seconds from the launch of the program to the last message.
     """
 
-    name: str
     launch: _Launch
     is_native: bool = False
     stored_first: bool = False
-    share: float = 1.0
-    whole: list[float] = field(default_factory=list)
-
-    @property
-    def used(self) -> float:
-        """Microseconds of the program per message, the median of the rounds.
-
-        Raises:
-            statistics.StatisticsError: there were none, or there is no program.
-        """
-        return median_of(self.cpu)
-
-    def row(self) -> tuple[str, ...]:
-        """One row of the table, see `HEADER`."""
-        return self.name, *self.rate_cells, *self.cpu_cells
 
 
 def native(name: str = "native republish") -> Arm:
@@ -73,16 +47,22 @@ def native(name: str = "native republish") -> Arm:
     return Arm(name, lambda _: nullcontext(None), is_native=True)
 
 
-def sidecar(name: str, options: str = "", *, stored_first: bool = False, compiled: bool = False) -> Arm:
+def sidecar(name: str, *, stored_first: bool = False, compiled: bool = False, **more: str) -> Arm:
     """`nats-bridge run` with one rule.
 
     Args:
         name: for the table.
-        options: more of the rule, such as `start: first`.
         stored_first: whether it finds all messages stored.
-        compiled: whether it has the compiled loop.
+        compiled: whether it finds the compiled loop that `make compiled` builds.
+        more: of the rule, such as its `delivery`.
     """
-    return Arm(name, lambda url: running_sidecar(url, options, compiled=compiled), stored_first=stored_first)
+    rule = {**REPUBLISH, **more, **({"start": "first"} if stored_first else {})}
+    environment = {"PYTHONPATH": str(COMPILED)} if compiled else {}
+    return Arm(
+        name,
+        lambda url: running_bridge(configuration(url, rule), environment=environment),
+        stored_first=stored_first,
+    )
 
 
 def copier(name: str, way: str, share: float) -> Arm:
@@ -136,7 +116,6 @@ def measure(
             came: Arrivals = subscriber.receive()
             arm.rates.append(messages / (came.last - (came.first if arm.stored_first else began)))
             if program:
-                arm.whole.append(came.last - program.launched)
                 arm.peak.append(memory_of(program.pid).peak)
             if arm.stored_first:
                 return  # part of the work was done before the sidecar was ready

@@ -11,7 +11,6 @@ group changes with every message.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks, publish_chunks
-from benchmarks.processes import PATIENT, Program, cpu_seconds, running_bridge
+from benchmarks.processes import PATIENT, REPUBLISH, Program, configuration, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.republish_arm import HEADER, Arm, measure
 from benchmarks.workers import Send, worker
@@ -96,7 +95,7 @@ def _sidecar(way: _Way) -> Callable[[str], AbstractContextManager[Program]]:
 
 
 def bridge_config(url: str, rules: int, *, streams: bool) -> str:
-    """The sidecar's configuration file (JSON is YAML too).
+    """The sidecar's configuration file.
 
     Args:
         url: the server.
@@ -104,22 +103,16 @@ def bridge_config(url: str, rules: int, *, streams: bool) -> str:
         streams: whether each has a stream of its own.
     """
     way = _Way(rules, streams)
-    document = {
-        "connections": {"default": {"servers": [url]}},
-        "http": {"listen": ""},
-        "dialect": "native",
-        "log": {"format": "json"},
-        "rules": [
-            {
-                "name": f"bench-{group}",
-                "kind": "republish",
-                "stream": way.stream(group),
-                "republish": {"src": f"bench.{group}.>", "dest": f"bridge.bench.{group}.>"},
-            }
-            for group in range(rules)
-        ],
-    }
-    return json.dumps(document)
+    each = [
+        {
+            **REPUBLISH,
+            "name": f"bench-{group}",
+            "stream": way.stream(group),
+            "republish": {"src": f"bench.{group}.>", "dest": f"bridge.bench.{group}.>"},
+        }
+        for group in range(rules)
+    ]
+    return configuration(url, *each)
 
 
 @contextmanager

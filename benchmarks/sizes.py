@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import PAYLOAD, chunks
 from benchmarks.republish_arm import HEADER, Arm, copier, measure, native, sidecar
+from benchmarks.rounds import turns
 
 __all__ = ["SIZES", "run"]
 
@@ -24,12 +25,9 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     rounds = 2 if quick else _ROUNDS
     found = {size: _arms(size) for size in SIZES}
     for size, arms in found.items():
-        for number in range(1, rounds + 1):
-            # Backwards in every other round: whatever comes first finds another machine than what comes last.
-            for arm in arms if number % 2 else arms[::-1]:
-                say(f"sizes: round {number} of {rounds}, {arm.name}")
-                count = int(SIZES[size] * arm.share / (5 if quick else 1))
-                measure(arm, count, chunks(count, size=size), version=version)
+        for arm in turns("sizes", rounds, arms, say):
+            count = int(SIZES[size] * arm.share / (5 if quick else 1))
+            measure(arm, count, chunks(count, size=size), version=version)
     rows, ratios, points = [], [], []
     for size, arms in found.items():
         server, most, least, ordered, _ = arms
@@ -48,7 +46,7 @@ def _arms(size: int) -> tuple[Arm, ...]:
     return (
         native(f"{what}: native"),
         sidecar(f"{what}: nats-bridge"),
-        sidecar(f"{what}: nats-bridge, at least once", "delivery: at_least_once"),
+        sidecar(f"{what}: nats-bridge, at least once", delivery="at_least_once"),
         copier(f"{what}: nats-py, ordered consumer", "ordered", _SLOW),
-        sidecar(f"{what}: nats-bridge, catching up", "start: first", stored_first=True),
+        sidecar(f"{what}: nats-bridge, catching up", stored_first=True),
     )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import FILLING, SUBJECTS, publish_all
-from benchmarks.processes import Program, memory_of, running_bridge
+from benchmarks.processes import REPUBLISH, Program, configuration, memory_of, running_bridge
 from benchmarks.raw_socket import RawSocket
 from nats_bridge.native_servers import NativeServer, fetch
 
@@ -32,24 +32,13 @@ _BACKLOG = 200_000  # of the first burst
 _KEPT = 500_000  # messages that the streams keep
 _FLAT = 1.10  # times what was held after the first milestone
 _PATIENCE = 120.0  # seconds without progress
-_CONFIG = """\
-name: soak
-connections:
-  default: {{servers: ["{url}"]}}
-http: {{listen: "127.0.0.1:0"}}
-dialect: native
-log: {{format: json}}
-rules:
-  - name: republish
-    kind: republish
-    stream: BENCH
-    republish: {{src: "bench.>", dest: "bridge.bench.>"}}
-    start: first
-  - name: sources
-    kind: sources
-    stream: COPY
-    sources: [{{name: BENCH, subject_transforms: [{{src: "bench.>", dest: "copy.bench.>"}}]}}]
-"""
+_COPIES = {
+    "name": "sources",
+    "kind": "sources",
+    "dialect": "native",
+    "stream": "COPY",
+    "sources": [{"name": "BENCH", "subject_transforms": [{"src": "bench.>", "dest": "copy.bench.>"}]}],
+}
 
 
 def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
@@ -67,7 +56,8 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
             for name, subject in (("BENCH", "bench.>"), ("COPY", "copy.>")):
                 config = {"name": name, "subjects": [subject], "storage": "memory", "max_msgs": _KEPT}
                 connection.request(f"$JS.API.STREAM.CREATE.{name}", config)
-        with running_bridge(_CONFIG.format(url=server.url)) as sidecar:
+        rules = {**REPUBLISH, "start": "first"}, _COPIES
+        with running_bridge(configuration(server.url, *rules, name="soak", http={"listen": "127.0.0.1:0"})) as sidecar:
             rows.append(("0", f"{memory_of(sidecar.pid).now / 1e6:.1f}", "", ""))
             sent = 0
             for milestone in range(1, _MILESTONES + 1):
@@ -108,7 +98,7 @@ def _caught_up(port: int, messages: int, sidecar: Program) -> None:
     with RawSocket(port) as connection:
         before, moved = (-1, -1), time.monotonic()
         while True:
-            consumer = connection.request("$JS.API.CONSUMER.INFO.BENCH.soak_republish")
+            consumer = connection.request("$JS.API.CONSUMER.INFO.BENCH.soak_bench")
             copied = connection.request("$JS.API.STREAM.INFO.COPY")["state"]["last_seq"]
             now = consumer["delivered"]["stream_seq"], copied
             if now == (messages, messages):

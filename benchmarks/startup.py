@@ -15,16 +15,10 @@ from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
+from benchmarks.processes import REPUBLISH, configuration
 
 __all__ = ["run"]
 
-_CONFIG = """\
-connections:
-  default: {{servers: ["nats://127.0.0.1:{port}"]}}
-http: {{listen: "{listen}"}}
-rules:
-  - {{name: startup, kind: republish, stream: ORDERS, republish: {{src: "orders.>", dest: "monitor.>"}}}}
-"""
 _BRIDGE = (sys.executable, "-m", "nats_bridge")
 _LIMIT = 60.0  # seconds until a process has connected, or ended
 
@@ -34,9 +28,9 @@ def run(*, quick: bool, say: Callable[[str], None]) -> Report:
     with socket.create_server(("127.0.0.1", 0)) as server, tempfile.TemporaryDirectory() as folder:
         server.settimeout(_LIMIT)
         quiet, listening = Path(folder, "quiet.yaml"), Path(folder, "listening.yaml")
-        port = server.getsockname()[1]
-        quiet.write_text(_CONFIG.format(port=port, listen=""), "utf-8")
-        listening.write_text(_CONFIG.format(port=port, listen="127.0.0.1:0"), "utf-8")
+        url = f"nats://127.0.0.1:{server.getsockname()[1]}"
+        quiet.write_text(configuration(url, REPUBLISH), "utf-8")
+        listening.write_text(configuration(url, REPUBLISH, http={"listen": "127.0.0.1:0"}), "utf-8")
         measured: tuple[tuple[str, Sequence[str], socket.socket | None, float | None], ...] = (
             ("python -c pass", (sys.executable, "-c", "pass"), None, None),
             ("--help", (*_BRIDGE, "--help"), None, 0.15),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks
 from benchmarks.republish_arm import HEADER, Arm, copier, measure, native, sidecar
+from benchmarks.rounds import turns
 
 __all__ = ["run"]
 
@@ -26,15 +27,13 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     for subjects, arms in found.items():
         # Made before any clock runs: making subjects must not be what is measured.
         made = list(chunks(max(_MESSAGES, subjects), subjects))
-        for number in range(1, rounds + 1):
-            for arm in arms if number % 2 else arms[::-1]:
-                say(f"subjects: round {number} of {rounds}, {arm.name}")
-                pieces = made[: int(len(made) * arm.share / (4 if quick else 1))]
-                measure(arm, sum(piece.count(b"PUB ") for piece in pieces), pieces, version=version)
+        for arm in turns("subjects", rounds, arms, say):
+            pieces = made[: int(len(made) * arm.share / (4 if quick else 1))]
+            measure(arm, sum(piece.count(b"PUB ") for piece in pieces), pieces, version=version)
     rows, ratios, points = [], [], []
     for subjects, arms in found.items():
         server, most, _, stored = arms
-        rows += [(*arm.row(), f"{max(arm.peak) / 1e6:,.0f}" if arm.peak else "-") for arm in arms]
+        rows += [(*arm.row(), arm.peak_cell) for arm in arms]
         points += [arm.point(arm.name.partition(": ")[2], subjects) for arm in arms]
         target = _LEAST_MANY if subjects >= _MANY else _LEAST
         ratios += [
@@ -50,5 +49,5 @@ def _arms(subjects: int) -> tuple[Arm, ...]:
         native(f"{what}: native"),
         sidecar(f"{what}: nats-bridge"),
         copier(f"{what}: nats-py, ordered consumer", "ordered", _SLOW),
-        sidecar(f"{what}: nats-bridge, catching up", "start: first", stored_first=True),
+        sidecar(f"{what}: nats-bridge, catching up", stored_first=True),
     )

@@ -9,147 +9,76 @@ with SIGTERM; what is printed is the longest pause between two republished messa
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
 import signal
 import statistics
-import sys
-import tempfile
 import time
-from collections import defaultdict
-from pathlib import Path
-from typing import Literal
+from contextlib import ExitStack, suppress
+from itertools import pairwise
+from threading import Condition, Thread
 
-from nats_bridge.bridge.client.wire import Delivered, WireClient
-from nats_bridge.native_servers import NativeServer, fetch
+from benchmarks.errors import BenchmarkError
+from benchmarks.load import publish_paced
+from benchmarks.processes import REPUBLISH, bench_stream, configuration, running_bridge
+from benchmarks.raw_socket import RawSocket
+from benchmarks.workers import Send, worker
 
-_PACE = 0.005  # seconds between two stored messages
+_RATE = 200  # stored messages per second
+_ENDLESS = 10**8  # messages
 _LIMIT = 60.0  # seconds for anything
+_WAYS = {"crash": signal.SIGKILL, "clean stop": signal.SIGTERM}
 
 
-class _Arrivals:
+class _Arrivals(Thread):
     """When republished messages arrived."""
 
-    def __init__(self) -> None:
-        self._came = asyncio.Event()
-        self.last = time.monotonic()
-        self.longest = 0.0
-        self.count = 0
+    def __init__(self, connection: RawSocket) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._more = Condition()
+        self.times: list[float] = []
 
-    def add(self, batch: list[Delivered]) -> None:
-        now = time.monotonic()
-        self.longest = max(self.longest, now - self.last)
-        self.last = now
-        self.count += len(batch)
-        self._came.set()
+    def run(self) -> None:
+        """Until the connection is closed."""
+        self._connection.send(b"SUB bridge.bench.> 1\r\n")
+        with suppress(OSError):
+            while True:
+                came = self._connection.receive().count(b"\r\nNats-Stream: ")
+                with self._more:
+                    self.times += [time.monotonic()] * came
+                    self._more.notify()
 
-    def begin(self) -> None:
-        self.longest, self.last = 0.0, time.monotonic()
-
-    async def more(self, wanted: int) -> None:
-        """Wait for so many more."""
-        wanted += self.count
-        async with asyncio.timeout(_LIMIT):
-            while self.count < wanted:
-                self._came.clear()
-                await self._came.wait()
-
-
-class _Replica:
-    """One process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self._reader = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            if line.startswith(b"{"):
-                self._events[str(json.loads(line).get("event"))].set()
-
-    async def said(self, event: str) -> None:
-        async with asyncio.timeout(_LIMIT):
-            await self._events[event].wait()
-
-    async def end(self, number: signal.Signals) -> None:
-        if self.process.returncode is None:
-            os.kill(self.process.pid, number)
-        await self.process.wait()
-        await self._reader
+    def after(self, wanted: int) -> int:
+        """Wait for so many more; how many there are then."""
+        with self._more:
+            wanted += len(self.times)
+            if not self._more.wait_for(lambda: len(self.times) >= wanted, _LIMIT):
+                raise BenchmarkError(f"nothing is republished for {_LIMIT:g} s")
+            return len(self.times)
 
 
-async def _replica(config: Path) -> _Replica:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nats_bridge", "run", "-c", str(config)), stderr=asyncio.subprocess.PIPE
-    )
-    replica = _Replica(process)
-    await replica.said("sidecar.ready")
-    return replica
+def _publish(_: Send, port: int) -> None:
+    publish_paced(port, _ENDLESS, _RATE)
 
 
-async def _measure(how: Literal["crash", "clean stop"], runs: int, url: str, config: Path) -> list[float]:
-    client = WireClient()
-    await client.connect(url)
-    arrivals = _Arrivals()
-    await client.subscribe_batches("measured.>", arrivals.add)
-
-    async def publish() -> None:
-        while True:
-            client.write_raw(b"PUB orders.x 2\r\nhi\r\n")
-            await asyncio.sleep(_PACE)
-
-    publishing = asyncio.create_task(publish())
-    leader = await _replica(config)
-    await leader.said("rule.ready")
-    pauses = []
-    try:
+def _pauses(number: signal.Signals, runs: int, version: str, ttl: float) -> list[float]:
+    """Of each takeover after this signal, the longest pause in seconds."""
+    with bench_stream(version, native=False) as server, ExitStack() as running:
+        config = configuration(server.url, REPUBLISH, leadership={"ttl": ttl})
+        arrivals = _Arrivals(running.enter_context(RawSocket(server.port)))
+        arrivals.start()
+        running.enter_context(worker("publisher", _publish, server.port))
+        leader = running.enter_context(running_bridge(config, "rule.ready"))
+        pauses = []
         for _ in range(runs):
-            standby = await _replica(config)
-            await arrivals.more(100)
-            arrivals.begin()
-            await leader.end(signal.SIGKILL if how == "crash" else signal.SIGTERM)
-            await standby.said("rule.ready")
-            await arrivals.more(20)
-            pauses.append(arrivals.longest)
+            standby = running.enter_context(running_bridge(config))
+            before = arrivals.after(100)
+            os.kill(leader.pid, number)
+            # What it had in flight arrives first; a second of messages is more than that.
+            end = arrivals.after(_RATE)
+            pauses.append(max(later - earlier for earlier, later in pairwise(arrivals.times[before - 1 : end])))
             leader = standby
-    finally:
-        publishing.cancel()
-        await leader.end(signal.SIGTERM)
-        await client.close()
     return pauses
-
-
-async def _run(arguments: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as folder, NativeServer(binary=fetch(arguments.version)) as server:
-        document = {
-            "connections": {"default": {"servers": [server.url]}},
-            "http": {"listen": ""},
-            "log": {"format": "json"},
-            "leadership": {"ttl": arguments.ttl},
-            "rules": [
-                {
-                    "name": "orders",
-                    "kind": "republish",
-                    "stream": "ORDERS",
-                    "republish": {"src": "orders.>", "dest": "measured.>"},
-                }
-            ],
-        }
-        config = Path(folder) / "replica.yaml"
-        await asyncio.to_thread(config.write_text, json.dumps(document), "utf-8")
-        client = WireClient()
-        await client.connect(server.url)
-        stream = {"name": "ORDERS", "subjects": ["orders.>"], "storage": "memory", "max_msgs": 10_000}
-        await client.request("$JS.API.STREAM.CREATE.ORDERS", json.dumps(stream).encode())
-        await client.close()
-        print(f"nats-server {arguments.version}, ttl {arguments.ttl:g} s, {arguments.runs} runs each")
-        ways: tuple[Literal["crash", "clean stop"], ...] = ("crash", "clean stop")
-        for how in ways:
-            pauses = await _measure(how, arguments.runs, server.url, config)
-            print(f"{how:>10}: median {statistics.median(pauses):.2f} s, worst {max(pauses):.2f} s")
 
 
 def main() -> None:
@@ -158,7 +87,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--version", default="2.15.1")
     parser.add_argument("--ttl", type=float, default=3.0)
-    asyncio.run(_run(parser.parse_args()))
+    given = parser.parse_args()
+    print(f"nats-server {given.version}, ttl {given.ttl:g} s, {given.runs} runs each")
+    for how, number in _WAYS.items():
+        pauses = _pauses(number, given.runs, given.version, given.ttl)
+        print(f"{how:>10}: median {statistics.median(pauses):.2f} s, worst {max(pauses):.2f} s")
 
 
 if __name__ == "__main__":

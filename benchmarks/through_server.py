@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from benchmarks.catch_up import OLDER, measure
-from benchmarks.copy_arm import HEADER, Arm, pair
+from benchmarks.catch_up import OLDER
+from benchmarks.copy_arm import HEADER, Arm, measure, pair
 from benchmarks.copy_scene import scene, through_copy
 from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.load import FILLING, publish_all
+from benchmarks.rounds import turns
 
-__all__ = ["run"]
+__all__ = ["OLDER", "run"]
 
 _MESSAGES = 200_000
 _ROUNDS, _QUICK_ROUNDS = 3, 2
@@ -30,13 +31,17 @@ def run(version: str, *, quick: bool, say: Callable[[str], None]) -> Report:
     for each, storage, replicas, milliseconds in places:
         where = f"{each}, {storage}, R{replicas}, {milliseconds} ms"
         native, client, through = arms = (*pair(where), Arm(f"{where}: native, through nats-bridge", through_copy))
-        far = "target" if milliseconds else ""
-        with scene(each, storage, across=True, far=far, round_trip=milliseconds / 1000, replicas=replicas) as place:
-            publish_all(place.source.port, _MESSAGES, headers=False, window=FILLING)
-            for number in range(_QUICK_ROUNDS if quick else _ROUNDS):
-                say(f"through-server: round {number + 1}, {where}")
-                for arm in arms:
-                    measure(arm, place, _MESSAGES)
+        with scene(
+            each,
+            storage,
+            across=True,
+            far="target" if milliseconds else "",
+            round_trip=milliseconds / 1000,
+            replicas=replicas,
+        ) as place:
+            publish_all(place.source.port, _MESSAGES, window=FILLING)
+            for arm in turns("through-server", _QUICK_ROUNDS if quick else _ROUNDS, arms, say):
+                measure(arm, place, _MESSAGES)
         rows += [arm.row() for arm in arms]
         steady = median_of(through.steady)
         ratios += [

@@ -6,7 +6,7 @@ The destinations are computed here by hand, not by the engine under test.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nats_bridge.transforms.dialect import dialect
@@ -145,18 +145,26 @@ def _republish(name: str, delivery: Promise) -> RuleUnderTest:
     )
 
 
-def _sources(name: str, target: str, *entries: tuple[str, str, str]) -> RuleUnderTest:
-    """A `sources` rule, by source and the beginnings of its subjects before and after."""
+def _sources(name: str, target: str, *entries: tuple[str, str, str], **more: Any) -> RuleUnderTest:
+    """A `sources` rule, by source and the beginnings of its subjects before and after; `more` is in each entry."""
 
     def destination(subject: str) -> str:
         (renamed,) = (new + subject.removeprefix(old) for _, old, new in entries if subject.startswith(old))
         return renamed
 
     sources = [
-        {"name": source, "subject_transforms": [{"src": f"{old}>", "dest": f"{new}>"}]} for source, old, new in entries
+        {"name": source, "subject_transforms": [{"src": f"{old}>", "dest": f"{new}>"}], **more}
+        for source, old, new in entries
     ]
     document = {"kind": "sources", "stream": target, "sources": sources}
     return RuleUnderTest(name, "exactly_once", tuple(source for source, _, _ in entries), target, document, destination)
+
+
+def _mirror(name: str, target: str, entry: tuple[str, str, str], **more: Any) -> RuleUnderTest:
+    """A `mirror` rule, as `_sources`; `more` is in the rule."""
+    copied = _sources(name, target, entry)
+    (mirror,) = copied.document["sources"]
+    return replace(copied, document={"kind": "mirror", "stream": target, "mirror": mirror, **more})
 
 
 RULES: tuple[RuleUnderTest, ...] = (
@@ -182,50 +190,9 @@ RULES: tuple[RuleUnderTest, ...] = (
         },
         _gathered,
     ),
-    RuleUnderTest(
-        "copy",
-        "exactly_once",
-        ("ORDERS",),
-        "COPY",
-        {
-            "kind": "mirror",
-            "stream": "COPY",
-            "mirror": {"name": "ORDERS", "subject_transforms": [{"src": "orders.>", "dest": "copy.>"}]},
-        },
-        _prefixed("orders.", "copy."),
-    ),
-    RuleUnderTest(
-        "twin",
-        "exactly_once",
-        ("LEGACY",),
-        "TWIN",
-        {
-            "kind": "mirror",
-            "stream": "TWIN",
-            "mirror": {"name": "LEGACY", "subject_transforms": [{"src": "legacy.>", "dest": "twin.at.>"}]},
-            "keep_sequence": True,
-            "filler_subject": "twin.gap",
-        },
-        _prefixed("legacy.", "twin.at."),
-    ),
-    RuleUnderTest(
-        "taken",
-        "exactly_once",
-        ("TASKS",),
-        "TAKEN",
-        {
-            "kind": "sources",
-            "stream": "TAKEN",
-            "sources": [
-                {
-                    "name": "TASKS",
-                    "subject_transforms": [{"src": "tasks.>", "dest": "taken.>"}],
-                    "acknowledge": True,
-                }
-            ],
-        },
-        _prefixed("tasks.", "taken."),
-    ),
+    _mirror("copy", "COPY", ("ORDERS", "orders.", "copy.")),
+    _mirror("twin", "TWIN", ("LEGACY", "legacy.", "twin.at."), keep_sequence=True, filler_subject="twin.gap"),
+    _sources("taken", "TAKEN", ("TASKS", "tasks.", "taken."), acknowledge=True),
     RuleUnderTest(
         "settings",
         "exactly_once",

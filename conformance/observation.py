@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
@@ -86,13 +86,12 @@ def _decision(decision: Decision) -> dict[str, Any]:
     refusal = decision.refusal
     if refusal is None:
         return {"config": None if decision.config is None else dict(decision.config)}
-    return {"refused": {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}}
+    return {"refused": asdict(refusal)}
 
 
 def _decided(value: Mapping[str, Any]) -> Decision:
     if "refused" in value:
-        refused = value["refused"]
-        return Decision(refusal=Refusal(refused["code"], refused["err_code"], refused["description"]))
+        return Decision(refusal=Refusal(**value["refused"]))
     return Decision(config=value["config"])
 
 

@@ -68,10 +68,25 @@ class Place:
     room: str
 
     @classmethod
-    def of_rule(cls, rule: str, stream: str, recreated: str) -> Place:
-        """That of a backfill."""
-        again = "run the backfill again"
-        return cls(stream, rule, f"rule '{rule}': stream '{stream}'", f"{recreated}: {again}", again, f"and {again}")
+    def of(cls, stream: str, job: str, recreated: str, *, rule: str = "") -> Place:
+        """That of a job that is run again.
+
+        Args:
+            stream: the stream.
+            job: what the job is called, such as `backfill`.
+            recreated: since when, or while what, the stream must stay the same one.
+            rule: the rule whose work it is; empty for none.
+        """
+        again = f"run the {job} again"
+        where = f"stream '{stream}'"
+        return cls(
+            stream,
+            rule=rule or f"{job} of {stream}",
+            where=f"rule '{rule}': {where}" if rule else where,
+            recreated=f"{recreated}: {again}",
+            again=again,
+            room=f"and {again}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

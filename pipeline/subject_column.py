@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
 
     from nats_bridge.pipeline.subject_batch import Array
 
-__all__ = ["compiled", "register_transform", "subject_function", "transform_subject"]
-
-_RETURNS: Final = "string"
+__all__ = ["answer_function", "compiled", "register_transform", "subject_function", "transform_subject"]
 
 
 def transform_subject(
@@ -76,7 +75,6 @@ def subject_function(transform: Transform) -> Any:
     """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
     from nats_bridge.pipeline.subject_batch import batch_function
     from nats_bridge.pipeline.worker_python import use_this_python
@@ -93,10 +91,35 @@ def subject_function(transform: Transform) -> Any:
             made = batch_function(transform)
         return made(array).view(text)  # bytes are not checked, which need not be UTF-8
 
-    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
-    transformed.__annotations__.update({"array": pa.Array, "return": pa.Array})
-    function = arrow_udf(transformed, _RETURNS)
+    function = _arrow_function(transformed, "string")
     return function.asNondeterministic() if transform.is_random else function
+
+
+def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
+    """An answer about each subject as a function of Spark's, from a column of binary; it is asked once for each.
+
+    Args:
+        answer: gives bytes, or whether something holds; None for null.
+        kind: `binary` or `boolean`.
+    """
+    import pyarrow as pa
+
+    made = pa.bool_() if kind == "boolean" else pa.binary()
+
+    def answers(array: Array) -> Array:
+        each = array.dictionary_encode()
+        return pa.array([answer(subject) for subject in each.dictionary.to_pylist()], made).take(each.indices)
+
+    return _arrow_function(answers, kind)
+
+
+def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
+    import pyarrow as pa
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
+
+    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    function.__annotations__.update({"array": pa.Array, "return": pa.Array})
+    return arrow_udf(function, kind)
 
 
 def _bytes(text: str | bytes) -> bytes:

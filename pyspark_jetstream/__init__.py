@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge.pipeline.source.cores import CORES
 from nats_bridge.pipeline.source.data_source import JetStreamDataSource
+from nats_bridge.pipeline.source.shares import CORES
 from nats_bridge.pipeline.worker_python import use_this_python
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.spark import arms, plain
-from benchmarks.spark.figures import Figure, slope
-from benchmarks.spark.jobs import run_job
-from benchmarks.spark.plot import draw
+from benchmarks.spark.figures import Figure, draw, slope
+from benchmarks.spark.processes import run_job
 from benchmarks.spark.scene import Scene, scene
 from benchmarks.workers import worker
 from nats_bridge.native_servers import ServersError

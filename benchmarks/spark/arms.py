@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.spark.plain import batches
+from benchmarks.spark.processes import peak_of_tree
 from benchmarks.spark.scene import SOURCE, make_empty
-from benchmarks.spark.tree_memory import peak_of_tree
 from benchmarks.workers import Send
 
 if TYPE_CHECKING:

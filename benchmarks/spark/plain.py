@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from benchmarks.load import identified_chunks, publish_chunks
+from benchmarks.load import chunks, publish_chunks
 from benchmarks.spark.scene import SOURCE
 from benchmarks.workers import Send
 
@@ -86,7 +86,7 @@ def publish_ready_made(send: Send, url: str, messages: int) -> None:
     """Publish prepared messages to `rows.N`, 128 bytes with ids, an answer for every thousand; return the seconds."""
     port = urlsplit(url).port
     assert port is not None
-    made = list(identified_chunks(messages, name=b"rows", block=b"NATS/1.0\r\nNats-Msg-Id: made-%(number)d\r\n\r\n"))
+    made = list(chunks(messages, name=b"rows", block=b"NATS/1.0\r\nNats-Msg-Id: made-%(number)d\r\n\r\n"))
     begin = time.monotonic()
     publish_chunks(port, made)
     send(time.monotonic() - begin)

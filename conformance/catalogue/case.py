@@ -37,10 +37,22 @@ __all__ = [
     "Transform",
     "Update",
     "copied_entries",
+    "raw_of",
+    "text_of",
 ]
 
 Json: TypeAlias = Any
 """A value as ``json.loads`` gives it."""
+
+
+def raw_of(text: Json) -> bytes:
+    """The bytes of a text in a configuration, which may be no UTF-8; none of anything else."""
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else b""
+
+
+def text_of(raw: bytes) -> str:
+    """The text for a configuration."""
+    return raw.decode("utf-8", "surrogateescape")
 
 
 class Level(StrEnum):

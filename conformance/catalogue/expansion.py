@@ -14,6 +14,7 @@ from nats_bridge.conformance.catalogue.case import (
     Publish,
     Step,
     Transform,
+    text_of,
 )
 
 __all__ = ["expanded_expectation", "expanded_steps", "expanded_streams"]
@@ -30,7 +31,7 @@ def expanded_streams(transform: Transform) -> tuple[Mapping[str, Any], ...]:
 
 def expanded_steps(transform: Transform) -> tuple[Step, ...]:
     """Create the stream that has the transform, and publish a message on every subject, numbered from 0."""
-    pair = {"src": _text(transform.source), "dest": _text(transform.destination)}
+    pair = {"src": text_of(transform.source), "dest": text_of(transform.destination)}
     publishes = tuple(
         Publish(Message(subject, payload=b"%d" % number)) for number, subject in enumerate(transform.subjects)
     )
@@ -73,9 +74,5 @@ def _covering(subjects: tuple[bytes, ...]) -> list[str]:
     found: dict[str, None] = {}
     for subject in subjects:
         first, _, rest = subject.partition(b".")
-        found[_text(first) + (".>" if rest else "")] = None
+        found[text_of(first) + (".>" if rest else "")] = None
     return list(found)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

@@ -36,6 +36,21 @@ class _Listed(click.ParamType[tuple[str, ...]]):
         return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
 
 
+_level_option = click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.OBSERVED.value,
+    show_default=True,
+    help="Only cases that are at least so binding.",
+)
+_report_option = click.option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
+)
+_cases_option = click.option(
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
+)
+
+
 @click.group(invoke_without_command=True)
 @click.option(
     "--versions",
@@ -69,13 +84,7 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     "--bridge-dialect", default="native", show_default=True, metavar="V", help="Whose behaviour the bridge is to show."
 )
 @click.option("--select", "patterns", multiple=True, metavar="ID…", help="Ids, their beginnings, or with *; repeated.")
-@click.option(
-    "--level",
-    type=click.Choice([level.value for level in Level]),
-    default=Level.OBSERVED.value,
-    show_default=True,
-    help="Only cases that are at least so binding.",
-)
+@_level_option
 @click.option(
     "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with cases of your own."
 )
@@ -86,9 +95,7 @@ class _Listed(click.ParamType[tuple[str, ...]]):
     metavar="FILE",
     help="Ids of cases that fail, one a line: exit code 0 if these fail, and no others.",
 )
-@click.option(
-    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
-)
+@_report_option
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -136,8 +143,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
-    from nats_bridge.conformance.command.native_servers import found_servers
-    from nats_bridge.conformance.command.plan import DEFAULT, Plan, chosen_cases
+    from nats_bridge.conformance.command.plan import DEFAULT, Plan, chosen_cases, found_servers
     from nats_bridge.conformance.command.whole_run import record
     from nats_bridge.conformance.history import read_history
     from nats_bridge.conformance.implementations.identity import KINDS
@@ -212,7 +218,7 @@ def _credentials(given: dict[str, Any]) -> Credentials:
 
 
 def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
-    from nats_bridge.conformance.command.native_servers import found_servers
+    from nats_bridge.conformance.command.plan import found_servers
     from nats_bridge.conformance.command.stream_question import answers, read_stream, reported
 
     if given["server"] and not given["versions"]:
@@ -233,13 +239,7 @@ def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
 
 @conform.command("list")
 @click.argument("patterns", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--level",
-    type=click.Choice([level.value for level in Level]),
-    default=Level.OBSERVED.value,
-    show_default=True,
-    help="Only cases that are at least so binding.",
-)
+@_level_option
 @click.option("--json", "as_json", is_flag=True, help="Ids, titles, levels, clauses as JSON.")
 def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
     """List the cases.
@@ -261,12 +261,8 @@ def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
 
 @conform.command("judge")
 @click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
-@click.option(
-    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
-)
-@click.option(
-    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
-)
+@_report_option
+@_cases_option
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 def judge_history(history: Path, report: Path | None, cases: Path | None, as_json: bool) -> int:
     """Judge a recorded run again, without any server.
@@ -292,9 +288,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None, as_jso
 @click.argument(
     "histories", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="[FILE]..."
 )
-@click.option(
-    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
-)
+@_cases_option
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
     """Add recorded runs to a static site: the matrix, a page for each server version, and the history of all runs.
 

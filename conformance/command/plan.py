@@ -1,15 +1,15 @@
-"""The plan of a run: its cases and subjects of test, from the command line."""
+"""The plan of a run: its servers, cases and subjects of test, from the command line."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nats_bridge.conformance.catalogue import Case, Level, read_catalogue
 from nats_bridge.conformance.catalogue.reading import CATALOGUE
 from nats_bridge.conformance.catalogue.selection import select
-from nats_bridge.conformance.command.native_servers import Servers
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.implementations.bridge import BridgeSubject
 from nats_bridge.conformance.implementations.engine import EngineSubject
@@ -19,11 +19,23 @@ from nats_bridge.conformance.implementations.native import NativeSubject, Runnin
 from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
+from nats_bridge.native_servers import ServersError, fetch
+from nats_bridge.native_servers.binary import version_of
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["DEFAULT", "Plan", "chosen_cases", "subjects_of"]
+__all__ = ["DEFAULT", "Plan", "Servers", "chosen_cases", "found_servers", "subjects_of"]
 
 DEFAULT = KINDS[:3]
 """What is tested where nothing is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The available native servers, by full version, and the missing ones with the reason."""
+
+    binaries: dict[str, Path]
+    missing: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,24 @@ def chosen_cases(plan: Plan) -> tuple[Case, ...]:
     if not found:
         raise CatalogueError(f"no case has one of these ids at level '{plan.level}' or above")
     return found
+
+
+def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Servers:
+    """The servers of these versions, fetched where they are not at hand; a minor line means its newest patch.
+
+    What has a slash is the path of a binary. One that says the version of another one takes its place.
+    """
+    binaries: dict[str, Path] = {}
+    missing: dict[str, str] = {}
+    for version in versions:
+        try:
+            binary = Path(version).resolve() if "/" in version else fetch(version, report=report)
+            found = version_of(binary)
+            dialect(found)
+            binaries[found] = binary
+        except (ServersError, UnknownDialectError) as error:
+            missing[version] = str(error)
+    return Servers(binaries, missing)
 
 
 def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:

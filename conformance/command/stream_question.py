@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,9 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        refused = self.refusal
         return {
             "version": self.version,
-            "refused": None
-            if refused is None
-            else {"code": refused.code, "err_code": refused.err_code, "description": refused.description},
+            "refused": None if self.refusal is None else asdict(self.refusal),
             "ignored": list(self.ignored),
             "changed": [{"member": name, "given": given, "returned": back} for name, given, back in self.changed],
             "warnings": list(self.warnings),

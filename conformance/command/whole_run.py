@@ -15,8 +15,7 @@ from pathlib import Path
 from nats_bridge.conformance.catalogue import Case
 from nats_bridge.conformance.catalogue.exporting import about
 from nats_bridge.conformance.catalogue.reading import checksum
-from nats_bridge.conformance.command.native_servers import Servers
-from nats_bridge.conformance.command.plan import Plan, subjects_of
+from nats_bridge.conformance.command.plan import Plan, Servers, subjects_of
 from nats_bridge.conformance.command.progress import Progress
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.history import HistoryWriter

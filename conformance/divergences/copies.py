@@ -13,11 +13,11 @@ from nats_bridge.conformance.divergences.pair import (
     Pair,
     expected_blocks,
     message_with,
+    published,
     seen_blocks,
     stored_with,
     without_unpublishable,
 )
-from nats_bridge.conformance.divergences.published import published
 from nats_bridge.transforms.dialect import dialect
 
 __all__ = ["NORMALISERS"]

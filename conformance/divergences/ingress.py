@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from nats_bridge.conformance.divergences.pair import Normaliser, Pair, without_unpublishable
-from nats_bridge.conformance.divergences.published import published
+from nats_bridge.conformance.divergences.pair import Normaliser, Pair, published, without_unpublishable
 
 __all__ = ["NORMALISERS"]
 

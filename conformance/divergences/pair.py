@@ -17,6 +17,7 @@ __all__ = [
     "Pair",
     "expected_blocks",
     "message_with",
+    "published",
     "seen_blocks",
     "stored_with",
     "unfound",
@@ -55,6 +56,23 @@ class Pair:
 
 Normaliser: TypeAlias = Callable[[Pair], Pair]
 """Returns both sides without what it removes; the same objects where there is nothing to remove."""
+
+
+def published(*members: str) -> Normaliser:
+    """Rules publish what natively is only stored: subscribers of the stored subjects get it."""
+
+    def normalise(pair: Pair) -> Pair:
+        streams = frozenset[str]().union(*(pair.streams(member) for member in members))
+        stored = {
+            each.message
+            for stream, messages in pair.observation.stored.items()
+            if stream in streams
+            for each in messages
+        }
+        kept = tuple(each for each in pair.observation.received if each not in stored)
+        return replace(pair, observation=replace(pair.observation, received=kept))
+
+    return normalise
 
 
 def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:

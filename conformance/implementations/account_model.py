@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from nats_bridge.conformance.catalogue.case import (
     Case,
@@ -28,12 +27,11 @@ from nats_bridge.conformance.catalogue.case import (
     Settle,
     Step,
     Update,
+    raw_of,
 )
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations
-from nats_bridge.conformance.implementations.ingest_model import ingested
-from nats_bridge.conformance.implementations.start_model import start_of
-from nats_bridge.conformance.implementations.stream_model import Clock, Refused, StreamModel, header
+from nats_bridge.conformance.implementations.stream_model import Clock, Refused, StreamModel, header, ingested, start_of
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.transforms.dialect import Dialect, Feature
 from nats_bridge.transforms.subject import matches, tokens
@@ -192,7 +190,7 @@ class AccountModel:
         if not pair:
             return message
         results = await self._engine.transform(
-            _raw(pair.get("src")), _raw(pair.get("dest")), Place.INGRESS, [message.subject]
+            raw_of(pair.get("src")), raw_of(pair.get("dest")), Place.INGRESS, [message.subject]
         )
         if isinstance(results, Refusal):
             raise SubjectError(f"a transform that was accepted is refused when it is applied: {results.description}")
@@ -261,7 +259,3 @@ class AccountModel:
         time_ns, sequence = (source.time_ns, source.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True
-
-
-def _raw(text: Any) -> bytes:
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else b""

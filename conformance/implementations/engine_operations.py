@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from nats_bridge.conformance.catalogue.case import Json, Message, Place, Refusal
+from nats_bridge.conformance.catalogue.case import Json, Message, Place, Refusal, raw_of, text_of
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.observation import Decision, Stored
 from nats_bridge.transforms.dialect import Dialect
@@ -74,7 +74,7 @@ class TransformsEngine:
 
     async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
         """See `EngineOperations`."""
-        pair = {"src": _text(source), "dest": _text(destination)}
+        pair = {"src": text_of(source), "dest": text_of(destination)}
         if self._refuses_source(source, place):
             return Refusal()
         try:
@@ -142,7 +142,7 @@ class TransformsEngine:
     def ingress_transform(self, pair: Config) -> Transform:
         """Compile a ``subject_transform`` object; raises TransformError."""
         build = compile_mapping if self.dialect.stream_transforms_are_mappings else compile_transform
-        return build(_raw(pair.get("src")), _raw(pair.get("dest")), self.dialect)
+        return build(raw_of(pair.get("src")), raw_of(pair.get("dest")), self.dialect)
 
     def sourcing(self, entry: Config, *, mirrors: bool) -> Sourcing:
         """Compile an entry of ``sources``, or ``mirror``; raises TransformError."""
@@ -165,11 +165,3 @@ def _published(rule: Republish, subject: bytes) -> bytes | None:
         # What no client could publish, such a server sends all the same; here it is the server that is spoken for.
         return refusal.destination
     return rule.destination(subject)
-
-
-def _raw(text: object) -> bytes:
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else b""
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
@@ -82,9 +83,7 @@ def json_of_decision(decision: Decision) -> dict[str, Any]:
     """``config`` or ``refused``."""
     if decision.refusal is None:
         return {"config": dict(decision.config or {})}
-    refusal = decision.refusal
-    members = {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}
-    return {"refused": {name: value for name, value in members.items() if value is not None}}
+    return {"refused": {name: value for name, value in asdict(decision.refusal).items() if value is not None}}
 
 
 def decision_of(answer: Mapping[str, Json]) -> Decision:

@@ -1,4 +1,4 @@
-"""A stream as a server keeps it, in memory: sequences, times, limits, duplicates, rollups, removals.
+"""A stream as a server keeps it, in memory: sequences, times, limits, duplicates, rollups, removals, and its sources.
 
 It models only what affects republish and copies: no consumers, ages, TTLs, batches, counters and schedules, nor old
 versions' mistakes in the search for a last sequence; cases about those are for servers (``needs: [store]``).
@@ -10,17 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Json, Message
+from nats_bridge.conformance.catalogue.case import Json, Message, raw_of
 from nats_bridge.conformance.observation import Stored
+from nats_bridge.transforms.dialect import Dialect, Feature, Version
+from nats_bridge.transforms.header_block import START, remove
+from nats_bridge.transforms.source_record import SourceRecord, first_record
 from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Clock", "Refused", "StreamModel"]
+__all__ = ["Clock", "Refused", "StreamModel", "header", "ingested", "start_of"]
 
 _START_NS = 1_767_225_600_000_000_000
 _STEP_NS = 250_000_000
 
 _IN_MEMORY, _IN_FILE, _HEADERS_IN_FILE = 16, 30, 4
 """Bytes that a store adds to a message, for all of them and for one with headers."""
+
+_CUTS_STATUS = Feature(since=((2, 11, 15), (2, 12, 6), (2, 14, 0)))
+"""Text after ``NATS/1.0`` in the first line is cut, and every Nats-Request-Info removed; before, the first."""
+_LOOKS_ON = Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0)))
+"""Nats-Request-Info is found after a longer name that contains it; before, nothing is."""
+
+_REQUEST_INFO = b"Nats-Request-Info"
+_CRLF = b"\r\n"
+
+_WAITS = Feature(since=((2, 15, 0),))
+"""A start after the source's end is waited for; before, it is the next new message, whatever its sequence."""
 
 
 class Clock:
@@ -77,9 +92,7 @@ class StreamModel:
 
     def takes(self, subject: bytes) -> bool:
         """Whether messages published on a subject come into this stream."""
-        return any(
-            matches(subject, each.encode("utf-8", "surrogateescape")) for each in self.config.get("subjects", ())
-        )
+        return any(matches(subject, raw_of(each)) for each in self.config.get("subjects", ()))
 
     def newest(self, subject: bytes) -> int:
         """The sequence of the newest message with this subject that is still there; 0 for none."""
@@ -186,7 +199,7 @@ class StreamModel:
 
     def purge(self, request: Mapping[str, Any]) -> None:
         """Remove messages: those of ``filter``, those before ``seq``, all but the newest ``keep`` of them."""
-        pattern = str(request.get("filter") or ">").encode("utf-8", "surrogateescape")
+        pattern = raw_of(request.get("filter") or ">")
         chosen = [sequence for sequence, each in self.messages.items() if matches(each.message.subject, pattern)]
         if request.get("seq"):
             chosen = [sequence for sequence in chosen if sequence < request["seq"]]
@@ -215,3 +228,62 @@ def header(block: bytes, name: bytes) -> bytes:
         return b""
     start += len(name) + 2
     return block[start : block.find(b"\r\n", start)].strip(b" \t")
+
+
+def ingested(block: bytes, version: Version) -> bytes:
+    """The header block as it is stored."""
+    if _CUTS_STATUS.holds(version):
+        return remove(_without_status(block), _REQUEST_INFO)
+    at = block.find(b"\n" + _REQUEST_INFO + b":") + 1
+    if not at or (not _LOOKS_ON.holds(version) and block.find(_REQUEST_INFO) != at):
+        return block
+    end = block.find(_CRLF, at) + len(_CRLF)
+    left = block[:at] + block[end:]
+    return b"" if len(left) <= len(START + _CRLF) else left
+
+
+def _without_status(block: bytes) -> bytes:
+    name = START.removesuffix(_CRLF)
+    end = block.find(_CRLF)
+    if not block.startswith(name) or end <= len(name):
+        return block
+    left = name + block[end:]
+    return b"" if left == START + _CRLF else left
+
+
+def start_of(
+    entry: Mapping[str, Json], target: StreamModel, source: StreamModel, dialect: Dialect, *, mirrors: bool
+) -> int:
+    """Return the source's sequence to begin with: after the records in the target, else from the entry."""
+    known = 0 if mirrors else _recorded(entry, target, dialect)
+    if known:
+        return known + 1
+    if entry.get("opt_start_seq"):
+        start = int(entry["opt_start_seq"])
+        return start if _WAITS.holds(dialect.version) else min(start, source.last_sequence + 1)
+    if entry.get("opt_start_time"):
+        begin = nanoseconds_of(entry["opt_start_time"])
+        later = (sequence for sequence, each in source.messages.items() if each.time_ns >= begin)
+        return next(later, source.last_sequence + 1)
+    return 0
+
+
+def _recorded(entry: Mapping[str, Json], target: StreamModel, dialect: Dialect) -> int:
+    """The sequence in the newest record of this entry that the target holds; 0 for none."""
+    checked = entry.get("filter_subject") if dialect.source_search_follows_filter else None
+    for each in reversed(target.messages.values()):
+        if checked and not matches(each.message.subject, raw_of(checked)):
+            continue
+        record = first_record(each.message.header_block)
+        if record is not None and _is_of(record, entry, dialect):
+            return record.sequence
+    return 0
+
+
+def _is_of(record: SourceRecord, entry: Mapping[str, Json], dialect: Dialect) -> bool:
+    if record.filters is not None and not dialect.source_record_names_filters:
+        return False
+    transforms = entry.get("subject_transforms") or ({"src": entry.get("filter_subject"), "dest": ""},)
+    filters = tuple(raw_of(each.get("src")) for each in transforms)
+    destinations = tuple(raw_of(each.get("dest")) for each in transforms)
+    return record.is_of(raw_of(entry["name"]), filters, destinations)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nats_bridge.conformance.reports.badge import badge
 from nats_bridge.conformance.reports.html import page
-from nats_bridge.conformance.reports.json_report import as_report
+from nats_bridge.conformance.reports.json_report import as_report, badge
 from nats_bridge.conformance.reports.judgement import Cell, Judged, judged
 from nats_bridge.conformance.reports.junit import junit
 from nats_bridge.conformance.reports.links import divergences_link

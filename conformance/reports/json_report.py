@@ -1,13 +1,14 @@
-"""The verdicts as JSON, with a stable shape. What was seen, byte by byte, is in the history."""
+"""The verdicts as JSON, with a stable shape, and as a badge. What was seen, byte by byte, is in the history."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.outcome import Verdict
+from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.reports.judgement import Judged
 
-__all__ = ["FORMAT", "as_report"]
+__all__ = ["FORMAT", "as_report", "badge"]
 
 FORMAT = 1
 """Counts up when a member changes its meaning or goes away; new members may come at any time."""
@@ -61,3 +62,12 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 def _seconds(seconds: float | None) -> dict[str, float]:
     return {} if seconds is None else {"seconds": round(seconds, 4)}
+
+
+def badge(counts: Mapping[str, int], *, is_passed: bool) -> dict[str, object]:
+    """For services that draw badges: how many of those played are good; ``counts`` are by the outcomes' names."""
+    played = [each for each in Outcome if each not in (Outcome.SKIPPED, Outcome.INAPPLICABLE)]
+    good = sum(counts[each.value] for each in played if each.is_good)
+    bad = sum(counts[each.value] for each in played if not each.is_good)
+    colour = "brightgreen" if is_passed else "red" if bad else "lightgrey"
+    return {"schemaVersion": 1, "label": "NATS conformance", "message": f"{good} of {good + bad}", "color": colour}

@@ -21,9 +21,8 @@ from urllib.parse import quote_plus
 from nats_bridge.conformance.errors import HistoryError
 from nats_bridge.conformance.implementations.identity import KINDS
 from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.conformance.reports.badge import badge
 from nats_bridge.conformance.reports.html import page
-from nats_bridge.conformance.reports.json_report import FORMAT, as_report
+from nats_bridge.conformance.reports.json_report import FORMAT, as_report, badge
 from nats_bridge.conformance.reports.judgement import Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.signs import SIGNS

@@ -14,7 +14,10 @@ from nats_bridge.conformance.observation import Stored
 from nats_bridge.conformance.raw_client import Collected, RawClient
 from nats_bridge.conformance.scenarios.waiting import first_that
 
-__all__ = ["Account", "message"]
+__all__ = ["REPUBLISH", "Account", "message"]
+
+REPUBLISH: Mapping[str, Json] = {"src": "in.*", "dest": "out.$1"}
+"""What most scenarios republish of a stream."""
 
 
 def message(subject: str, payload: str = "", headers: Sequence[str] = ()) -> Message:
@@ -109,6 +112,14 @@ class Account:
 
         await first_that(enough, f"message {count} of stream {name!r}")
         return await self.stored(name)
+
+    async def emptied(self, name: str) -> bool:
+        """Wait until a stream holds nothing."""
+
+        async def empty() -> bool | None:
+            return (await self.state(name))["messages"] == 0 or None
+
+        return await first_that(empty, f"an empty stream {name!r}")
 
     async def ends_with(self, name: str, payload: str) -> bool:
         """Whether the last message of a stream has this payload."""

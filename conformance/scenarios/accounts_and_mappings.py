@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.conformance.raw_client import Credentials
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of, record_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import arrived
-
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 
 _PERMISSIONS = """
 accounts {
@@ -81,7 +79,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
     account = await laboratory.account('mappings: {"from.*": "in.$1"}')
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe("out.>")
     answer = await account.publish("from.a", "x")
     await account.client.flush()
@@ -97,7 +95,7 @@ async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 async def mapping_of_the_republish_destination(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mapping of the destination changes what a client sends there, and not what a stream republishes."""
     account = await laboratory.account('mappings: {"out.*": "moved.$1"}')
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     moved, unmoved = await account.subscribe("moved.*"), await account.subscribe("out.*")
     await account.publish("in.a", "republished")
     account.send("out.a", "by a client")
@@ -152,7 +150,7 @@ async def permissions_of_the_publisher(laboratory: Laboratory) -> Mapping[str, A
     """A user who may not publish on the destination publishes into the stream: the copy is sent all the same."""
     server = await laboratory.server(_PERMISSIONS)
     owner, writer = await laboratory.connect(server, _user("owner")), await laboratory.connect(server, _user("writer"))
-    await owner.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await owner.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await owner.subscribe("out.>")
     writer.send("out.a", "not allowed")
     await writer.publish("in.a", "allowed")
@@ -165,7 +163,7 @@ async def republish_through_an_export(laboratory: Laboratory) -> Mapping[str, An
     """Another account imports the destination, and publishes into the stream through a service."""
     server = await laboratory.server(_EXPORT)
     owner, importer = await laboratory.connect(server, _user("a")), await laboratory.connect(server, _user("b"))
-    await owner.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await owner.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await importer.subscribe("imported.>")
     answer = await importer.publish("request", "x")
     (copy,) = await arrived(received, 1)

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import header_of, payloads_of
 from nats_bridge.conformance.scenarios.waiting import arrived, first_that
 from nats_bridge.native_servers import NativeCluster, NativeServer
 
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _ANSWER_LIMIT = 2.0
 """Seconds until a request that went to an ended server is sent again."""
 _ELECTION_LIMIT = 10.0
@@ -102,7 +101,7 @@ async def republish_of_three_replicas(laboratory: Laboratory) -> Mapping[str, An
     """One copy of each message, from the leader alone, through a step-down and through the leader's end."""
     cluster = await laboratory.cluster()
     watcher = await laboratory.connect(cluster.nodes[0])
-    await _created(watcher, "S", subjects=["in.*"], republish=_REPUBLISH)
+    await _created(watcher, "S", subjects=["in.*"], republish=REPUBLISH)
     received = await watcher.subscribe("out.>")
     elected = await watcher.subscribe("$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.S")
     await _publish(watcher, "1", "2", "3")

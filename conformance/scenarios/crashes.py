@@ -11,7 +11,7 @@ from nats_bridge.conformance.scenarios.account import Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.stores import on_disk
-from nats_bridge.conformance.scenarios.texts import header_of, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.texts import numbers_of, payloads_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import until
 from nats_bridge.native_servers import NativeServer
 
@@ -30,8 +30,7 @@ async def _after(laboratory: Laboratory, server: NativeServer, account: Account,
 @scenario
 async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, Any]:
     """A modulus of 0 in a republish destination: the first matching message, and what a restart finds."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     republish = {"src": "in.*", "dest": "out.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], republish=republish)
     received = await account.subscribe("out.>")
@@ -45,8 +44,7 @@ async def partition_zero_in_republish(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def partition_zero_at_ingress(laboratory: Laboratory) -> Mapping[str, Any]:
     """A modulus of 0 in a stream's subject_transform: the message is not stored, as the server ends before."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.{{partition(0,1)}}"}
     await account.create("S", subjects=["in.*"], subject_transform=transform)
     facts = await _after(laboratory, server, account, "in.a")
@@ -57,8 +55,7 @@ async def partition_zero_at_ingress(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def partition_zero_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """A modulus of 0 in the transform of a source: the server ends again as often as it is started."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish("in.a", "x")
     await on_disk(server, b"x")
@@ -78,8 +75,7 @@ async def partition_zero_in_a_source(laboratory: Laboratory) -> Mapping[str, Any
 @scenario
 async def partition_zero_in_a_mapping(laboratory: Laboratory) -> Mapping[str, Any]:
     """A modulus of 0 in an account mapping: no stream is needed to end the server."""
-    server = await laboratory.server('mappings: {"in.*": "mapped.{{partition(0,1)}}"}')
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened('mappings: {"in.*": "mapped.{{partition(0,1)}}"}')
     received = await account.subscribe("mapped.>")
     account.send("in.a")
     ended = await laboratory.has_ended(server, account)
@@ -92,8 +88,7 @@ async def empty_mapping_destination(laboratory: Laboratory) -> Mapping[str, Any]
     config = 'mappings: {"in.a": ""}'
     if not await laboratory.starts(config):
         return {"starts": False}
-    server = await laboratory.server(config)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(config)
     account.send("in.b")
     before = await laboratory.has_ended(server, account)
     account.send("in.a")
@@ -104,8 +99,7 @@ async def empty_mapping_destination(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """``"sources": [null]`` in a request that any client may send."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     code = None
     with contextlib.suppress(SubjectError):
         code = await account.refusal("STREAM.CREATE.S", {"name": "S", "sources": [None]})
@@ -116,8 +110,7 @@ async def null_source(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A crash after stored messages: nothing is republished again, and the last sequence continues."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"})
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["first-payload", "second-payload"])
@@ -132,8 +125,7 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     return {
         "republished_before": before,
         "republished_after": payloads_of(received),
-        "sequence": header_of(first, "Nats-Sequence"),
-        "last_sequence": header_of(first, "Nats-Last-Sequence"),
+        **numbers_of(first),
         "stored": payloads_of(await account.stored("S")),
     }
 
@@ -141,8 +133,7 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
     """A crash of a server whose stream has sourced: it resumes after what it stored, nothing duplicated or left out."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["payload-1", "payload-2"])

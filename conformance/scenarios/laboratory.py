@@ -101,9 +101,15 @@ class Laboratory:
         self._clients.append(client)
         return Account(client)
 
+    async def opened(self, config: str = "", *, version: str = "") -> tuple[NativeServer, Account]:
+        """A running server of its own, as `server` gives it, and a connection to it."""
+        server = await self.server(config, version=version)
+        return server, await self.connect(server)
+
     async def account(self, config: str = "") -> Account:
         """A connection to a running server of its own."""
-        return await self.connect(await self.server(config))
+        _, account = await self.opened(config)
+        return account
 
     async def has_ended(self, server: NativeServer, account: Account) -> bool:
         """Whether the server process has ended; asked of a connection that the process would have closed."""

@@ -5,53 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, headers_named, payloads_of
-from nats_bridge.conformance.scenarios.waiting import arrived, first_that
+from nats_bridge.conformance.scenarios.texts import header_of, headers_named, numbers_of, payloads_of
+from nats_bridge.conformance.scenarios.waiting import arrived
 
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _SECOND = 1_000_000_000
-
-
-async def _emptied(account: Account, name: str) -> None:
-    async def empty() -> bool | None:
-        return (await account.state(name))["messages"] == 0 or None
-
-    await first_that(empty, f"an empty stream {name!r}")
 
 
 @scenario
 async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
     """A subject whose last message expired by ``max_age``: the next one refers to nothing, the sequence continues."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, max_age=_SECOND // 5)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, max_age=_SECOND // 5)
     await account.publish_all("in.a", ["1"])
-    await _emptied(account, "S")
+    await account.emptied("S")
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["2"])
     (copy,) = await arrived(received, 1)
-    return {
-        "sequence": header_of(copy.message, "Nats-Sequence"),
-        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
-    }
+    return numbers_of(copy.message)
 
 
 @scenario
 async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message with ``Nats-TTL`` is removed, without a marker: the next one of its subject refers to nothing."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, allow_msg_ttl=True)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, allow_msg_ttl=True)
     await account.publish_all("in.a", ["1"], ["Nats-TTL: 1s"])
-    await _emptied(account, "S")
+    await account.emptied("S")
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["2"])
     (copy,) = await arrived(received, 1)
-    return {
-        "sequence": header_of(copy.message, "Nats-Sequence"),
-        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
-    }
+    return numbers_of(copy.message)
 
 
 @scenario
@@ -61,7 +47,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
     await account.create(
         "S",
         subjects=["in.*"],
-        republish=_REPUBLISH,
+        republish=REPUBLISH,
         max_age=_SECOND,
         subject_delete_marker_ttl=60 * _SECOND,
         allow_msg_ttl=True,
@@ -78,8 +64,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
         "reason": header_of(marker, "Nats-Marker-Reason"),
         "ttl": header_of(marker, "Nats-TTL"),
         "rollup": header_of(marker, "Nats-Rollup"),
-        "sequence": header_of(marker, "Nats-Sequence"),
-        "last_sequence": header_of(marker, "Nats-Last-Sequence"),
+        **numbers_of(marker),
         "payload": marker.payload.decode(),
     }
 
@@ -89,7 +74,7 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
     """A message of exactly ``max_payload`` is republished, with the server's lines on top."""
     limit = 1024
     account = await laboratory.account(f"max_payload: {limit}")
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe("out.>")
     answer = await account.publish("in.a", "x" * limit)
     (copy,) = await arrived(received, 1)

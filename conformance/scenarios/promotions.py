@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, payloads_of
+from nats_bridge.conformance.scenarios.texts import numbers_of, payloads_of
 from nats_bridge.conformance.scenarios.waiting import arrived
 
 
@@ -31,6 +31,5 @@ async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
     return {
         "err_code": None,
         "stored": payloads_of(await account.stored("M")),
-        "sequence": header_of(copy.message, "Nats-Sequence"),
-        "last_sequence": header_of(copy.message, "Nats-Last-Sequence"),
+        **numbers_of(copy.message),
     }

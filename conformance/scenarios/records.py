@@ -25,8 +25,7 @@ async def _identities(account: Account, stream: str, count: int) -> list[str | N
 @scenario
 async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """The identity in the record: the same for two targets and after a restart, another for a recreated stream."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1"])
     await account.create("T", sources=[{"name": "O"}])
@@ -108,8 +107,7 @@ async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
 @scenario
 async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
     """Messages without a record, then a source with ``opt_start_seq`` after them: exact on every version."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.create("T", subjects=["t.*"])

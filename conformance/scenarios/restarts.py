@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from nats_bridge.conformance.catalogue.case import Json
+from nats_bridge.conformance.observation import Stored
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of, subjects_of
-
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
+from nats_bridge.conformance.scenarios.texts import (
+    header_of,
+    messages_of,
+    numbers_of,
+    payloads_of,
+    record_of,
+    subjects_of,
+)
 
 
 @scenario
 async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """Messages that were republished are not sent again when the server comes back."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     account = await laboratory.restart(server)
     received = await account.subscribe("out.>")
@@ -25,17 +33,15 @@ async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.client.flush()
     return {
         "republished_after": payloads_of(received),
-        "sequence": header_of(received.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
+        **numbers_of(received.messages[0]),
     }
 
 
 @scenario
 async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A memory stream of a single server is lost, its configuration included."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, storage="memory")
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, storage="memory")
     await account.publish_all("in.a", ["1", "2"])
     account = await laboratory.restart(server)
     return {"stream_info_err_code": await account.refusal("STREAM.INFO.S")}
@@ -44,9 +50,8 @@ async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """An emptied stream keeps its sequence across a restart; the last sequence of the subject is 0."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.request("STREAM.PURGE.S", {})
     account = await laboratory.restart(server)
@@ -57,8 +62,7 @@ async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, An
     return {
         "first_seq": state["first_seq"],
         "last_seq": state["last_seq"],
-        "sequence": header_of(received.messages[0], "Nats-Sequence"),
-        "last_sequence": header_of(received.messages[0], "Nats-Last-Sequence"),
+        **numbers_of(received.messages[0]),
     }
 
 
@@ -67,9 +71,8 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
     """The subject's last message is deleted, two older ones remain: what does the next one refer to?"""
     facts: dict[str, Any] = {}
     for name in ("without_restart", "with_restart"):
-        server = await laboratory.server()
-        account = await laboratory.connect(server)
-        await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+        server, account = await laboratory.opened()
+        await account.create("S", subjects=["in.*"], republish=REPUBLISH)
         await account.publish_all("in.a", ["1", "2", "3"])
         await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
         if name == "with_restart":
@@ -84,9 +87,8 @@ async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> M
 @scenario
 async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """The duplicate window is rebuilt from the stream: an id from before the restart is still a duplicate."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
     account = await laboratory.restart(server)
     received = await account.subscribe("out.>")
@@ -98,8 +100,7 @@ async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream resumes at its position: nothing duplicated, nothing left out."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.create("T", subjects=["local"], sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1"])
@@ -115,8 +116,7 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """The last sourced message is deleted from the target: is it sourced again?"""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2", "3"])
@@ -127,41 +127,41 @@ async def source_without_its_last_message_after_restart(laboratory: Laboratory) 
     return {"stored": payloads_of(await account.ending_with("T", "end"))}
 
 
-@scenario
-async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The target is purged and the server restarted: does ``opt_start_seq`` count again?"""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+async def _resumed(
+    laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
+) -> Mapping[str, Any]:
+    """A stream has copied so many of three messages, something changes, the server restarts: what it copies then."""
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
-    await account.create("T", sources=[{"name": "O", "opt_start_seq": 2}])
-    await account.holding("T", 2)
-    await account.request("STREAM.PURGE.T", {})
+    await account.create("T", sources=[source])
+    await account.holding("T", held)
+    await change(account)
     account = await laboratory.restart(server)
     await account.publish_all("in.a", ["end"])
     return {"stored": payloads_of(await account.ending_with("T", "end"))}
+
+
+async def _purged(account: Account) -> None:
+    await account.request("STREAM.PURGE.T", {})
+
+
+@scenario
+async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target is purged and the server restarted: does ``opt_start_seq`` count again?"""
+    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 2}, 2, _purged)
 
 
 @scenario
 async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """The target is purged and the server restarted: a source without a start sequence resumes after what it had."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
-    await account.create("T", sources=[{"name": "O"}])
-    await account.holding("T", 3)
-    await account.request("STREAM.PURGE.T", {})
-    account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+    return await _resumed(laboratory, {"name": "O"}, 3, _purged)
 
 
 @scenario
 async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A filtered source whose messages the target's own transform renames: is the position found again?"""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     transform = {"src": "in.*", "dest": "renamed.$1"}
@@ -176,23 +176,14 @@ async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory
 @scenario
 async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """``opt_start_seq`` is only for the first start: taken away by an update, the position stays."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
-    await account.create("T", sources=[{"name": "O", "opt_start_seq": 3}])
-    await account.holding("T", 1)
-    await account.update("T", sources=[{"name": "O"}])
-    account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+    taken_away = partial(Account.update, name="T", sources=[{"name": "O"}])
+    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 3}, 1, taken_away)
 
 
 @scenario
 async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A filtered mirror keeps the source's numbers, its gaps included, and resumes after a restart."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1"])
     await account.publish_all("in.b", ["not wanted"])
@@ -214,33 +205,26 @@ async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """The source is recreated with more messages than before: which of them are sourced after a restart?"""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    return {"stored": payloads_of(await _of_a_recreated_source(laboratory, sources=[{"name": "O"}]))}
+
+
+@scenario
+async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
+    stored = await _of_a_recreated_source(laboratory, mirror={"name": "O"})
+    return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}
+
+
+async def _of_a_recreated_source(laboratory: Laboratory, **target: Json) -> tuple[Stored, ...]:
+    """What a stream holds that has copied two messages, when its source was recreated with three others."""
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["old-1", "old-2"])
-    await account.create("T", sources=[{"name": "O"}])
+    await account.create("T", **target)
     await account.holding("T", 2)
     await account.request("STREAM.DELETE.O")
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
     account = await laboratory.restart(server)
     await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
-
-
-@scenario
-async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["old-1", "old-2"])
-    await account.create("M", mirror={"name": "O"})
-    await account.holding("M", 2)
-    await account.request("STREAM.DELETE.O")
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
-    account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    stored = await account.ending_with("M", "end")
-    return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}
+    return await account.ending_with("T", "end")

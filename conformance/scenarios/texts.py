@@ -8,7 +8,16 @@ from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.observation import Stored
 from nats_bridge.conformance.raw_client import Collected
 
-__all__ = ["header_of", "headers_named", "lines_of", "messages_of", "payloads_of", "record_of", "subjects_of"]
+__all__ = [
+    "header_of",
+    "headers_named",
+    "lines_of",
+    "messages_of",
+    "numbers_of",
+    "payloads_of",
+    "record_of",
+    "subjects_of",
+]
 
 _IDENTITY_FIELDS = 6
 
@@ -44,6 +53,14 @@ def header_of(message: Message, name: str) -> str | None:
     """The value of the last line of this name: the server's, where the message had one of its own."""
     values = [line.partition(":")[2].strip(" ") for line in lines_of(message) if line.startswith(f"{name}:")]
     return values[-1] if values else None
+
+
+def numbers_of(message: Message) -> dict[str, str | None]:
+    """The sequence that a republished message names, and the last one before it."""
+    return {
+        "sequence": header_of(message, "Nats-Sequence"),
+        "last_sequence": header_of(message, "Nats-Last-Sequence"),
+    }
 
 
 def record_of(message: Message) -> str | None:

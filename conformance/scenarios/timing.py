@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import message
+from nats_bridge.conformance.scenarios.account import REPUBLISH, message
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import header_of, payloads_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import arrived
 
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _MANY = 500
 
 
@@ -19,7 +18,7 @@ _MANY = 500
 async def republish_comes_before_the_acknowledgement(laboratory: Laboratory) -> Mapping[str, Any]:
     """On the publisher's own connection the copy arrives before the stream's answer."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe(">")  # one subscription, so that its order is the order of the wire
     for number in range(_MANY):
         account.client.publish(message("in.a", str(number)), b"answer.%d" % number)
@@ -39,7 +38,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
     """Two connections publish at the same time on several subjects: copies come in the order of the stream."""
     server = await laboratory.server()
     watcher = await laboratory.connect(server)
-    await watcher.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await watcher.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await watcher.subscribe("out.>")
     publishers = [await laboratory.connect(server) for _ in range(2)]
     for number in range(_MANY):
@@ -60,7 +59,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
     """A copy has no reply subject, so that the publisher gets one answer."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish("in.a", "1")
     (copy,) = await arrived(received, 1)
@@ -103,7 +102,7 @@ async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     received = await account.subscribe("out.>")
-    config = {"name": "M", "mirror": {"name": "O"}, "republish": _REPUBLISH}
+    config = {"name": "M", "mirror": {"name": "O"}, "republish": REPUBLISH}
     refused = await account.refusal("STREAM.CREATE.M", config)
     if refused is not None:
         return {"err_code": refused}
@@ -124,7 +123,7 @@ async def republish_added_later(laboratory: Laboratory) -> Mapping[str, Any]:
     created = await account.create("S", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     received = await account.subscribe("out.>")
-    refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": _REPUBLISH})
+    refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": REPUBLISH})
     await account.publish_all("in.a", ["3"])
     await account.client.flush()
     return {

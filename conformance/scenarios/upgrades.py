@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import (
@@ -25,16 +25,14 @@ from nats_bridge.native_servers import NativeServer
 
 _OLDEST = "2.9.10"
 _BETWEEN = ("2.10.27", "2.12.15")
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
 _TRANSFORM = {"src": "in.*", "dest": "t.$1"}
 
 
 @scenario
 async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A stream that republishes: the headers of the first message after the upgrade."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    server, account = await laboratory.opened(version=_OLDEST)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["1", "2"])
     (before,) = (await arrived(received, 2))[1:]
@@ -54,9 +52,8 @@ async def republish_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, A
 @scenario
 async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9 refuses to edit republish; the same stream takes the edit as soon as the server is newer."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
-    created = await account.create("S", subjects=["in.*"], republish=_REPUBLISH)
+    server, account = await laboratory.opened(version=_OLDEST)
+    created = await account.create("S", subjects=["in.*"], republish=REPUBLISH)
     changed = {**created, "republish": {"src": "in.*", "dest": "other.$1"}}
     before = await account.refusal("STREAM.UPDATE.S", changed)
     account = await laboratory.replace(server)
@@ -70,8 +67,7 @@ async def republish_edited_behind_an_upgrade(laboratory: Laboratory) -> Mapping[
 @scenario
 async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """Transforms that 2.9 silently dropped do not come to life by the upgrade; an update adds them."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("S", subjects=["in.*"], subject_transform=_TRANSFORM)
     await account.publish_all("in.a", ["1"])
     account = await laboratory.replace(server)
@@ -85,8 +81,7 @@ async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mappin
 @scenario
 async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9 sourced two messages; the newer server resumes after them, with records of its own."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1", "2"])
@@ -100,8 +95,7 @@ async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A plain source of 2.9 gets its transform by an update on the newer server: it resumes at its position."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])
@@ -181,8 +175,7 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
     """A server 2.9.10 with a source, and a target that a bridge writes into."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.create("T", subjects=["t.*"])
@@ -200,8 +193,7 @@ async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]
 @scenario
 async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
     """Buckets that keep one value for each key: the last bridged value was overwritten by a put of the target's own."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("KV_A", subjects=["$KV.A.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
     await account.create("KV_B", subjects=["$KV.B.>"], max_msgs_per_subject=1, allow_rollup_hdrs=True)
     for sequence, key in enumerate(("x", "y"), 1):
@@ -220,8 +212,7 @@ async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9.10, 2.10.27, 2.12.15 and the version that is asked, on one store: each writes its own form of the record."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1"])
@@ -237,15 +228,14 @@ async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror made by 2.9 continues, and may republish as soon as the server is newer."""
-    server = await laboratory.server(version=_OLDEST)
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened(version=_OLDEST)
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["1", "2"])
     created = await account.create("M", mirror={"name": "O"})
     await account.holding("M", 2)
-    before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": _REPUBLISH})
+    before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": REPUBLISH})
     account = await laboratory.replace(server)
-    await account.update("M", republish=_REPUBLISH)
+    await account.update("M", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["3"])
     await arrived(received, 1)
@@ -259,10 +249,9 @@ async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
     """A store of the tested version under 2.9.10, as after a rolled back upgrade."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     transform = {"src": "in.*", "dest": "in.x.$1"}
-    await account.create("S", subjects=["in.*"], republish=_REPUBLISH, subject_transform=transform)
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, subject_transform=transform)
     await account.publish_all("in.a", ["1", "2"])
     account = await laboratory.replace(server, _OLDEST)
     answer = await account.client.api("STREAM.INFO.S")
@@ -281,8 +270,7 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream of the version that is asked under 2.9.10, which reads records of two fields only."""
-    server = await laboratory.server()
-    account = await laboratory.connect(server)
+    server, account = await laboratory.opened()
     await account.create("O", subjects=["in.*"])
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])

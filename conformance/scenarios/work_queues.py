@@ -6,20 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json
-from nats_bridge.conformance.scenarios.account import Account, message
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account, message
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import payloads_of
-from nats_bridge.conformance.scenarios.waiting import arrived, first_that
-
-_REPUBLISH = {"src": "in.*", "dest": "out.$1"}
-
-
-async def _emptied(account: Account, name: str) -> bool:
-    async def empty() -> bool | None:
-        return (await account.state(name))["messages"] == 0 or None
-
-    return await first_that(empty, f"an empty stream {name!r}")
+from nats_bridge.conformance.scenarios.waiting import arrived
 
 
 async def _consume(account: Account, stream: str, **config: Json) -> None:
@@ -35,7 +26,7 @@ async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.publish_all("in.a", ["1", "2"])
     await account.create("T", sources=[{"name": "Q"}])
     stored = payloads_of(await account.holding("T", 2))
-    return {"target": stored, "queue_is_emptied": await _emptied(account, "Q")}
+    return {"target": stored, "queue_is_emptied": await account.emptied("Q")}
 
 
 @scenario
@@ -46,7 +37,7 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
     await account.publish_all("in.a", ["1"])
     await account.create("T", sources=[{"name": "Q"}])
     await account.holding("T", 1)
-    await _emptied(account, "Q")
+    await account.emptied("Q")
     found = (await account.request("CONSUMER.LIST.Q")).get("consumers") or []
     return {
         "names": [each["name"].partition("_SRC_")[0] + "_SRC_" for each in found],
@@ -59,27 +50,27 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
 async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
     account = await laboratory.account()
-    await account.create("I", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    await account.create("I", subjects=["in.*"], retention="interest", republish=REPUBLISH)
     await account.create("T", sources=[{"name": "I"}])
     await account.connected_to_source("T")
     received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["1", "2"])
     stored = payloads_of(await account.holding("T", 2))
-    return {"target": stored, "republished": payloads_of(received), "source_is_emptied": await _emptied(account, "I")}
+    return {"target": stored, "republished": payloads_of(received), "source_is_emptied": await account.emptied("I")}
 
 
 @scenario
 async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str, Any]:
     """Republished at ingest; the worker's acknowledgement takes the message away and sends nothing."""
     account = await laboratory.account()
-    await account.create("Q", subjects=["in.*"], retention="workqueue", republish=_REPUBLISH)
+    await account.create("Q", subjects=["in.*"], retention="workqueue", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     work = await account.subscribe("work")
     await _consume(account, "Q", durable_name="D", ack_policy="explicit", deliver_subject="work")
     await account.publish_all("in.a", ["1"])
     (job,) = await arrived(work, 1)
     account.send(job.reply.decode(), "+ACK")
-    emptied = await _emptied(account, "Q")
+    emptied = await account.emptied("Q")
     await account.publish_all("in.a", ["2"])
     await account.client.flush()
     return {"emptied": emptied, "republished": payloads_of(received)}
@@ -89,7 +80,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
 async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], retention="interest", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     before = await account.publish("in.a", "1")
     await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
@@ -108,7 +99,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
 async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], retention="interest", republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], retention="interest", republish=REPUBLISH)
     received = await account.subscribe("out.>")
     seen = await account.subscribe("seen")
     config = {"deliver_subject": "seen", "ack_policy": "none", "direct": True}
@@ -146,7 +137,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
     """``no_ack``: no publisher gets an answer, and republish works all the same."""
     account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], no_ack=True, republish=_REPUBLISH)
+    await account.create("S", subjects=["in.*"], no_ack=True, republish=REPUBLISH)
     received = await account.subscribe("out.>")
     answers = await account.subscribe("answer")
     account.client.publish(message("in.a", "x"), b"answer")

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.replication import Connection
 from nats_bridge.bridge.replication.rules import close_connections, kind_of, open_connections
-from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Rule, Settings
+from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced
 from nats_bridge.pipeline.backfill.files import write_files
 from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
-from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.backfill.request import EntrySummary, Request
 from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, reported_of, watching
-from nats_bridge.pipeline.backfill.summary import EntrySummary
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.progress import Progress, Shown
 from nats_bridge.pipeline.source.loop_thread import LoopThread
@@ -78,18 +77,9 @@ def backfill(
             sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         spark = session()
         if request.publishes:
-            _hold(open_things, loop, settings, rule, sources)
+            open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
         return [job.copied(each, number) for number, each in enumerate(planned)]
-
-
-def _hold(
-    open_things: ExitStack, loop: LoopThread, settings: Settings, rule: Rule, sources: list[tuple[Connection, str]]
-) -> None:
-    """Keep others from working on the rule until everything is closed."""
-    held = fenced(settings, rule, sources)
-    loop.run(held.__aenter__())
-    open_things.callback(lambda: loop.run(held.__aexit__(None, None, None)))
 
 
 @dataclass(frozen=True, slots=True)

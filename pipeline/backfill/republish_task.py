@@ -96,7 +96,7 @@ class RepublishTask:
 
     async def _republished(self, batches: Batches) -> dict[str, int]:
         counters = CopyCounters()
-        place = Place.of_rule(self.rule, self.captured_by, "since the job began")
+        place = Place.of(self.captured_by, "backfill", "since the job began", rule=self.rule)
         async with (
             connected(self.target, client_name=self.client) as target,
             connected(self.source, client_name=self.client) as source,

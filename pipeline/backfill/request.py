@@ -1,10 +1,11 @@
-"""The request for a backfill."""
+"""The request for a backfill, and its result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-__all__ = ["Request"]
+__all__ = ["EntrySummary", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,72 @@ class Request:
     def publishes(self) -> bool:
         """Whether something is written to the target."""
         return self.to_parquet is None
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySummary:
+    """The result of one source's history.
+
+    Attributes:
+        source: the stream that was copied from.
+        target: the stream, or the folder, that received.
+        first: the sequence at which the job began; what was before it was there already, or is not wanted.
+        last: the sequence at which it ended.
+        read: messages that were read.
+        copied: stored, or written to files.
+        already_there: found in the target, where an earlier attempt had stored them.
+        unselected: read and not meant by the entry.
+        duplicates: the target had their message ids already.
+        skipped: rejected by the target permanently and sent to the dead letters.
+        out_of_order: stored after later ones.
+        seconds: how long it took.
+        next_sequence: where the live rule resumes.
+        start_counts: whether its `start` must say so; else the target does.
+    """
+
+    source: str
+    target: str
+    first: int
+    last: int
+    read: int = 0
+    copied: int = 0
+    already_there: int = 0
+    unselected: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    out_of_order: int = 0
+    seconds: float = 0.0
+    next_sequence: int = 0
+    start_counts: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same, as plain data, with the rate in messages per second."""
+        rate = round(self.copied / self.seconds) if self.seconds else 0
+        return {**asdict(self), "seconds": round(self.seconds, 3), "rate": rate}
+
+    def lines(self) -> list[str]:
+        """The same as lines of text."""
+        if self.read == 0:
+            return [
+                f"{self.source} → {self.target}: nothing to copy; the next message is sequence {self.next_sequence}"
+            ]
+        rate = f", {self.copied / self.seconds:,.0f}/s" if self.seconds else ""
+        reported = [
+            (self.already_there, "already there"),
+            (self.unselected, "not selected"),
+            (self.duplicates, "duplicates by message id"),
+            (self.skipped, "skipped to the dead letters"),
+            (self.out_of_order, "stored behind later ones"),
+        ]
+        rest = "".join(f", {count:,} {what}" for count, what in reported if count)
+        return [
+            f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
+            f"{rest}; {self.seconds:.1f} s{rate}",
+            self._live,
+        ]
+
+    @property
+    def _live(self) -> str:
+        if self.start_counts:
+            return f"  the live rule joins with start: {{sequence: {self.next_sequence}}}"
+        return f"  the live rule resumes at sequence {self.next_sequence}"

@@ -96,7 +96,7 @@ def capture_command(
         connection=given["connection"],
     )
     if permissions:
-        from nats_bridge.pipeline.capture.permissions import capture_permissions
+        from nats_bridge.pipeline.permissions import capture_permissions
 
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD

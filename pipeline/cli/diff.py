@@ -128,7 +128,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         raise ConfigError(f"--report {given['report']}: is a file; name a directory")
     wanted = _wanted(places[0], given)
     if given["repair"] and given["permissions"]:
-        from nats_bridge.pipeline.diff.repair.permissions import repair_permissions
+        from nats_bridge.pipeline.permissions import repair_permissions
 
         click.echo(repair_permissions(*places, by=given["by"], delete=given["delete"]))
         return EXIT_GOOD

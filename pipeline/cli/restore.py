@@ -75,7 +75,7 @@ def restore_command(
         connection=given["connection"] or target,
     )
     if permissions:
-        from nats_bridge.pipeline.restore.permissions import restore_permissions
+        from nats_bridge.pipeline.permissions import restore_permissions
 
         name = given["name"] or (selection.target if selection else None)
         click.echo(restore_permissions(connection, (name,) if name else given["streams"]))

@@ -58,6 +58,7 @@ class Finding:
         field: which header, where it is about one; `left` or `right` for a duplicated or unidentified message.
         left: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
         right: the value on the right.
+        identity: which message, as text; empty where that is not known yet, or nothing identifies it.
     """
 
     kind: str
@@ -66,6 +67,12 @@ class Finding:
     field: str = ""
     left: str | None = None
     right: str | None = None
+    identity: str = ""
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The sort key of findings."""
+        return (self.left_sequence if self.left_sequence is not None else self.right_sequence or 0), self.field
 
 
 def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from nats_bridge.pipeline.diff.findings import KINDS
+from nats_bridge.pipeline.diff.findings import KINDS, Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Example", "Overview", "overview_of"]
+__all__ = ["Overview", "overview_of"]
 
 _FEW: Final = 5_000
 """Findings that are counted here, at once; more are counted by Spark."""
 
 _MOST_HEADERS: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A finding, as the summary and the report show it; see `details.FINDINGS`."""
-
-    kind: str
-    identity: str
-    left_sequence: int | None
-    right_sequence: int | None
-    field: str
-    left: str | None
-    right: str | None
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """The sort key of findings."""
-        return (self.left_sequence if self.left_sequence is not None else self.right_sequence or 0), self.field
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +32,22 @@ class Overview:
 
     kinds: dict[str, int]
     headers: dict[tuple[str, str], int]
-    examples: dict[str, tuple[Example, ...]]
+    examples: dict[str, tuple[Finding, ...]]
 
 
 def overview_of(findings: DataFrame, most: int) -> Overview:
     """Count findings, and keep the first `most` of each kind."""
-    some = [Example(*row) for row in findings.limit(_FEW + 1).collect()]
+    some = [_finding(row) for row in findings.limit(_FEW + 1).collect()]
     return _counted(some, most) if len(some) <= _FEW else _counted_by_spark(findings, most)
 
 
-def _counted(every: list[Example], most: int) -> Overview:
+def _finding(row: Sequence[Any]) -> Finding:
+    """From the columns `details.FINDINGS`."""
+    kind, identity, left_sequence, right_sequence, field, left, right = row
+    return Finding(kind, left_sequence, right_sequence, field, left, right, identity)
+
+
+def _counted(every: list[Finding], most: int) -> Overview:
     number = Counter(each.kind for each in every)
     headers = Counter((each.kind, each.field) for each in every if each.kind.startswith("header-"))
     every.sort(key=lambda each: each.place)
@@ -83,7 +72,7 @@ def _counted_by_spark(findings: DataFrame, most: int) -> Overview:
         headers={(row[0], row[1]): row[2] for row in headers},
         examples={
             kind: tuple(
-                Example(*row)
+                _finding(row)
                 for row in findings.where(F.col("kind") == kind).orderBy(order, "field").limit(most).collect()
             )
             for kind in kinds

@@ -15,11 +15,11 @@ from nats_bridge.pipeline.diff.comparing import By, Comparison
 from nats_bridge.pipeline.diff.deciding import Decision, decide
 from nats_bridge.pipeline.diff.details import FINDINGS, findings
 from nats_bridge.pipeline.diff.digests import key_columns
-from nats_bridge.pipeline.diff.findings import text
+from nats_bridge.pipeline.diff.findings import Finding, text
 from nats_bridge.pipeline.diff.latest import latest
 from nats_bridge.pipeline.diff.matching import Counts, counts, matched
 from nats_bridge.pipeline.diff.ordering import out_of_order
-from nats_bridge.pipeline.diff.overview import Example, overview_of
+from nats_bridge.pipeline.diff.overview import overview_of
 from nats_bridge.pipeline.diff.sides import OpenSide, Place, open_side
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from nats_bridge.pipeline.progress import Progress
@@ -87,7 +87,7 @@ class Result:
     left_out: tuple[int, int]
     kinds: dict[str, int]
     headers: dict[tuple[str, str], int]
-    examples: dict[str, tuple[Example, ...]]
+    examples: dict[str, tuple[Finding, ...]]
     order_is_exact: bool
     allowed: frozenset[str]
     findings: DataFrame = field(repr=False)

@@ -11,10 +11,10 @@ from nats_bridge.pipeline.capture.reading import is_capture, read_capture
 from nats_bridge.pipeline.columns import CAPTURED, ddl
 from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.errors import PipelineError, SchemaError
+from nats_bridge.pipeline.subject_column import answer_function
 from nats_bridge.transforms.subject import matches
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["OpenSide", "Place", "open_side"]
@@ -169,25 +169,11 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
         frame = frame.where(F.col("sequence") >= place.first)
     if place.last is not None:
         frame = frame.where(F.col("sequence") <= place.last)
-    return _of_subjects(frame, place.subjects) if place.subjects else frame
-
-
-def _of_subjects(frame: DataFrame, patterns: tuple[str, ...]) -> DataFrame:
-    """The messages whose subjects match a pattern, as the engine says."""
-    import pyarrow as pa
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
-
-    wanted = tuple(pattern.encode() for pattern in patterns)
-
-    def is_wanted(subjects: pa.Array) -> pa.Array:
-        each = subjects.dictionary_encode()
-        answers = [any(matches(subject, pattern) for pattern in wanted) for subject in each.dictionary.to_pylist()]
-        return pa.array(answers, pa.bool_()).take(each.indices)
-
-    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
-    is_wanted.__annotations__.update({"subjects": pa.Array, "return": pa.Array})
-    return frame.where(arrow_udf(is_wanted, "boolean")(F.col("subject").cast("binary")))
+    if place.subjects:
+        wanted = tuple(pattern.encode() for pattern in place.subjects)
+        is_wanted = answer_function(lambda subject: any(matches(subject, each) for each in wanted), "boolean")
+        frame = frame.where(is_wanted(F.col("subject").cast("binary")))
+    return frame
 
 
 def _of_what(place: Place) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nats_bridge.bridge.replication import printable
-from nats_bridge.pipeline.diff.findings import KINDS
-from nats_bridge.pipeline.diff.overview import Example
+from nats_bridge.pipeline.diff.findings import KINDS, Finding
 from nats_bridge.pipeline.diff.run import Result
 
 __all__ = ["as_json", "example_line", "summary"]
@@ -111,7 +110,7 @@ def _table(result: Result) -> Iterator[str]:
             yield f"    {example_line(each)}"
 
 
-def example_line(each: Example) -> str:
+def example_line(each: Finding) -> str:
     """A finding in one line: which message, its sequences, and both values."""
     numbers = [
         f"{name} {number:,}"

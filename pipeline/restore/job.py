@@ -6,7 +6,6 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -102,16 +101,11 @@ def restore(request: Request, session: Callable[[], SparkSession], shown: Shown)
     directory = request.directory
     spark = None if is_local(directory) else session()
     saved = _found(place_of(spark, directory), request)
-    with LoopThread() as loop:
-        stack = AsyncExitStack()
-        try:
-            connection = loop.run(stack.enter_async_context(connected(request.connection)))
-            _require_new(connection.server_version)
-            planned = [loop.run(_plan(connection, each, request)) for each in saved]
-            spark = spark or session()
-            return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
-        finally:
-            loop.run(stack.aclose())
+    with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
+        _require_new(connection.server_version)
+        planned = [loop.run(_plan(connection, each, request)) for each in saved]
+        spark = spark or session()
+        return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
 
 
 def _require_new(version: str) -> None:

@@ -139,17 +139,8 @@ class _Sender:
         self._began = 0  # and when the first one did
         self._fillers = 0  # that it may hold
         self._target: Target | None = None
-        again = "run the restore again"
-        place = Place(
-            task.stream,
-            rule=f"restore of {task.stream}",
-            where=f"stream '{task.stream}'",
-            recreated=f"while it was restored: {again}",
-            again=again,
-            room=f"and {again}",
-        )
         self._rounds: Rounds[list[Operation]] = Rounds(
-            place,
+            Place.of(task.stream, "restore", "while it was restored"),
             connection,
             self,
             CopyCounters(),

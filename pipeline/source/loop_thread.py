@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
 __all__ = ["LoopThread"]
@@ -34,6 +35,15 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    @contextmanager
+    def within(self, context: AbstractAsyncContextManager[_Result]) -> Iterator[_Result]:
+        """Enter a context in the loop, such as a connection, and leave it there."""
+        stack = AsyncExitStack()
+        try:
+            yield self.run(stack.enter_async_context(context))
+        finally:
+            self.run(stack.aclose())
 
     def close(self) -> None:
         """End whatever still runs, then the loop."""

@@ -19,9 +19,8 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, PipelineError
-from nats_bridge.pipeline.source.cores import cores
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.shares import divided
+from nats_bridge.pipeline.source.shares import cores, divided
 from nats_bridge.pipeline.source.stream_state import StreamState, names_of, state_of
 from nats_bridge.transforms.timestamp import rfc3339_nano
 

@@ -1,10 +1,21 @@
-"""A number divided among streams, by how much waits in each: the rows of a batch, the ranges of a read."""
+"""How many tasks run at once, and how a number of ranges or rows is divided among streams."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["divided"]
+__all__ = ["CORES", "cores", "divided"]
+
+CORES: Final = "NATS_BRIDGE_SPARK_CORES"
+"""The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
+
+
+def cores() -> int:
+    """Spark's default parallelism where it is configured, else this machine's cores: who plans knows no session."""
+    reported = os.environ.get(CORES, "")
+    return int(reported) if reported.isdigit() and int(reported) else os.cpu_count() or 1
 
 
 def divided(number: int, waiting: Mapping[str, int]) -> dict[str, int]:

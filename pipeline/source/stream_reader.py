@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -12,17 +13,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from nats_bridge.bridge.replication import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
-from nats_bridge.pipeline.source.cores import cores
 from nats_bridge.pipeline.source.followed_stream import FollowedStream
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.pipeline.source.planning import SequenceRange, check_filters
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.shares import divided
+from nats_bridge.pipeline.source.shares import cores, divided
 from nats_bridge.pipeline.source.stream_offsets import Position, offset_of, positions_of
 from nats_bridge.pipeline.source.stream_state import names_of
-from nats_bridge.pipeline.source.trigger_delay import TriggerDelay
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -63,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: _Driver | None = None
         self._upto: dict[str, int] | None = None  # the last sequences of a query that ends
         self._ends: dict[str, Position] = {}  # of the newest batch
-        self._delay = TriggerDelay(options.max_trigger_delay)
+        self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
 
     def __getstate__(self) -> dict[str, Any]:
@@ -188,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lasts = await _limited(followed, begun, lasts, rows)
         ends = {name: one.at(lasts[name]) for name, one in followed.items()}
         if ends != begun:
-            self._delay.begin()
+            self._began = time.monotonic()
         return ends | {one.name: await one.beginning() for one in entering}
 
     async def _is_too_early(
@@ -198,11 +197,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts: dict[str, int],
         limit: ReadLimit | None,
     ) -> bool:
-        """Whether the batch has to wait for more messages. A query that ends never waits."""
+        """Whether the batch has to wait for more messages, as Spark's source for Kafka decides.
+
+        A query that ends never waits, nor does its first batch.
+        """
         least = getattr(limit, "min_rows", None)
         if least is None and hasattr(limit, "max_rows"):
             least = self._options.min_rows_per_trigger
-        if not least or self._upto is not None or self._delay.is_over:
+        if not least or self._upto is not None or self._began is None:
+            return False
+        if time.monotonic() - self._began >= self._options.max_trigger_delay:
             return False
         if sum(last - begun[name].sequence for name, last in lasts.items()) < least or lasts == self._too_few:
             return True
@@ -255,20 +259,12 @@ class _Driver:
     """The driver's connection, in a loop of its own."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._stack = AsyncExitStack()
-        self._loop = LoopThread()
-        try:
-            self.connection = self._loop.run(self._stack.enter_async_context(connected(options.connection)))
+        with ExitStack() as opened:
+            self._loop = opened.enter_context(LoopThread())
+            self.connection = opened.enter_context(self._loop.within(connected(options.connection)))
             check_filters(self.connection, options)
-        except BaseException:
-            self.close()
-            raise
+            self.close = opened.pop_all().close  # closes the connection and ends the loop
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine; its result."""
         return self._loop.run(work)
-
-    def close(self) -> None:
-        """Close the connection and end the loop."""
-        self._loop.run(self._stack.aclose())
-        self._loop.close()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.pipeline.backfill.job import backfill
-from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.backfill.summary import EntrySummary
+from nats_bridge.pipeline.backfill.request import EntrySummary, Request
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk
 from nats_bridge.pipeline.columns import CAPTURED, ddl
 from nats_bridge.pipeline.progress import Shown

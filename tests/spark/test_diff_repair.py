@@ -18,12 +18,12 @@ from nats_bridge.native_servers import NativeServer
 from nats_bridge.pipeline.diff.provenance import REPAIR_HEADER
 from nats_bridge.pipeline.diff.repair.job import Repair, repairer
 from nats_bridge.pipeline.diff.repair.job import Wanted as RepairWanted
-from nats_bridge.pipeline.diff.repair.permissions import repair_permissions
 from nats_bridge.pipeline.diff.repair.steps import Rules
 from nats_bridge.pipeline.diff.rules import transform_of
 from nats_bridge.pipeline.diff.run import Result, Wanted, compared
 from nats_bridge.pipeline.diff.sides import Place
 from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.permissions import repair_permissions
 from nats_bridge.pipeline.progress import Progress
 from nats_bridge.transforms.republish import StoredMessage
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -12,10 +12,9 @@ from pyspark.sql.types import IntegerType, MapType, StringType, TimestampNTZType
 from nats_bridge.pipeline.connections import FIELDS
 from nats_bridge.pipeline.errors import OptionError, SchemaError
 from nats_bridge.pipeline.options import READ, given
-from nats_bridge.pipeline.source.cores import CORES, cores
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.pipeline.source.shares import divided
+from nats_bridge.pipeline.source.shares import CORES, cores, divided
 from tests.spark.reading import spark_schema
 
 _SERVER = {"servers": "nats://127.0.0.1:1", "stream": "S"}

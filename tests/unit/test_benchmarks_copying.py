@@ -144,7 +144,7 @@ def test_what_is_in_flight_without_an_acknowledgement_fits_a_stream_s_queue() ->
 
 
 def test_messages_with_headers_have_an_id_each_and_ask_once_for_an_answer() -> None:
-    chunk = load._identified_chunk(999, 2, 1_000)
+    chunk = load._chunk(999, 2, 1_000, block=load.TRACED)
     first, second = chunk.split(b"HPUB ")[1:]
     line, _, rest = first.partition(b"\r\n")
     subject, size, total = line.split(b" ")

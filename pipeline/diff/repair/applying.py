@@ -73,15 +73,7 @@ class Applying:
         self._counters = CopyCounters()
         self._sent = 0
         self._there: set[bytes] = set()  # ids of what was stored, when a round began
-        again = "run the repair again"
-        place = Place(
-            stream,
-            rule=f"repair of {stream}",
-            where=f"stream '{stream}'",
-            recreated=f"since it was compared: {again}",
-            again=again,
-            room=f"and {again}",
-        )
+        place = Place.of(stream, "repair", "since it was compared")
         self._rounds: Rounds[list[Operation]] = Rounds(
             place, connection, self, self._counters, patience=patience, created=created
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -191,7 +191,7 @@ class Doing:
     def do(self, step: Step, operation: Operation | None) -> None:
         """Do it, or let it wait for others."""
         if operation is None:
-            self._settle()
+            self.finish()
             self._loop.run(self._applying.delete(step.right, step.subject if self._by == "subject" else None))
             return
         self._waiting.append(operation)
@@ -200,10 +200,6 @@ class Doing:
             self._wrong[operation[0]] = step.right
         if len(self._waiting) == _TOGETHER or self._size > _LARGEST:
             self._send()
-
-    def finish(self) -> None:
-        """Do what waits."""
-        self._settle()
 
     def close(self) -> None:
         """Stop."""
@@ -214,7 +210,8 @@ class Doing:
             waiting, self._waiting, self._size = self._waiting, [], 0
             self._loop.run(self._applying.send(waiting))
 
-    def _settle(self) -> None:
+    def finish(self) -> None:
+        """Do what waits."""
         if not self._stores:
             return
         self._stores = False
@@ -236,18 +233,12 @@ def repairer(place: Place) -> Iterator[Repairer]:
     """
     if place.connection is None:
         raise OptionError(f"--repair: {place.shown} is no stream; the right side is what is repaired")
-    with LoopThread() as loop:
-        stack = AsyncExitStack()
-        try:
-            connection = loop.run(
-                stack.enter_async_context(connected(place.connection, client_name=f"nats-bridge-repair {place.name}"))
-            )
-            info = loop.run(connection.api.stream_info(place.name))
-            if unfit := _unfit(info["config"]):
-                raise OptionError(f"--repair: stream '{place.name}' {unfit}")
-            yield Repairer(connection, info, loop)
-        finally:
-            loop.run(stack.aclose())
+    opened = connected(place.connection, client_name=f"nats-bridge-repair {place.name}")
+    with LoopThread() as loop, loop.within(opened) as connection:
+        info = loop.run(connection.api.stream_info(place.name))
+        if unfit := _unfit(info["config"]):
+            raise OptionError(f"--repair: stream '{place.name}' {unfit}")
+        yield Repairer(connection, info, loop)
 
 
 def check_rule(rule: object) -> None:

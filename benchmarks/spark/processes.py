@@ -1,14 +1,20 @@
-"""Memory of a program and all its children except servers: Spark is a JVM with Python workers."""
+"""Memory of a program and all its children except servers: Spark is a JVM with Python workers; and jobs as commands."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Peak", "peak_of_tree"]
+from benchmarks.errors import BenchmarkError
+
+__all__ = ["Peak", "peak_of_tree", "run_job"]
 
 _EVERY = 0.25  # seconds
 _SERVER = "nats-server"  # started by the same process, and holds what other arms have stored
@@ -60,3 +66,28 @@ def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
             return False
         pid = parents[pid]
     return True
+
+
+def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)) -> tuple[float, int, dict[str, Any]]:
+    """Run `nats-bridge WORD…` on so many cores, in a process of its own, as a user does.
+
+    Args:
+        folder: where it runs.
+        cores: of this machine, for Spark.
+        words: the command, without `--json` and `--master`.
+        exits: exit codes that are good.
+
+    Returns:
+        The seconds of the job itself, without the start of Spark; the peak memory in bytes; what it printed.
+
+    Raises:
+        BenchmarkError: it failed.
+    """
+    command = [sys.executable, "-m", "nats_bridge", *words, "--json", "--quiet", "--master", f"local[{cores}]"]
+    with peak_of_tree() as peak:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode not in exits:
+        raise BenchmarkError(f"{words[0]}: exit {done.returncode}: {done.stderr.strip()[-500:]}")
+    reported: dict[str, Any] = json.loads(done.stdout)
+    parts = reported.get("sources", [reported])  # a rule's sources are copied one after the other
+    return sum(float(part["seconds"]) for part in parts), peak.held, reported
