@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -18,11 +19,16 @@ from nats_bridge.bridge.observability.printable import printable
 if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.failover.account import Account
     from nats_bridge.bridge.jobs.failover.plan import Move, Plan, StreamPlan
+    from nats_bridge.bridge.permissions import Need
     from nats_bridge.bridge.settings import Settings
 
 __all__ = ["failover_command"]
 
 _NAMED: Final = 10  # ranges that a line names
+
+_permissions_option = click.option(
+    "--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing."
+)
 
 
 @click.group("failover")
@@ -37,9 +43,10 @@ def failover_command() -> None:
 
 
 @failover_command.command("save")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @connection_options
-def save_command(file: Path, **given: Any) -> int:
+@_permissions_option
+def save_command(file: Path, permissions: bool, **given: Any) -> int:
     """Save streams and consumers of an account to FILE, with how far each consumer has acknowledged.
 
     A plan that is made of FILE knows nothing later: run it regularly. FILE is replaced when the new one is complete.
@@ -53,6 +60,11 @@ def save_command(file: Path, **given: Any) -> int:
     from nats_bridge.bridge.jobs.failover.account import save_account
 
     settings, name = known_connections(**given)
+    if permissions:
+        from nats_bridge.bridge.jobs.failover.permissions import saving_needs
+
+        click.echo(_permissions(settings, saving_needs, name))
+        return EXIT_GOOD
     account = ask(_read(settings, name))
     save_account(account, file)
     silent = [f"stream {each}" for each in account.silent]
@@ -79,7 +91,7 @@ def save_command(file: Path, **given: Any) -> int:
 @click.option(
     "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
 )
-@click.option("--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing.")
+@_permissions_option
 @click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
 def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_json: bool, **given: Any) -> int:
     """Show where the durable consumers of copied streams begin in the copies, what is redelivered, and what is lost.
@@ -88,7 +100,8 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes them, too. Nothing
     is changed on any server.
 
-    Exit codes: 0 every consumer continues with its next message; 1 one does not; 2 usage or configuration; 3 no server.
+    Exit codes: 0 every consumer continues with its next message; 1 one does not, or no stream is copied; 2 usage or
+    configuration; 3 no server.
 
     \b
     Example:
@@ -105,7 +118,9 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
     if permissions:
-        click.echo(_permissions(settings, source, target))
+        from nats_bridge.bridge.jobs.failover.permissions import failover_needs
+
+        click.echo(_permissions(settings, partial(failover_needs, source, target), source, target))
         return EXIT_GOOD
     account = load_account(saved) if saved is not None else None
     plan = ask(make_plan(settings, source, target, stream, account))
@@ -135,12 +150,11 @@ async def _read(settings: Settings, name: str) -> Account:
         await close_connections(connections.values())
 
 
-def _permissions(settings: Settings, source: str, target: str) -> str:
-    from nats_bridge.bridge.jobs.failover.permissions import failover_needs
+def _permissions(settings: Settings, needs: Callable[[Mapping[str, str]], Iterable[Need]], *connections: str) -> str:
     from nats_bridge.bridge.permissions import as_text, grants_for
 
-    inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys((source, target))}
-    return as_text(grants_for(inboxes, list(failover_needs(source, target, inboxes))))
+    inboxes = {name: settings.connections[name].inbox_prefix for name in dict.fromkeys(connections)}
+    return as_text(grants_for(inboxes, list(needs(inboxes))))
 
 
 def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:

@@ -152,8 +152,8 @@ class Plan:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is in the way, and nothing lost."""
-        return not self.silent and all(stream.good for stream in self.streams)
+        """Whether something is copied, nothing is in the way, and nothing lost."""
+        return bool(self.streams) and not self.silent and all(stream.good for stream in self.streams)
 
 
 async def make_plan(
