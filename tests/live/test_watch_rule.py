@@ -298,9 +298,9 @@ async def test_a_new_leader_ends_a_stall(newest_version: str, raw_peer: OpenPeer
                 leader = await leader_of(peer, "T")
                 lacking = next(node for node in cluster.nodes if node.name == leader)
                 await read_again(lacking, lacking.config.replace(f", {IMPORTS[1]}", ""))
-                await publish(source, "S", 5)
 
                 async def is_stalled_or_led_by_another(leader: str = leader) -> bool:
+                    await publish(source, "S", 1)  # what is in flight as the server reads it still arrives
                     return bool(here.events("watch.stalled")) or await leader_of(peer, "T") != leader
 
                 await until(is_stalled_or_led_by_another)
