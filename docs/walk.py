@@ -13,7 +13,7 @@ and, as comments that no reader sees, before a block:
 - `<!-- terminal NAME: Ctrl-C -->`: no block; the reader presses it.
 - `<!-- when: COMMAND -->`: the next block waits until this command succeeds, as a reader waits by being slow.
 
-Ports 4222 and 8322, which the pages name, are replaced by free ones, and the folder in outputs by `.`.
+Ports that the pages name are replaced by free ones, and the folder in outputs by `.`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ WALKS: Final[dict[str, str | None]] = {
     "spark.md": "2.10.27",
     "redrive.md": "2.15.1",
     "failover.md": "2.15.1",
+    "replica-diff.md": None,
     "spark-diff.md": "2.15.1",
     "spark-restore.md": "2.15.1",
     "watch.md": "2.15.1",
@@ -59,13 +60,17 @@ _STEP: Final = re.compile(
     r"|^```text\n(?P<shown>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
 )
-_FILE: Final = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
+_FILE: Final = re.compile(r"# ([\w.-]+\.(?:py|yaml|sh))\n")
 _CHANGING: Final = re.compile(
     r"\d+(?:\.\d+)? (?:s|ms|min|MB|GB|MiB|KiB|messages/s)\b|\d[\d,.]*/s|bytes_out=\d+|[0-9a-f]{16,}"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\b\d\d:\d\d:\d\d\b|bridge-[0-9a-f]+-\d+-\d+"
 )
 _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
 """At the end of a rule's line in the status; absent when no message has come for a while."""
+_LEADS: Final = re.compile(r", leads$", re.MULTILINE)
+"""Behind the replica whose server leads: a cluster elects any."""
+_PORTS: Final = ("4222", "4223", "4224", "6222", "6223", "6224", "8322")
+"""The ports that pages name."""
 _PAUSE: Final = 0.05
 """Seconds between two checks of a condition."""
 
@@ -135,8 +140,8 @@ def with_outputs(page: str, played: list[Step]) -> str:
 
 
 def comparable(output: str) -> str:
-    """An output without what differs between runs: times, rates, sizes, identities, and widths of columns."""
-    masked = re.sub(r" {2,}", " ", _CHANGING.sub("…", output))
+    """An output without what differs between runs: times, rates, sizes, identities, leaders, and widths of columns."""
+    masked = re.sub(r" {2,}", " ", _LEADS.sub("", _CHANGING.sub("…", output)))
     return _LATENCY.sub("…", masked)
 
 
@@ -159,8 +164,8 @@ def play(walk: list[Step], folder: Path, version: str | None) -> Iterator[Step]:
     command.chmod(0o755)
     with contextlib.ExitStack() as open_things:
         server = open_things.enter_context(NativeServer(binary=fetch(version))) if version else None
-        port = server.port if server else _free_port()
-        reader = _Reader(work, programs, {"4222": str(port), "8322": str(_free_port())})
+        ports = {port: str(_free_port()) for port in _PORTS}
+        reader = _Reader(work, programs, ports | ({"4222": str(server.port)} if server else {}))
         open_things.callback(reader.leave)
         open_things.enter_context(contextlib.chdir(work))
         for step in walk:
@@ -231,7 +236,7 @@ class _Reader:
                 raise click.ClickException(f"terminal {name} ended while waiting for {step.code}:\n{terminal.all}")
 
     def _here(self, code: str) -> str:
-        return re.sub(r"\b(?:4222|8322)\b", lambda found: self._ports[found[0]], code)
+        return re.sub(rf"\b(?:{'|'.join(self._ports)})\b", lambda found: self._ports[found[0]], code)
 
     def _there(self, output: str) -> str:
         for shown, real in self._ports.items():

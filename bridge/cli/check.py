@@ -75,7 +75,7 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
     else:
         if not server:
             rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
-            click.echo(f"{config}: ok, {rules}; --server URL checks the cluster as well")
+            click.echo(f"{config}: ok, {rules}; --server config checks the cluster as well")
         for finding in findings:
             click.echo(finding_line(finding), err=not finding.ok)
     return EXIT_GOOD if ok else EXIT_NO

@@ -24,6 +24,10 @@ __all__ = ["failover_command"]
 
 _NAMED: Final = 10  # ranges that a line names
 
+_permissions_option = click.option(
+    "--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing."
+)
+
 
 @click.group("failover")
 def failover_command() -> None:
@@ -37,9 +41,10 @@ def failover_command() -> None:
 
 
 @failover_command.command("save")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @connection_options
-def save_command(file: Path, **given: Any) -> int:
+@_permissions_option
+def save_command(file: Path, permissions: bool, **given: Any) -> int:
     """Save streams and consumers of an account to FILE, with how far each consumer has acknowledged.
 
     A plan that is made of FILE knows nothing later: run it regularly. FILE is replaced when the new one is complete.
@@ -50,9 +55,14 @@ def save_command(file: Path, **given: Any) -> int:
     Example:
       nats-bridge failover save west.json --context west
     """
-    from nats_bridge.bridge.jobs.failover.account import save_account
+    from nats_bridge.bridge.jobs.failover.account import save_account, saving_needs
 
     settings, name = known_connections(**given)
+    if permissions:
+        from nats_bridge.bridge.permissions import permissions_of
+
+        click.echo(permissions_of({name: settings.connections[name]}, saving_needs(name)))
+        return EXIT_GOOD
     account = ask(_read(settings, name))
     save_account(account, file)
     silent = [f"stream {each}" for each in account.silent]
@@ -79,7 +89,7 @@ def save_command(file: Path, **given: Any) -> int:
 @click.option(
     "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
 )
-@click.option("--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing.")
+@_permissions_option
 @click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
 def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_json: bool, **given: Any) -> int:
     """Show where the durable consumers of copied streams begin in the copies, what is redelivered, and what is lost.
@@ -88,7 +98,8 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes them, too. Nothing
     is changed on any server.
 
-    Exit codes: 0 every consumer continues with its next message; 1 one does not; 2 usage or configuration; 3 no server.
+    Exit codes: 0 every consumer continues with its next message; 1 one does not, or no stream is copied; 2 usage or
+    configuration; 3 no server.
 
     \b
     Example:

@@ -49,7 +49,8 @@ def test_command(config: Path, as_json: bool) -> int:
     else:
         for verdict in verdicts:
             _print(verdict)
-        click.echo(f"{len(verdicts)} tests: {len(verdicts) - failed} passed, {failed} failed")
+        tests = "1 test" if len(verdicts) == 1 else f"{len(verdicts)} tests"
+        click.echo(f"{tests}: {len(verdicts) - failed} passed, {failed} failed")
         if untested:
             click.echo(f"rules without a test: {', '.join(untested)}")
     return EXIT_NO if failed else EXIT_GOOD

@@ -196,7 +196,10 @@ async def _require_free(connection: Connection, name: str, subjects: list[str]) 
     """Refuse subjects that another stream stores: the stream could not be opened in the end."""
     for subject in subjects:
         if others := [other for other in await connection.api.stream_names(subject=subject) if other != name]:
-            raise OptionError(f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already")
+            raise OptionError(
+                f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
+                " or give this one other subjects with --transform SRC DEST"
+            )
 
 
 def _identity(selection: Selection | None) -> str:

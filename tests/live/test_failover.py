@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
+from structlog.testing import capture_logs
 
 from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
 from nats_bridge.transforms.source_record import TWIN_HEADER
@@ -387,8 +388,8 @@ async def test_consumers_of_a_cluster(newest_version: str, scene: Callable[..., 
         await here.target_client.close()
 
 
-async def test_the_way_back_and_forth(newest_version: str, servers: SharedServers, scene: Callable[..., Any]) -> None:
-    here: Scene = await scene("sources", await servers.url(newest_version))
+async def test_the_way_back_and_forth(twin_version: str, servers: SharedServers, scene: Callable[..., Any]) -> None:
+    here: Scene = await scene("sources", await servers.url(twin_version))
     await here.publish(4)
     await here.copied(4)
 
@@ -415,14 +416,17 @@ async def test_the_way_back_and_forth(newest_version: str, servers: SharedServer
         await here.peer.store(f"{active}.a.new".encode(), b"%d" % turn)
         stored.append(b"%d" % turn)
         rule = {"name": f"back{turn}", "kind": "sources", "stream": other, "sources": [entry]}
-        async with running(settings_for(here.url, rule)):
-            await until(partial(holds, other, stored))
+        with capture_logs() as log:
+            async with running(settings_for(here.url, rule)):
+                await until(partial(holds, other, stored))
+        assert [each["event"] for each in log if each["log_level"] == "warning"] == []
         assert await holds(active, stored)
         if not turn:
             await here.consumer("late", 3, [0, 1], stream=active)
             await here.consumer("done", 5, list(range(5)), stream=active)
             done, late = (await plan(rule))["consumers"]
-            assert (done["good"], done["begins"]) == (True, 6)
+            assert (done["good"], done["begins"]) == (True, 6), done
+            assert done["request"]["config"]["filter_subject"] == f"{other}.>"
             # Its other messages were copied before the failover.
             assert (late["begins"], late["not_acknowledged_and_not_arrived"]) == (5, [[3, 4]])
 
@@ -430,10 +434,13 @@ async def test_the_way_back_and_forth(newest_version: str, servers: SharedServer
 async def test_the_printed_permissions_are_enough(
     newest_version: str, native_server: Servers, scene: Callable[..., Any], tmp_path: Path
 ) -> None:
-    printed = await command_here("failover", "plan", "--server", "nats://127.0.0.1:1", "--permissions")
-    assert printed.code == 0, printed.err
-    few = f"{{ user: few, password: few, permissions: {printed.out.partition('permissions:')[2]} }}"
-    users = f"accounts {{ A {{ jetstream: enabled, users: [ {{ user: all, password: all }}, {few} ] }} }}\n"
+    saved = tmp_path / "saved.json"
+    users = "{ user: all, password: all }"
+    for user, *command in (("few", "plan"), ("saver", "save", str(saved))):
+        printed = await command_here("failover", *command, "--server", "nats://127.0.0.1:1", "--permissions")
+        assert printed.code == 0, printed.err
+        users += f", {{ user: {user}, password: few, permissions: {printed.out.partition('permissions:')[2]} }}"
+    users = f"accounts {{ A {{ jetstream: enabled, users: [ {users} ] }} }}\n"
     (tmp_path / "password").write_text("few", "utf-8")
     async with native_server(newest_version, config=users) as server:
         here: Scene = await scene("native", server.url.replace("//", "//all:all@"))
@@ -442,9 +449,16 @@ async def test_the_printed_permissions_are_enough(
         await here.consumer("plain", 2, [0])
         config = tmp_path / "few.yaml"
         config.write_text(
-            f"connections: {{default: {{servers: ['{server.url}'], user: few, password_file: password}}}}\n"
+            f"connections: {{default: {{servers: ['{server.url}'], user: few, password_file: password}},\n"
+            f"  saver: {{servers: ['{server.url}'], user: saver, password_file: password}}}}\n"
             "rules: [{name: a, kind: republish, stream: S, republish: {src: '>', dest: 'seen.>'}}]\n",
             "utf-8",
         )
         ran = await command_here("failover", "plan", "-c", str(config))
         assert (ran.code, "plain: acknowledged to 1, begins at 2\n      redelivered: 2\n" in ran.out) == (0, True), ran
+        ran = await command_here("failover", "save", str(saved), "-c", str(config), "--connection", "saver")
+        assert (ran.code, "streams: 2, durable consumers: 1, " in ran.out) == (0, True), ran
+        ran = await command_here("failover", "plan", "-c", str(config), "--stream", "none")
+        assert (ran.code, ran.out) == (1, "no stream is copied from the one to the other\n")
+        ran = await command_here("failover", "save", str(tmp_path), "-c", str(config))
+        assert (ran.code, f"'{tmp_path}' is a directory" in ran.err) == (2, True), ran

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -278,6 +280,58 @@ async def test_a_leader_steps_down_once_in_a_stall(newest_version: str, raw_peer
                 return leader not in (None, asked["leader"])
 
             await until(another_leads)
+
+
+async def test_a_new_leader_ends_a_stall(newest_version: str, raw_peer: OpenPeer) -> None:
+    """The server that leads has read a configuration without an import which those of the other servers have."""
+    complete = accounts(API_EXPORT, DELIVER_EXPORT, FC_EXPORT, imports=", ".join(IMPORTS))
+    async with NativeCluster(newest_version, config=complete) as cluster:
+        first = cluster.nodes[0].url
+        source, peer = await raw_peer(first.replace("//", "//a:a@")), await raw_peer(first)
+        await source.create_stream(name="S", subjects=["S.>"], num_replicas=3)
+        await peer.create_stream(name="T", num_replicas=3, **EXTERNAL)
+        await publish(source, "S", 10)
+        await until(lambda: holds(peer, "T", 10))
+        async with watching(first, on_stall="step_down") as here:
+            await here.is_complete("T")
+            while not here.events("watch.stalled"):
+                leader = await leader_of(peer, "T")
+                lacking = next(node for node in cluster.nodes if node.name == leader)
+                await read_again(lacking, lacking.config.replace(f", {IMPORTS[1]}", ""))
+
+                async def is_stalled_or_led_by_another(leader: str = leader) -> bool:
+                    await publish(source, "S", 1)  # what is in flight as the server reads it still arrives
+                    return bool(here.events("watch.stalled")) or await leader_of(peer, "T") != leader
+
+                await until(is_stalled_or_led_by_another)
+                if not here.events("watch.stalled"):
+                    await read_again(lacking, lacking.config)
+            await until(lambda: bool(here.events("watch.recovered")))
+            (asked,) = here.events("watch.stepped_down")
+            assert (asked["stream"], asked["leader"]) == ("T", leader)
+            await here.is_complete("T")
+
+
+async def read_again(node: NativeServer, config: str) -> None:
+    """Have a server read another configuration."""
+    read = "Reloaded server configuration"
+    before = node.log_file.read_text("utf-8").count(read)
+    (node.directory / "server.conf").write_text(f'server_name: "{node.name}"\n{config}', "utf-8")
+    os.kill(node.pid, signal.SIGHUP)
+    await until(lambda: node.log_file.read_text("utf-8").count(read) > before)
+
+
+async def leader_of(peer: RawPeer, stream: str) -> str:
+    """The server that leads a stream, when one does."""
+    found = ""
+
+    async def leads() -> bool:
+        nonlocal found
+        found = (await peer.api(f"STREAM.INFO.{stream}")).get("cluster", {}).get("leader", "")
+        return bool(found)
+
+    await until(leads)
+    return found
 
 
 async def test_a_leader_that_is_away(newest_version: str, raw_peer: OpenPeer) -> None:

@@ -187,6 +187,10 @@ async def test_everything_there_and_back(both: Any) -> None:
     printed = await commands.run("restore", str(backup), *there)
     assert "ORDERS: restored by an earlier run, up to 103" in printed
 
+    printed = await commands.run(*of_orders, "--as", "OLD", *there, code=2)
+    assert "is stored by stream 'ORDERS' already" in printed
+    assert "--transform SRC DEST" in printed
+
     # Under another name, other subjects, and up to a time.
     moment = (await stored_messages(peer, "ORDERS", 60))[-1].time_ns
     rule = {

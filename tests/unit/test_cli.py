@@ -158,7 +158,7 @@ def test_a_refused_start_is_a_line_of_the_log_where_that_is_json(run: Any, tmp_p
 def test_check_without_server(run: Any) -> None:
     ran = run("check", "-c", GOOD)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"{GOOD}: ok, 1 rule; --server URL checks the cluster as well\n"
+    assert ran.out == f"{GOOD}: ok, 1 rule; --server config checks the cluster as well\n"
     assert json.loads(run("check", "-c", GOOD, "--json").out) == {"ok": True, "problems": [], "findings": []}
 
 

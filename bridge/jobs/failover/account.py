@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,9 +12,10 @@ from typing import Final
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["Account", "load_account", "read_account", "save_account"]
+__all__ = ["Account", "load_account", "read_account", "save_account", "saving_needs"]
 
 _FORMAT: Final = "nats-bridge failover 1"
 
@@ -36,6 +37,13 @@ class Account:
     consumers: dict[str, list[Json]]
     silent: tuple[str, ...] = ()
     unlisted: dict[str, int] = field(default_factory=dict)
+
+
+def saving_needs(*connections: str) -> Iterator[Need]:
+    """The needs of `read_account`, on each of the connections."""
+    for connection in connections:
+        yield write(connection, api_subject("STREAM.LIST"), "finds the streams")
+        yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
 
 
 async def read_account(connection: Connection, has_wanted: Callable[[str], bool] = lambda _: True) -> Account:

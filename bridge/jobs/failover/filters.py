@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.sourcing import Sourcing
@@ -119,6 +120,8 @@ class _Part:
 def _parts(entries: Sequence[Sourcing]) -> Iterator[_Part]:
     for entry in entries:
         for transform in entry.transforms:
+            if transform.pattern.startswith(SETS_APART.encode()):
+                continue  # a consumer that reads everything would get a second filter, which 2.9 does not take
             yield _Part(Pattern.of_source(transform.pattern), transform)
         if not entry.transforms:
             yield _Part(Pattern.of(entry.record_filters[0]), None)

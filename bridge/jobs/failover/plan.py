@@ -10,7 +10,7 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.replay import filter_members, filters_of
-from nats_bridge.bridge.jobs.failover.account import Account, read_account
+from nats_bridge.bridge.jobs.failover.account import Account, read_account, saving_needs
 from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream, CopiedStreams
 from nats_bridge.bridge.jobs.failover.filters import MovedFilters, moved_filters
 from nats_bridge.bridge.jobs.failover.positions import Copies, Place, find_places
@@ -154,20 +154,18 @@ class Plan:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is in the way, and nothing lost."""
-        return not self.silent and all(stream.good for stream in self.streams)
+        """Whether something is copied, nothing is in the way, and nothing lost."""
+        return bool(self.streams) and not self.silent and all(stream.good for stream in self.streams)
 
 
 def failover_needs(source: str, target: str) -> Iterator[Need]:
-    """The needs of `nats-bridge failover`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
+    """The needs of `nats-bridge failover plan`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
 
     Args:
         source: the connection of the source streams.
         target: that of their copies.
     """
-    for connection in dict.fromkeys((source, target)):
-        yield write(connection, api_subject("STREAM.LIST"), "finds copied streams")
-        yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
+    yield from saving_needs(*dict.fromkeys((source, target)))
     yield from replays(source, ANY_STREAM)
     yield from replays(target, ANY_STREAM)
     yield write(target, api_subject("STREAM.MSG.GET", ANY_STREAM), "the newest copy")

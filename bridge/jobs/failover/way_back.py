@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream
+from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide
 
 __all__ = ["WayBack", "way_back"]
-
-_NO_SUBJECT: Final = "nats-bridge-failover"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
 def _marker(sources: Sequence[str], start: int) -> str | None:
     """A subject that no filter selects, another one for each start; None where all are selected."""
     for tokens in range(1, 9):
-        subject = ".".join([*[_NO_SUBJECT] * tokens, str(start)])
+        subject = ".".join([*[SETS_APART] * tokens, str(start)])
         if not any(collide(subject.encode(), source.encode()) for source in sources):
             return subject
     return None

@@ -7,11 +7,15 @@ selected anyway, reading all of it and dropping the rest is faster.
 
 from __future__ import annotations
 
+from typing import Final
+
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.consuming.replay import Replay
 
-__all__ = ["consumer_filters"]
+__all__ = ["SETS_APART", "consumer_filters"]
 
+SETS_APART: Final = "nats-bridge-failover"
+"""Begins a filter that no message has: it makes an entry another one, whose start counts (`jobs.failover.way_back`)."""
 _WORTH_READING_ALL = 5  # one message in so many
 
 

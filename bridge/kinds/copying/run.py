@@ -21,6 +21,7 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.bridge.kinds.copying.former_consumers import FormerConsumers
 from nats_bridge.bridge.kinds.copying.round import EntryContext
 from nats_bridge.bridge.kinds.copying.target import Target
@@ -334,7 +335,7 @@ class CopyRun(RuleRun):
         if not subjects or source_stream.get("sources") or source_stream.get("subject_transform"):
             return
         for pattern in sourcing.filters:
-            if any(collide(pattern, subject) for subject in subjects):
+            if pattern.startswith(SETS_APART.encode()) or any(collide(pattern, subject) for subject in subjects):
                 continue
             said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(source_stream['subjects'])}"
             if server_version.startswith("2.9."):
