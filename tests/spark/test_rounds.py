@@ -48,7 +48,7 @@ class Numbers:
 async def rounds_on(url: str, stream: str) -> AsyncIterator[tuple[Rounds[list[Operation]], Numbers]]:
     async with connected(ConnectionSettings(servers=(url,))) as connection:
         numbers = Numbers(connection, stream)
-        place = Place.of_rule("rule", stream, "since the job began")
+        place = Place.of(stream, "backfill", "since the job began", rule="rule")
         rounds: Rounds[list[Operation]] = Rounds(place, connection, numbers, CopyCounters(), patience=60.0)
         try:
             await rounds.open(stream.encode())

@@ -7,12 +7,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 from nats_bridge.pipeline.errors import DataLostError, OptionError
+from nats_bridge.pipeline.source import stream_reader
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
 from nats_bridge.pipeline.source.stream_reader import StreamReader
@@ -94,13 +96,13 @@ async def test_the_limit_is_in_rows_whatever_lies_between(peer: RawPeer, reader:
 
 @pytest.mark.parametrize("version", ["2.15.1"])
 async def test_a_batch_waits_until_enough_messages_wait_or_long_enough(
-    peer: RawPeer, reader: Callable[..., StreamReader]
+    peer: RawPeer, reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with Spark's source for Kafka; the clock is the test's."""
     stream = stream_of(reader())
     one = reader(subjects=f"{stream}.2", minOffsetsPerTrigger=5, maxTriggerDelay="10m", maxOffsetsPerTrigger=50)
     now = [0.0]
-    one._delay.clock = lambda: now[0]
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
     limit = one.getDefaultReadLimit()
     assert limit == ReadMaxRows(50)
     assert reader(minRowsPerTrigger=5).getDefaultReadLimit() == ReadMinRows(5)
