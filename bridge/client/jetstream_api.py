@@ -51,8 +51,6 @@ _FILES_LEFT = 10051
 The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
 """
 
-_TIMEOUT = 5.0  # seconds for one request
-_PATIENCE = 15.0  # seconds for a request with its repetitions, while the server gives no answer or has no leader
 _LED = ("stream", "consumer")
 """What has a leader in a cluster, whose answer alone counts."""
 
@@ -80,15 +78,19 @@ class JetStreamApi:
     Args:
         client: a connected client.
         connection: its name in the configuration, for messages.
+        timeout: seconds for one request.
+        patience: seconds for a request with its repetitions, while the server gives no answer or has no leader.
 
     Attributes:
         delivery_limit: how many messages the connection's consumers may send ahead.
     """
 
-    def __init__(self, client: WireClient, connection: str) -> None:
+    def __init__(self, client: WireClient, connection: str, *, timeout: float = 5.0, patience: float = 15.0) -> None:
         self.client = client
         self.connection = connection
         self.delivery_limit = DeliveryLimit()
+        self._timeout = timeout
+        self._patience = patience
         self._in_flight: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
@@ -155,7 +157,7 @@ class JetStreamApi:
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
-            stop=stop_after_delay(_PATIENCE if patience is None else patience),
+            stop=stop_after_delay(self._patience if patience is None else patience),
             wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             reraise=True,
         ):
@@ -201,7 +203,7 @@ class JetStreamApi:
     ) -> bytes:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
-        limit = _TIMEOUT if within is None else within
+        limit = self._timeout if within is None else within
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
         try:
