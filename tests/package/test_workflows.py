@@ -54,6 +54,8 @@ def test_a_release_begins_with_a_tag_and_needs_the_tests_of_the_package() -> Non
         "build": None,
         "publish": "build",
         "image": "build",
+        "compiled": None,
+        "publish-compiled": ["publish", "compiled"],
     }
 
 
