@@ -3,16 +3,20 @@
 //! It does what `BatchParser`, `OrderedReader` and `RepublishEncoder._run_plain` do to the common case, byte for byte
 //! (`tests/compiled` holds them against each other), and stops before the first thing that is not common: another line
 //! of the protocol, another subscription, a redelivery, a gap, a subject with spaces. Python handles that, and calls
-//! again. There is no state of its own but the last time stamp: entries are the encoder's.
+//! again. Entries are the encoder's; of subjects that have none, it keeps the last sequences (`sequences`).
 
 mod delivery;
+mod sequences;
 
 use delivery::{Ack, Delivery};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use sequences::SubjectSequences;
 
 /// Changes with the arguments and results below, as `_INTERFACE` in `bridge/kinds/republish/compiled.py`.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
+/// As `_SPREAD` of the encoder.
+const SPREAD: u64 = 0x9E37_79B1;
 const START: &[u8] = b"NATS/1.0\r\n";
 const SEQUENCE: &[u8] = b"\r\nNats-Sequence: ";
 const STAMP: &[u8] = b"\r\nNats-Time-Stamp: ";
@@ -24,14 +28,20 @@ type Taken<'py> =
 
 /// The loop of one rule.
 ///
-/// Args: the stream's name; the encoder's entries, lists of destination (or None), last sequence and reason; what makes
-/// the entry of a subject that has none, from the subject and the sequence of its message; what counts a message that
+/// Args: the stream's name; the encoder's entries, lists of destination (or None), last sequence and reason; the last
+/// sequences of subjects that have no entry; whether entries have no room; what makes the entry of a subject that has
+/// none, from the subject and the sequence of its message; what derives one that is not kept, from the subject and its
+/// last sequence; of so many messages without an entry, one enters where there is no room; what counts a message that
 /// is not republished, by its reason.
 #[pyclass]
 struct HotLoop {
     stream: Vec<u8>,
     entries: Py<PyDict>,
+    sequences: Py<SubjectSequences>,
+    is_full: Py<PyAny>,
     enter: Py<PyAny>,
+    derive: Py<PyAny>,
+    enters: u64,
     dropped: Py<PyAny>,
     second: Vec<u8>,
     stamp: Vec<u8>,
@@ -41,9 +51,20 @@ struct HotLoop {
 #[pymethods]
 impl HotLoop {
     #[new]
-    fn new(stream: &[u8], entries: Py<PyDict>, enter: Py<PyAny>, dropped: Py<PyAny>) -> Self {
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        stream: &[u8],
+        entries: Py<PyDict>,
+        sequences: Py<SubjectSequences>,
+        is_full: Py<PyAny>,
+        enter: Py<PyAny>,
+        derive: Py<PyAny>,
+        enters: u64,
+        dropped: Py<PyAny>,
+    ) -> Self {
         let stream = [b"Nats-Stream: ", stream, b"\r\nNats-Subject: "].concat();
-        HotLoop { stream, entries, enter, dropped, second: Vec::new(), stamp: Vec::new(), out: Vec::new() }
+        let (second, stamp, out) = (Vec::new(), Vec::new(), Vec::new());
+        HotLoop { stream, entries, sequences, is_full, enter, derive, enters, dropped, second, stamp, out }
     }
 
     /// Take whole deliveries from a position of a read on; None where nothing was taken.
@@ -67,6 +88,7 @@ impl HotLoop {
         let (first_reply, mut last_reply) = (first.reply, first.reply);
         let entries = self.entries.clone_ref(py).into_bound(py);
         let (mut at, mut received, mut republished, mut too_large, mut bytes_in) = (position, 0, 0, 0, 0);
+        let mut full = self.has_no_room(py)?;
         self.out.clear();
         let mut delivery = Some(first);
         while let Some(message) = delivery {
@@ -79,14 +101,22 @@ impl HotLoop {
             (next, handled, received) = (next + 1, ack.stream, received + 1);
             bytes_in += message.block.len() + message.payload.len();
             let subject = PyBytes::new(py, message.subject);
-            let sequence = PyBytes::new(py, ack.stream_text);
             let entry = match entries.get_item(&subject)? {
                 Some(entry) => entry,
-                None => self.enter.bind(py).call1((&subject, &sequence))?,
+                None if full && !enters(ack.stream, self.enters) => {
+                    let last = self.sequences.borrow_mut(py).replace(message.subject, ack.stream);
+                    let last = PyBytes::new(py, last.unwrap_or(0).to_string().as_bytes());
+                    self.derive.bind(py).call1((&subject, last))?
+                }
+                None => {
+                    let entry = self.enter.bind(py).call1((&subject, PyBytes::new(py, ack.stream_text)))?;
+                    full = self.has_no_room(py)?;
+                    entry
+                }
             };
             let entry = entry.downcast::<PyList>()?;
             let last = entry.get_item(1)?;
-            entry.set_item(1, &sequence)?;
+            entry.set_item(1, PyBytes::new(py, ack.stream_text))?;
             let destination = entry.get_item(0)?;
             if destination.is_none() {
                 self.dropped.bind(py).call1((entry.get_item(2)?,))?;
@@ -110,6 +140,10 @@ impl HotLoop {
 }
 
 impl HotLoop {
+    fn has_no_room(&self, py: Python<'_>) -> PyResult<bool> {
+        self.is_full.bind(py).call0()?.extract()
+    }
+
     /// Write one operation, unless it is too large.
     fn write(&mut self, message: &Delivery, ack: &Ack, destination: &[u8], last: &[u8], max_payload: usize) -> bool {
         if ack.second != self.second {
@@ -157,6 +191,12 @@ impl HotLoop {
     }
 }
 
+/// Whether the subject of a message that has no entry gets one, as `_enters` of the encoder decides it.
+#[inline]
+fn enters(sequence: u64, one_of: u64) -> bool {
+    (sequence.wrapping_mul(SPREAD) >> 16 & 0xffff) % one_of == 0
+}
+
 /// Append a space and a number.
 fn put_number(out: &mut Vec<u8>, mut value: usize) {
     let mut digits = [0; 20];
@@ -197,5 +237,6 @@ fn stamp_of(second: &[u8]) -> Vec<u8> {
 #[pymodule]
 fn nats_bridge_compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<SubjectSequences>()?;
     module.add_class::<HotLoop>()
 }

@@ -155,6 +155,7 @@ async def test_both_write_the_same(
     assert compiled.counters == python.counters
     assert compiled.controls == python.controls
     assert compiled.encoder._entries == python.encoder._entries
+    assert dict(compiled.encoder.last_sequences.items()) == dict(python.encoder.last_sequences.items())
     assert python.counters.received == sum(not isinstance(event, bytes) for event in events)
 
 

@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 
 try:
-    from nats_bridge_compiled import INTERFACE, HotLoop
+    from nats_bridge_compiled import INTERFACE, HotLoop, SubjectSequences
 except ImportError:
-    INTERFACE, HotLoop = 0, None
+    INTERFACE, HotLoop, SubjectSequences = 0, None, None
 
 __all__ = ["CompiledLoop", "Made", "compiled_loop"]
 
 
-_INTERFACE = 1  # what this module calls; another one's loop is not used
+_INTERFACE = 2  # what this module calls; another one's loop is not used
 
 
 class Made(NamedTuple):
@@ -97,4 +97,6 @@ class CompiledLoop:
 
 def compiled_loop(encoder: RepublishEncoder) -> CompiledLoop | None:
     """The compiled loop for an encoder; None where the module is not installed, or is of another version."""
-    return CompiledLoop(encoder.compiled(HotLoop), encoder) if INTERFACE == _INTERFACE else None
+    if INTERFACE != _INTERFACE:
+        return None
+    return CompiledLoop(encoder.compiled(HotLoop, SubjectSequences), encoder)
