@@ -129,8 +129,8 @@ versions-test: install
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
-# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them.
-mutants: install
+# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them. What finds defects of repairs needs PySpark.
+mutants: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
