@@ -1,7 +1,8 @@
 """A leaf connection: connects, reconnects, reads, writes; `leaf_protocol` is its core.
 
 What it announces goes out in the same write as CONNECT, so that a server that asks again as soon as it sees interest
-finds all of it there. A connection belongs to one owner, who gets its events in order.
+finds all of it there. A connection belongs to one owner, who gets its events in order. By ws:// and wss:// it reaches
+the server's WebSocket listener; the server takes leaves there if it has a listener for leaf nodes as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
@@ -34,6 +36,7 @@ from nats_bridge.bridge.client.leaf_protocol import (
     announcement,
     connect_line,
 )
+from nats_bridge.bridge.client.websocket import WebSocket, WebSocketError
 from nats_bridge.bridge.client.wire import ClearTextError
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
@@ -45,6 +48,9 @@ _log = structlog.get_logger("bridge.connection")
 
 _PORT: Final = 7422
 """Where servers listen for leaf nodes by default."""
+_PORTS: Final = MappingProxyType({"ws": 80, "wss": 443})
+_PATH: Final = "leafnode"
+"""What the WebSocket listener's path for leaf nodes ends with."""
 _READ_SIZE: Final = 256 * 1024
 _PING_INTERVAL: Final = 10.0
 """Seconds without a byte after which the server is asked whether it is there; after as many more it counts as lost."""
@@ -84,15 +90,19 @@ class _NoInfoError(ConnectionResetError):
     """The connection ended before INFO, as it does behind a proxy while no server listens."""
 
 
-_FAILURES: Final = (OSError, ssl.SSLError, TimeoutError, LeafProtocolError, ClearTextError, _RefusedError)
+_FAILURES: Final = (
+    *(OSError, ssl.SSLError, TimeoutError),
+    *(LeafProtocolError, WebSocketError, ClearTextError, _RefusedError),
+)
 
 
 @dataclass(slots=True)
 class _Session:
-    """One TCP connection, from the server's INFO on."""
+    """One TCP connection, from the server's INFO on; with a WebSocket on it or without."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    websocket: WebSocket | None
     parser: LeafParser
     info: Info
 
@@ -100,12 +110,23 @@ class _Session:
         """The events of the next read.
 
         Raises:
-            OSError, LeafProtocolError: the connection is over.
+            OSError, LeafProtocolError, WebSocketError: the connection is over.
         """
         data = await self.reader.read(_READ_SIZE)
         if not data:
             raise ConnectionResetError("the server closed the connection")
+        if (websocket := self.websocket) is not None:
+            data = websocket.feed(data)
+            if websocket.to_send:
+                self.writer.write(websocket.to_send)
+                websocket.to_send = b""
+            if websocket.is_closed and not data:
+                raise ConnectionResetError("the server closed the connection")
         return self.parser.feed(data)
+
+    def write(self, operations: bytes) -> None:
+        """Send operations."""
+        self.writer.write(operations if self.websocket is None else WebSocket.frame(operations))
 
 
 class LeafConnection:
@@ -186,7 +207,7 @@ class LeafConnection:
         since, reason = 0.0, ""
         try:
             session = self._session = await _open(self._options, self._fence)
-            session.writer.write(_greeting(session.info, self._options, self._leaf_name, self._announcements))
+            session.write(_greeting(session.info, self._options, self._leaf_name, self._announcements))
             async with asyncio.timeout(float(self._options["connect_timeout"])) as limit:
                 while True:
                     for event in await session.events():
@@ -238,7 +259,7 @@ class LeafConnection:
             case Interest():
                 self._owner.interest(event, standing=not self._is_up)
             case Ping():
-                session.writer.write(PONG)
+                session.write(PONG)
             case Refused(text):
                 if "permissions violation" in text.lower():
                     _log.error("connection.refused", connection=self.name, server_says=text)
@@ -253,7 +274,7 @@ class LeafConnection:
     def _send_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
         if gathered and self._session is not None and not self._session.writer.is_closing():
-            self._session.writer.write(b"".join(gathered) if len(gathered) > 1 else gathered[0])
+            self._session.write(b"".join(gathered) if len(gathered) > 1 else gathered[0])
 
     def _report_up(self, session: _Session) -> None:
         self._reported = ""
@@ -302,7 +323,7 @@ async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) ->
         async with asyncio.timeout(float(options["connect_timeout"])):
             session = await _open(options, ALWAYS_OPEN)
             try:
-                session.writer.write(_greeting(session.info, options, leaf_name, b""))
+                session.write(_greeting(session.info, options, leaf_name, b""))
                 while True:
                     for event in await session.events():
                         if isinstance(event, Refused):
@@ -322,10 +343,10 @@ async def ask_listener(name: str, options: Mapping[str, Any], leaf_name: str) ->
             f" ({plain_reason(error)}): check the connection's credentials and tls, and the authorization in the"
             " server's leafnodes"
         ) from None
-    except (OSError, TimeoutError, LeafProtocolError) as error:
+    except (OSError, TimeoutError, LeafProtocolError, WebSocketError) as error:
         raise ServerUnreachableError(
             f"connection '{name}': no listener for leaf nodes answers at {servers} ({plain_reason(error)}):"
-            " check the address, and that the server there has leafnodes {listen}"
+            " check the address, and that the server there has leafnodes {listen}, for a WebSocket as well"
         ) from None
 
 
@@ -347,7 +368,7 @@ async def _open(options: Mapping[str, Any], fence: WriteFence) -> _Session:
 
 async def _open_one(server: str, options: Mapping[str, Any], fence: WriteFence) -> _Session:
     parts = urlsplit(server if "://" in server else f"nats://{server}")
-    fenced = await FencedSocket.connect_to(parts.hostname, parts.port or _PORT)
+    fenced = await FencedSocket.connect_to(parts.hostname, parts.port or _PORTS.get(parts.scheme, _PORT))
     if fence is not ALWAYS_OPEN:
         fenced.fences.add(fence)
         if fence.unsent_for is not None:
@@ -363,7 +384,7 @@ async def _open_one(server: str, options: Mapping[str, Any], fence: WriteFence) 
 async def _begin(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, parts: SplitResult, options: Mapping[str, Any]
 ) -> _Session:
-    """Read INFO, and encrypt before it or after it."""
+    """Read INFO, and encrypt before it or after it; through a WebSocket where the URL says so."""
     context: ssl.SSLContext | None = options.get("tls")
     if isinstance(context, RenewedContext):
         context.renew()
@@ -372,10 +393,17 @@ async def _begin(
         host = options.get("tls_hostname") or parts.hostname
         await writer.start_tls(context or ssl.create_default_context(), server_hostname=host)
 
-    session = _Session(reader, writer, LeafParser(), Info({}))
-    handshake_first = bool(options.get("tls_handshake_first"))
-    if handshake_first:
+    session = _Session(reader, writer, None, LeafParser(), Info({}))
+    by_web = parts.scheme in ("ws", "wss")
+    if by_web:
+        encrypts_first = parts.scheme == "wss" or context is not None
+    else:
+        encrypts_first = bool(options.get("tls_handshake_first"))
+    if encrypts_first:
         await encrypt()
+    if by_web:
+        session.websocket = WebSocket(parts.netloc, f"{parts.path.rstrip('/')}/{_PATH}")
+        writer.write(session.websocket.request)
     try:
         while not (events := await session.events()):
             pass
@@ -385,7 +413,7 @@ async def _begin(
     if not isinstance(info, Info) or not (info.members.get("info_on_connect") or info.members.get("leafnode_urls")):
         raise LeafProtocolError("what listens there is not a listener for leaf nodes")
     session.info = info
-    if not handshake_first:
+    if not encrypts_first and not by_web:
         offers, requires = info.members.get("tls_available"), info.members.get("tls_required")
         if context is not None or parts.scheme == "tls":
             if not (offers or requires):

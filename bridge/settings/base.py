@@ -166,7 +166,8 @@ WITHOUT_SPACE: Final = r"^\S+$"
 ADVISORIES: Final = r"^\$JS\.EVENT\.ADVISORY\."
 """The subjects of JetStream's advisories."""
 
-SERVER_URL: Final = r"^((nats|tls)://)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?/?$"
+_HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?"
+SERVER_URL: Final = rf"^(((nats|tls)://)?{_HOST}/?|wss?://{_HOST}(/[^\s?#]*)?)$"
 """A server's address, without user and password."""
 
 LISTEN: Final = r"^$|^(\[[^\]\s]+\]|[^:\s]*):[0-9]{1,5}$"

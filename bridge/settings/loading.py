@@ -17,6 +17,7 @@ from nats_bridge.bridge.settings.checks import (
     reference_problems,
     rule_problems,
     test_problems,
+    websocket_problems,
 )
 from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
@@ -168,6 +169,7 @@ def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settin
     names = names if isinstance(names, dict) else connections
     problems += reference_problems(data.get("rules"), names)
     problems += leadership_problems(data.get("leadership"), names)
+    problems += websocket_problems(connections.items(), [rule for _, rule in rules], data.get("leadership"))
     problems += rule_problems(rules, version, connections)
     return settings, problems
 

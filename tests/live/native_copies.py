@@ -64,20 +64,21 @@ class Pair:
 
     async def last_sequence(self, stream: str) -> int:
         """Of a stream on the target."""
-        return int((await self.at_target.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+        return await _last_sequence(self.at_target, stream)
 
     async def reaches(self, stream: str, last: int) -> None:
         """Wait until a stream on the target has the given last sequence, or a later one."""
-
-        async def there() -> bool:
-            return await self.last_sequence(stream) >= last
-
-        await until(there)
+        await _reaches(self.at_target, stream, last)
 
     async def stored(self, stream: str, last: int) -> list[StoredMessage]:
         """What a stream on the target holds, as soon as its last sequence is the given one."""
         await self.reaches(stream, last)
         return await everything(self.at_target, stream)
+
+    async def native(self, stream: str, last: int) -> list[StoredMessage]:
+        """The same of a stream at the source, which copies natively there."""
+        await _reaches(self.at_source, stream, last)
+        return await everything(self.at_source, stream)
 
     async def ending_with(self, stream: str, subject: bytes) -> list[StoredMessage]:
         """What a stream on the target holds, as soon as its last message has the given subject."""
@@ -90,6 +91,17 @@ class Pair:
 
         await until(there)
         return await everything(self.at_target, stream)
+
+
+async def _last_sequence(peer: RawPeer, stream: str) -> int:
+    return int((await peer.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+
+
+async def _reaches(peer: RawPeer, stream: str, last: int) -> None:
+    async def there() -> bool:
+        return await _last_sequence(peer, stream) >= last
+
+    await until(there)
 
 
 @asynccontextmanager

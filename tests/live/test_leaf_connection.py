@@ -20,7 +20,7 @@ from nats_bridge.bridge.errors import BridgeError, ConfigError, CredentialsError
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.native_servers import NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
+from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER, WEB_LISTENER
 from tests.live import credentials
 from tests.live.credentials import Files, Make
 from tests.live.cut_wire import cut_wire
@@ -65,6 +65,10 @@ class Owner:
 def options_for(port: int, **more: Any) -> dict[str, Any]:
     written = {"servers": [f"nats://{HOST}:{port}"], "connect_timeout": LIMIT, **more}
     return connect_options(Connection.model_validate(written))
+
+
+def by_web(server: NativeServer, scheme: str = "ws", **more: Any) -> dict[str, Any]:
+    return options_for(0, **{"servers": [f"{scheme}://{HOST}:{server.web_port}"], **more})
 
 
 def _inside_leafnodes(config: str) -> str:
@@ -131,14 +135,47 @@ async def test_what_is_no_listener_for_leaf_nodes(native_server: Servers, newest
         await ask_listener("target", options_for(free_port()), "asks")
 
 
-async def test_messages_and_interest_both_ways_and_again_after_a_restart(
-    native_server: Servers, twin_version: str, raw_peer: OpenPeer
+@pytest.mark.parametrize("way", [credentials.trusted, credentials.client_certificate], ids=lambda way: way.__name__)
+async def test_a_websocket_in_clear_or_with_tls(
+    native_server: Servers, twin_version: str, tmp_path: Path, way: Make
 ) -> None:
-    server = native_server(twin_version, config=f"leafnodes {{{LEAF_LISTENER}}}").start()
+    leafnodes = f"leafnodes {{{LEAF_LISTENER}}}"
+    clear = native_server(twin_version, config=f"websocket {{{WEB_LISTENER}, no_tls: true}}\n{leafnodes}").start()
+    async with leaf(by_web(clear)) as (connection, _):
+        assert connection.is_up
+    made = way(Files(tmp_path), "")
+    tls = made.config.partition("\n")[2]
+    server = native_server(twin_version, config=f"websocket {{{WEB_LISTENER}\n{tls}}}\n{leafnodes}").start()
+    for scheme in ("ws", "wss"):  # TLS that is asked for is TLS
+        async with leaf(by_web(server, scheme, **made.connection)) as (connection, _):
+            assert connection.is_up
+    with pytest.raises(BridgeError):
+        await ask_listener("target", by_web(server, "wss", **made.wrong, connect_timeout=1.0), "asks")
+
+
+async def test_what_is_no_websocket_for_leaf_nodes(native_server: Servers, newest_version: str) -> None:
+    web = f"websocket {{{WEB_LISTENER}, no_tls: true}}"
+    alone = native_server(newest_version, config=web, monitor=True).start()
+    for port, said in (
+        (alone.web_port, r"closed the connection.*leafnodes \{listen\}, for a WebSocket as well"),
+        (alone.monitor_port, r"no WebSocket is served there \(HTTP/1.1 404 Not Found\)"),
+        (alone.port, "does not speak HTTP"),
+    ):
+        with pytest.raises(ServerUnreachableError, match=said):
+            await ask_listener("target", options_for(0, servers=[f"ws://{HOST}:{port}"]), "asks")
+
+
+@pytest.mark.parametrize("scheme", ["nats", "ws"])
+async def test_messages_and_interest_both_ways_and_again_after_a_restart(
+    native_server: Servers, twin_version: str, raw_peer: OpenPeer, scheme: str
+) -> None:
+    config = f"leafnodes {{{LEAF_LISTENER}}}\nwebsocket {{{WEB_LISTENER}, no_tls: true}}"
+    server = native_server(twin_version, config=config).start()
+    options = by_web(server) if scheme == "ws" else options_for(server.leaf_port)
     peer = await raw_peer(server.url)
     early = await peer.collect("early.*")
     await peer.client.flush()
-    async with leaf(options_for(server.leaf_port), b"to.leaf.>") as (connection, owner):
+    async with leaf(options, b"to.leaf.>") as (connection, owner):
         assert owner.wanted[b"early.*"] is True
         late = await peer.collect("late")
         await until(lambda: b"late" in owner.wanted)

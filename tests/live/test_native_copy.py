@@ -15,10 +15,10 @@ from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.permissions import ConnectionGrants, grants_of
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
+from nats_bridge.native_servers.native_server import HOST, WEB_LISTENER
 from nats_bridge.transforms.header_block import remove
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import HEADER
-from tests.live.copied_messages import everything
 from tests.live.native_copies import TRANSFORMS, Pair, external, pair, publish_oddities
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import failure_of, running
@@ -42,11 +42,22 @@ async def test_a_mirror_is_byte_for_byte_what_a_native_one_with_transforms_is(
                 await two.at_source.store(b"orders.late", b"late %d" % number)
             copies = await two.stored("COPY", 103)
 
-        async def native_is_there() -> bool:
-            return int((await two.at_source.api("STREAM.INFO.NATIVE"))["state"]["last_seq"]) >= 103
+        assert copies == await two.native("NATIVE", 103)
 
-        await until(native_is_there)
-        assert copies == await everything(two.at_source, "NATIVE")
+
+async def test_through_a_websocket_too(native_server: Servers, raw_peer: OpenPeer, twin_version: str) -> None:
+    web = f"websocket {{{WEB_LISTENER}, no_tls: true}}"
+    async with pair(native_server, raw_peer, twin_version, config=web) as two:
+        await two.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
+        await publish_oddities(two.at_source, 50)
+        for size in (100, 125, 126, 65_000, 70_000, 900_000):
+            await two.at_source.store(b"orders.large", bytes(range(256)) * (size // 256) + b"x" * (size % 256))
+        mirror = {"name": "ORDERS", "subject_transforms": TRANSFORMS}
+        await two.at_source.create_stream(name="NATIVE", mirror=mirror)
+        await two.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
+        async with two.bridged(servers=[f"ws://{HOST}:{two.target.web_port}"]):
+            copies = await two.stored("COPY", 56)
+        assert copies == await two.native("NATIVE", 56)
 
 
 async def test_sources_store_what_native_ones_do_but_for_the_records_names(
@@ -62,11 +73,7 @@ async def test_sources_store_what_native_ones_do_but_for_the_records_names(
         async with two.bridged():
             copies = await two.stored("COPY", held)
 
-        async def native_is_there() -> bool:
-            return int((await two.at_source.api("STREAM.INFO.NATIVE"))["state"]["last_seq"]) >= held
-
-        await until(native_is_there)
-        assert list(map(_bare, copies)) == list(map(_bare, await everything(two.at_source, "NATIVE")))
+        assert list(map(_bare, copies)) == list(map(_bare, await two.native("NATIVE", held)))
 
 
 async def test_the_printed_permissions_are_enough(

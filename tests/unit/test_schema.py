@@ -25,6 +25,7 @@ RULE = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "a
 ONLY_CHECK_KNOWS = [
     # what refers to another place, or to a file
     *("no connection '", "is left out and means 'default'", "is the name of rules[", "no such file", "source records"),
+    "connects as a client",
     *(
         "needs servers, or a context",
         "needs 'password_file'",

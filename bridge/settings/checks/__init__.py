@@ -6,7 +6,12 @@ the same thing in a stream's configuration, the engine is asked, and the message
 
 from __future__ import annotations
 
-from nats_bridge.bridge.settings.checks.connections import connection_problems, leadership_problems, reference_problems
+from nats_bridge.bridge.settings.checks.connections import (
+    connection_problems,
+    leadership_problems,
+    reference_problems,
+    websocket_problems,
+)
 from nats_bridge.bridge.settings.checks.rule_tests import test_problems
 from nats_bridge.bridge.settings.checks.rules import rule_problems
 from nats_bridge.bridge.settings.checks.transforming import dialect_problem
@@ -18,4 +23,5 @@ __all__ = [
     "reference_problems",
     "rule_problems",
     "test_problems",
+    "websocket_problems",
 ]

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nats_bridge.bridge.settings.connect_options import options_of
-from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection
+from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection, is_websocket
 from nats_bridge.bridge.settings.problems import Problem, did_you_mean
-from nats_bridge.bridge.settings.rules import KINDS
+from nats_bridge.bridge.settings.rules import KINDS, Rule
 from nats_bridge.bridge.settings.secrets import FieldError
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["connection_problems", "leadership_problems", "reference_problems"]
+__all__ = ["connection_problems", "leadership_problems", "reference_problems", "websocket_problems"]
 
 
 def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -50,6 +50,28 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         yield ("user",), "needs 'password_file' as well, the path of a file with the password"
     if connection.password_file and not connection.user:
         yield ("password_file",), "needs 'user' as well"
+
+
+def websocket_problems(
+    connections: Iterable[tuple[str, Connection]], rules: Iterable[Rule], leadership: Any
+) -> Iterator[Problem]:
+    """WebSockets of connections by which something connects as a client.
+
+    Args:
+        connections: those that are well formed.
+        rules: the same.
+        leadership: the section as it stands in the configuration.
+    """
+    clients = {name: f"rule '{rule.name}'" for rule in rules for name in rule.connections}
+    if isinstance(leadership, dict):
+        clients[str(leadership.get("connection", "default"))] = "leadership"
+    for name, connection in connections:
+        if name in clients and (urls := [url for url in connection.servers if is_websocket(url)]):
+            yield Problem(
+                ("connections", name, "servers"),
+                f"'{urls[0]}': {clients[name]} connects as a client, and only a leaf connection can be a WebSocket; use"
+                " a nats:// or tls:// URL",
+            )
 
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
