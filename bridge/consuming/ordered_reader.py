@@ -680,6 +680,9 @@ class OrderedReader:
                     self._log.warning("reader.unbound", consumer=consumer.name)
                     await self._listen_again()
                 if not consumer.is_within_limit:
+                    if plan.position == "none":  # the limit of the connection has changed since it was asked for
+                        await self._supervise()
+                        return
                     await consumer.keep_limit(info)
                 self._last_read = asyncio.get_running_loop().time()
                 return

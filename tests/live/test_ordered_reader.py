@@ -13,6 +13,7 @@ import pytest
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
@@ -168,6 +169,39 @@ async def test_a_limited_consumer_continues_when_all_that_it_may_send_ahead_is_m
         await here.bridged.until_sequence(10)
         assert way.lost == 4
         assert _counted(bridge, "recovered", "lost") == [4, 0]
+    assert here.bridged.sequences == list(range(1, 11))
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["as another rule raises it", "as the connection is lost"])
+async def test_a_limit_that_changes_while_the_consumer_is_checked(
+    lost: bool,
+    quick_heartbeats: None,
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An ephemeral consumer is recreated; its configuration cannot be set again under a durable's name."""
+    monkeypatch.setattr(delivery_limit, "_CALM", 3600.0)
+    url, here = await _scene(servers, raw_peer, unique_name("limit"))
+    kept_until, changed = OrderedReader._kept_until, list[int]()
+
+    async def late(self: OrderedReader, last: int) -> int | None:
+        if not changed:
+            changed.append(last)
+            self.connection.api.delivery_limit.messages = 4
+            if lost:
+                self._disconnected()
+                self._reconnected()
+        return await kept_until(self, last)
+
+    async with running(settings_for(url, here.rule(durable=False))) as bridge:
+        run: Any = bridge.runs[0]
+        monkeypatch.setattr(OrderedReader, "_kept_until", late)
+        run._reader._reconnected()
+        await until(lambda: run._reader.consumer.limit == 4 and run.ready)
+        await _stored(here, *(b"%d" % number for number in range(1, 11)))
+        await here.bridged.until_sequence(10)
     assert here.bridged.sequences == list(range(1, 11))
 
 
