@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -26,6 +27,7 @@ _ENDED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 _PASSED, _FAILED = 0, 1
 _PLUGIN = "first_failure"
 _LONGEST = 300  # seconds for a test that hangs, which is a way to find a defect
+_LONGER = 2 * _LONGEST  # the same, where pytest itself cannot end the test
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +107,27 @@ class Scratch:
         if not tests:
             return []
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "-p", _PLUGIN, f"--timeout={_LONGEST}", *options, *tests],
             cwd=self.folder,
             env=environment | self._ports | {"PYTHONPATH": str(self.folder)},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
+            start_new_session=True,
         )
-        if done.returncode not in (_PASSED, _FAILED):
-            raise DefectError(
-                f"{what}: pytest ends with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
-            )
-        failing = _ENDED.findall(done.stdout)
-        if bool(failing) != (done.returncode == _FAILED):
-            raise DefectError(f"{what}: pytest names no test that failed:\n{done.stdout[-3000:]}")
+        try:
+            output, errors = process.communicate(timeout=_LONGER)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # with the servers that it started
+            process.communicate()
+            return [f"{tests[0]} (hangs)"]
+        if process.returncode not in (_PASSED, _FAILED):
+            raise DefectError(f"{what}: pytest ends with {process.returncode}:\n{output[-3000:]}{errors[-1000:]}")
+        failing = _ENDED.findall(output)
+        if bool(failing) != (process.returncode == _FAILED):
+            raise DefectError(f"{what}: pytest names no test that failed:\n{output[-3000:]}")
         return failing
 
 
