@@ -12,7 +12,7 @@ from chaos.story import FORGETFUL, Stored, Story
 __all__ = ["key_by_key", "marked"]
 
 _SLACK = 1.0  # seconds in which a server may not have written what it has acknowledged
-_MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\n\r\n"
+_MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 72h0m0s\r\nNats-Rollup: sub\r\n\r\n"
 
 
 def key_by_key(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

@@ -40,8 +40,9 @@ HISTORY = 20
 EXPIRY = 3 * 10**9
 """Nanoseconds after which leases expire when the run lets them, and as long again until their delete markers would."""
 
+# Delete markers of leases outlast every run.
 _PASSING = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9}
-_LEASED = {**_PASSING, "duplicate_window": EXPIRY, "subject_delete_marker_ttl": 3600 * 10**9}
+_LEASED = {**_PASSING, "duplicate_window": EXPIRY, "subject_delete_marker_ttl": 72 * 3600 * 10**9}
 _SCHEDULED = {"allow_msg_schedules": True, "allow_msg_ttl": True, "allow_rollup_hdrs": True}
 
 STREAMS: dict[str, dict[str, Any]] = {

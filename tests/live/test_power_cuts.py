@@ -7,6 +7,8 @@ fewer than were lost, or more, so that the stream looks longer than what was rea
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -140,6 +142,47 @@ async def test_the_target_of_copies(
                 assert [int(message.payload) for message in copies] == list(range(1, KEPT + LOST + 1))
                 assert bridge.supervisors[0].counters()["shorter_targets"] == 1
                 assert bridge.supervisors[0].counters()["out_of_order"] == 0
+
+
+async def test_counters_of_the_target_of_copies(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """What was added is read from the target again, also where its newest message is a copy from another source."""
+    async with native_server(newest_version) as server, native_server(newest_version) as target:
+        peer, target_peer = await enduring_peer(server.url), await enduring_peer(target.url)
+        for source in ("A", "B"):
+            await peer.create_stream(name=source, subjects=[f"{source}.>"], allow_msg_counter=True)
+        await target_peer.create_stream(name="SUMS", subjects=["sums.>"], allow_msg_counter=True)
+
+        async def holds(messages: int) -> None:
+            async def there() -> bool:
+                return bool((await target_peer.api("STREAM.INFO.SUMS"))["state"]["messages"] == messages)
+
+            await until(there)
+
+        async def add(a: int, b: int, held: int) -> None:
+            for stream, increment in ((b"A", a), (b"B", b)):
+                await peer.store(b"%b.key" % stream, b"", b"NATS/1.0\r\nNats-Incr: +%d\r\n\r\n" % increment)
+                held += 1
+                await holds(held)
+
+        async with PowerCut.of(target, target_peer) as power:
+            sources = [
+                {"name": name, "from": "source", "subject_transforms": [{"src": f"{name}.>", "dest": "sums.>"}]}
+                for name in ("A", "B")
+            ]
+            rule = {"name": "sums", "kind": "sources", "stream": "SUMS", "sources": sources}
+            connections = {"default": {"servers": [power.url]}, "source": {"servers": [server.url]}}
+            async with running(settings_for(power.url, rule, connections=connections)):
+                await add(1, 10, 0)
+                await power.sync()
+                await add(2, 20, 2)
+                await power.lose()
+                power.back()
+                await holds(4)
+                await add(4, 40, 4)
+        last = await target_peer.api("STREAM.MSG.GET.SUMS", {"last_by_subj": "sums.key"})
+        assert json.loads(base64.b64decode(last["message"]["data"])) == {"val": "77"}
 
 
 async def test_source_and_target_of_copies_together(

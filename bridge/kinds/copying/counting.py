@@ -76,14 +76,15 @@ class Counting:
         self._created = ""
         self._forgets = False
 
-    def begin(self, target: Target, info: Json) -> None:
+    def begin(self, target: Target, info: Json, *, target_lost: bool) -> None:
         """A round begins.
 
         Args:
             target: the stream that receives.
             info: its `STREAM.INFO`.
+            target_lost: whether it has lost copies that it had confirmed, and with them what they added.
         """
-        if target.created != self._created:
+        if target.created != self._created or target_lost:
             self._known.clear()
         self._created = target.created
         self._shown.clear()

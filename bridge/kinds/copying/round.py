@@ -232,7 +232,7 @@ class Round:
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost
-        context.counting.begin(self._target, self._target_info)
+        context.counting.begin(self._target, self._target_info, target_lost=resume.target_lost)
         return resume
 
     async def _close(self) -> None:

@@ -96,7 +96,7 @@ def _markers() -> list[list[Any]]:
     rows = []
     for n in range(COUNT - 3, COUNT + 1):
         block = (
-            "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1h0m0s\r\nNats-Rollup: sub\r\n"
+            "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 72h0m0s\r\nNats-Rollup: sub\r\n"
             f"Nats-Msg-Id: bridge-0123456789ab-{n}-{_TIMES[n]}\r\nNats-Bridge-Source: LEASES {n} > > x\r\n\r\n"
         )
         rows.append([n, _TIMES[n], f"held.eu.{n % 4}", block, 0, digest_of(b"")])
@@ -400,7 +400,7 @@ def _changed_lease(subject: str, number: int) -> list[Any]:
 def test_another_marker_is_seen() -> None:
     events = _fine()
     row = _rows(events, "HELD")[-1]
-    row[3] = row[3].replace("Nats-TTL: 1h0m0s", "Nats-TTL: 1h")
+    row[3] = row[3].replace("Nats-TTL: 72h0m0s", "Nats-TTL: 72h")
     assert _found(events, "held") == {"wrong headers (violation)": 1}
 
 
