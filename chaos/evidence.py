@@ -61,10 +61,11 @@ def sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Or
 def version(story: Story, rule: RuleUnderTest, stream: str, sequence: int, came: Original) -> Original | None:
     """The message that something was made of: of those that had its sequence, the one that it looks like."""
     versions = story.versions(stream, sequence)
-    for original in versions:
-        if rule.destination(original.subject) == came.subject and alike(original, came):
-            return original
-    return versions[-1] if versions else None
+    likely = [each for each in versions if rule.destination(each.subject) == came.subject and alike(each, came)]
+    # Several can be empty, on one subject.
+    number = header(came.block, "Chaos-Number")
+    same = [each for each in likely if header(each.block, "Chaos-Number") == number]
+    return next(iter(same or likely or versions[-1:]), None)
 
 
 def alike(original: Original, came: Original) -> bool:
