@@ -27,7 +27,6 @@ _ENDED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 _PASSED, _FAILED = 0, 1
 _PLUGIN = "first_failure"
 _LONGEST = 300  # seconds for a test that hangs, which is a way to find a defect
-_LONGER = 2 * _LONGEST  # the same, where pytest itself cannot end the test
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,8 @@ class Scratch:
             start_new_session=True,
         )
         try:
-            output, errors = process.communicate(timeout=_LONGER)
+            # One test more than there are: pytest cannot end every test that hangs.
+            output, errors = process.communicate(timeout=_LONGEST * (len(tests) + 1))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # with the servers that it started
             process.communicate()
