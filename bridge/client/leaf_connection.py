@@ -48,7 +48,7 @@ _log = structlog.get_logger("bridge.connection")
 
 _PORT: Final = 7422
 """Where servers listen for leaf nodes by default."""
-_PORTS: Final = MappingProxyType({"ws": 80, "wss": 443})
+_WEB_PORTS: Final = MappingProxyType({"ws": 80, "wss": 443})
 _PATH: Final = "leafnode"
 """What the WebSocket listener's path for leaf nodes ends with."""
 _READ_SIZE: Final = 256 * 1024
@@ -368,7 +368,7 @@ async def _open(options: Mapping[str, Any], fence: WriteFence) -> _Session:
 
 async def _open_one(server: str, options: Mapping[str, Any], fence: WriteFence) -> _Session:
     parts = urlsplit(server if "://" in server else f"nats://{server}")
-    fenced = await FencedSocket.connect_to(parts.hostname, parts.port or _PORTS.get(parts.scheme, _PORT))
+    fenced = await FencedSocket.connect_to(parts.hostname, parts.port or _WEB_PORTS.get(parts.scheme, _PORT))
     if fence is not ALWAYS_OPEN:
         fenced.fences.add(fence)
         if fence.unsent_for is not None:
@@ -394,7 +394,7 @@ async def _begin(
         await writer.start_tls(context or ssl.create_default_context(), server_hostname=host)
 
     session = _Session(reader, writer, None, LeafParser(), Info({}))
-    by_web = parts.scheme in ("ws", "wss")
+    by_web = parts.scheme in _WEB_PORTS
     if by_web:
         encrypts_first = parts.scheme == "wss" or context is not None
     else:
