@@ -41,7 +41,7 @@ help:
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "             (and a round trip through Spark where there is Java)"
 	@echo "make test-all  everything, in two lanes, as CI does: every test on every version, and all targets below down to audit"
-	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, debootstrap, root)"
+	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, podman, root)"
 	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
@@ -50,7 +50,7 @@ help:
 	@echo "make spark-parts   those of them that start no Java (a minute)"
 	@echo "make compiled-test   the compiled hot loop against Python's (needs cargo); make compiled: only build it, into build/compiled"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
-	@echo "make container-test    the Dockerfile's own steps and its entry point, without a container engine (as root, on Linux)"
+	@echo "make container-test    the image, built and run by podman (as root, on Linux); ARCH=arm64 emulates"
 	@echo "make manifests    the Kubernetes manifests and the chart rendered, validated, and held against the program (needs kubectl, and helm or Go)"
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
 	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
@@ -171,7 +171,7 @@ browser-test: $(TESTS)
 
 container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
-	$(BIN)/python -m pytest tests/container --timeout 900
+	$(BIN)/python -m pytest tests/container --timeout 3600 $(addprefix --architecture=,$(ARCH))
 
 # Helm's own releases are on no package index; Go's cache keeps what was built.
 HELM := helm.sh/helm/v3/cmd/helm@v3.22.0

@@ -1,74 +1,69 @@
-"""The image, built once, and real servers."""
+"""The image, built once by a container engine, and real servers."""
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.container.dockerfile import Dockerfile, parse
-from tests.container.image_build import Image, build
-from tests.container.image_root import base_image
+from tests.container.base_image import base_image, machine_architecture, wheels
+from tests.container.engine import Engine, Image
 from tests.live.conftest import native_server, raw_peer
 
 __all__ = ["native_server", "raw_peer"]
 
 PROJECT = Path(__file__).resolve().parents[2]
+DOCKERFILE = PROJECT / "Dockerfile"
+BASE = "python:3.11-slim-bookworm"
 _KEPT = PROJECT / "build" / "container"
-_LOCKS = ("requirements/build.lock", "requirements/run.lock")
+_LOCKS = [PROJECT / "requirements" / name for name in ("build.lock", "run.lock")]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the architecture of the image."""
+    parser.addoption("--architecture", default=machine_architecture(), help="of the image: amd64 or arm64")
 
 
 @pytest.fixture(scope="session")
-def dockerfile() -> Dockerfile:
-    return parse((PROJECT / "Dockerfile").read_text("utf-8"))
-
-
-@pytest.fixture(scope="session")
-def base(dockerfile: Dockerfile) -> Path:
-    """The root folder of the base image; Debian's packages are fetched for the first run only."""
+def engine() -> Iterator[Engine]:
+    """The engine; what it has built is kept for the next run."""
     _KEPT.mkdir(parents=True, exist_ok=True)
-    return base_image(dockerfile.arguments["BASE"], _KEPT, report=_say)
+    started = Engine(_KEPT / "store")
+    yield started
+    started.run("image", "unmount", "--all")
 
 
 @pytest.fixture(scope="session")
-def wheels() -> Path:
-    """What the lock files name, downloaded: the image's commands run without a network."""
-    locks = [PROJECT / lock for lock in _LOCKS]
-    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()[:16]
-    folder = _KEPT / f"wheels-{digest}"
-    done = folder / ".complete"
-    if not done.exists():
-        _say("downloading what the lock files name")
-        for lock in locks:
-            options = ["--quiet", "--require-hashes", "--only-binary", ":all:", "--no-binary", "nkeys"]
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                *options,
-                "--dest",
-                str(folder),
-                "--requirement",
-                str(lock),
-            ]
-            subprocess.run(command, check=True, timeout=600)
-        done.touch()
-    return folder
+def build(
+    engine: Engine, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Image]:
+    """`build(name, *options)`: what the Dockerfile makes."""
+    architecture = pytestconfig.getoption("architecture")
+    base = base_image(engine, BASE, architecture, _KEPT, _say)
+    packages = wheels(_LOCKS, architecture, _KEPT, _say)
+    # An index that is a folder: the same files, by the same hashes.
+    index = tmp_path_factory.mktemp("index") / "pip.conf"
+    index.write_text("[global]\nfind-links = /mnt\nno-index = true\n", "utf-8")
+    given = (f"--volume={packages}:/mnt:ro", f"--volume={index}:/etc/pip.conf:ro", f"--build-arg=BASE={base}")
+
+    def make(name: str, *options: str) -> Image:
+        return engine.build(f"localhost/{name}", DOCKERFILE, PROJECT, *given, *options, architecture=architecture)
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def image(dockerfile: Dockerfile, base: Path, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """The image that the Dockerfile's own instructions make."""
-    folder = tmp_path_factory.mktemp("image")
-    folder.chmod(0o755)  # pytest's are for one user only; another one runs the image
-    for parent in (folder, *folder.parents):
-        if parent.is_relative_to(tmp_path_factory.getbasetemp()):
-            parent.chmod(0o755)
-    return build(dockerfile, PROJECT, base, wheels, folder)
+def image(build: Callable[..., Image]) -> Image:
+    """The image."""
+    return build("nats-bridge", "--build-arg=REVISION=0123456")
+
+
+@pytest.fixture(scope="session")
+def root(image: Image) -> Path:
+    """The image's files."""
+    return image.mounted()
 
 
 def _say(line: str) -> None:

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.container.cell import Cell
+from tests.container.engine import Image
 from tests.live.sidecar_process import SidecarProcess
-from tests.live.until import LIMIT, until
+from tests.live.until import LIMIT
 
 __all__ = ["Contained", "contained", "finished"]
 
 
 class Contained:
-    """A started cell.
+    """A started container.
 
     Args:
-        cell: what was started.
-        outer: the process that made the namespaces; it waits for process 1 in them.
+        image: what it runs.
+        name: what the engine calls it.
+        attached: the engine's process, which has the output and the exit code of process 1.
     """
 
-    def __init__(self, cell: Cell, outer: asyncio.subprocess.Process) -> None:
-        self.cell = cell
-        self.log = SidecarProcess(outer)
-        self._outer = outer.pid
+    def __init__(self, image: Image, name: str, attached: asyncio.subprocess.Process) -> None:
+        self._engine = image.engine
+        self._name = name
+        self.log = SidecarProcess(attached)
 
     @property
     def pid(self) -> int:
-        """The number outside of the process that is number 1 inside; 0 when it is not there (yet)."""
-        children = Path(f"/proc/{self._outer}/task/{self._outer}/children")
-        with contextlib.suppress(OSError):
-            return int((children.read_text().split() or ["0"])[0])
-        return 0
+        """The number outside of the process that is number 1 inside."""
+        return int(self._engine.run("container", "inspect", "--format={{.State.Pid}}", self._name))
 
     def facts(self) -> dict[str, str]:
         """/proc/…/status of process 1."""
@@ -48,43 +46,41 @@ class Contained:
         return [number for thread in threads for number in (thread / "children").read_text().split()]
 
     async def run(self, *command: str) -> tuple[int, str]:
-        """Execute a command in the running container, as `docker exec` and a health check do: exit code and output."""
-        enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--net", "--root", "--wd"]
-        enter += [f"--setuid={self.cell.user}", f"--setgid={self.cell.group}"]
-        return await finished(*enter, "--", *command, environment=self.cell.environment)
+        """Execute a command in it: exit code and output."""
+        return await finished(*self._engine.command("exec", self._name, *command))
+
+    async def health(self) -> tuple[int, str]:
+        """Execute the image's health check: 0 if it is healthy, and output."""
+        return await finished(*self._engine.command("healthcheck", "run", self._name))
 
     async def stop(self, number: signal.Signals) -> int:
         """Send a signal to process 1; the exit code."""
-        os.kill(self.pid, number)
+        self._engine.run("kill", f"--signal={number.name}", self._name)
         return await self.log.ended()
 
 
 @contextlib.asynccontextmanager
-async def contained(cell: Cell) -> AsyncIterator[Contained]:
-    """Start a cell; it is killed at the end."""
-    outer = await asyncio.create_subprocess_exec(
-        *cell.started_by(), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+async def contained(image: Image, mounts: dict[str, Path]) -> AsyncIterator[Contained]:
+    """Run an image with folders of the outside, which it can only read; it is killed at the end."""
+    name = f"nats-bridge-{uuid.uuid4().hex[:8]}"
+    volumes = [f"--volume={outside}:{inside}:ro" for inside, outside in mounts.items()]
+    # Checked when a test asks: a timer would need systemd.
+    options = ("--name", name, "--health-interval=disable", *volumes)
+    attached = await asyncio.create_subprocess_exec(
+        *image.started_by(options=options), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
-    started = Contained(cell, outer)
+    started = Contained(image, name, attached)
     try:
-        await until(lambda: started.pid != 0 or outer.returncode is not None)
         yield started
     finally:
-        # Not the one outside: what it asked the kernel to do with its child is forgotten when that changes its user.
-        with contextlib.suppress(ProcessLookupError):
-            if started.pid:
-                os.kill(started.pid, signal.SIGKILL)
+        image.engine.run("rm", "--force", "--ignore", "--time=0", name)
         await started.log.ended()
 
 
-async def finished(*command: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+async def finished(*command: str) -> tuple[int, str]:
     """Run a command to its end: exit code, and output of both kinds."""
     process = await asyncio.create_subprocess_exec(
-        *command,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
         async with asyncio.timeout(LIMIT):

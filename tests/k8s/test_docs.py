@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from nats_bridge.bridge.settings import load
-from tests.container.dockerfile import parse
 from tests.k8s.charts import rendered
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of, render
-from tests.k8s.workloads import of_kind, pods
+from tests.k8s.workloads import of_image, of_kind, pods
 
 TEXT = (PROJECT / "docs/kubernetes.md").read_text("utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S) for line in block.splitlines()]
@@ -135,8 +134,7 @@ def test_tables_and_numbers_are_those_of_the_manifests() -> None:
         ("disableNameSuffixHash", None),
     ]:
         assert (key if value is None else f"{key}: {value}") in TEXT
-    image = parse((PROJECT / "Dockerfile").read_text("utf-8")).image
-    assert f"user and group {image.last('USER').text.partition(':')[0]}" in TEXT
+    assert f"user and group {of_image('USER').partition(':')[0]}" in TEXT
     resources = pod.bridge["resources"]
     assert resources == {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     assert "128 MiB" in TEXT

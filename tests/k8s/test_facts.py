@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,11 +14,9 @@ from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.bridge.settings.environment import SECRETS_DIR_VARIABLE
 from nats_bridge.bridge.settings.environment import overlay as settings_overlay
-from tests.container.dockerfile import parse
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, monitored, render
-from tests.k8s.workloads import Pod, of_kind, pods, selects
+from tests.k8s.workloads import Pod, of_image, of_kind, pods, selects
 
-IMAGE = parse((PROJECT / "Dockerfile").read_text("utf-8")).image
 SECURITY = {
     "runAsNonRoot": True,
     "readOnlyRootFilesystem": True,
@@ -48,7 +47,7 @@ def settings_of(manifests: tuple[Manifest, ...], folder: Path) -> Settings:
 def test_the_container_runs_what_the_image_runs_on_the_file_that_is_mounted(manifests: tuple[Manifest, ...]) -> None:
     (pod,) = pods(manifests)
     assert "command" not in pod.bridge  # the image's entry point
-    assert pod.bridge["args"] == IMAGE.last("CMD").words
+    assert pod.bridge["args"] == json.loads(of_image("CMD"))
     *_, option, path = pod.bridge["args"]
     assert option == "-c"
     folder, _, key = path.rpartition("/")
@@ -119,7 +118,7 @@ def test_probes_ask_the_port_by_its_name(manifests: tuple[Manifest, ...]) -> Non
 
 
 def test_what_pods_may_do_is_the_least(manifests: tuple[Manifest, ...]) -> None:
-    user, _, group = IMAGE.last("USER").text.partition(":")
+    user, _, group = of_image("USER").partition(":")
     expected = {**SECURITY, "runAsUser": int(user), "runAsGroup": int(group)}
     for pod in pods(manifests):
         assert pod.spec["automountServiceAccountToken"] is False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.k8s.rendering import Manifest
+from tests.k8s.rendering import PROJECT, Manifest
 
-__all__ = ["Pod", "of_kind", "pods", "selects"]
+__all__ = ["Pod", "of_image", "of_kind", "pods", "selects"]
 
 _BRIDGE = "nats-bridge"
 
@@ -37,6 +38,11 @@ class Pod:
         """The bridge's container."""
         (found,) = (container for container in self.containers if container["name"] == _BRIDGE)
         return found
+
+
+def of_image(instruction: str) -> str:
+    """What the Dockerfile sets for the image by one of its instructions, such as USER."""
+    return re.findall(rf"^{instruction} (.*)$", (PROJECT / "Dockerfile").read_text("utf-8"), re.M)[-1]
 
 
 def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
