@@ -1,4 +1,4 @@
-"""An ordered reader that acknowledges messages singly, each when the caller has finished it.
+"""A reader that acknowledges messages singly, each when the caller has finished it.
 
 It reads nothing again: only its consumers can read a work queue. If deliveries are missing, the caller begins another
 round, and the consumer first delivers everything that is not acknowledged, in order (`rule_consumer`). So within a
@@ -20,14 +20,14 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
-from nats_bridge.bridge.consuming.ordered_reader import BatchSink, OrderedReader
+from nats_bridge.bridge.consuming.reader import BatchSink, Reader
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.errors import ApiError
 
 __all__ = ["AcknowledgingReader"]
 
 
-class AcknowledgingReader(OrderedReader):
+class AcknowledgingReader(Reader):
     """Reads one stream through a durable consumer with `ack_policy: explicit`.
 
     Args:
@@ -124,7 +124,7 @@ class AcknowledgingReader(OrderedReader):
         self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._last_read = asyncio.get_running_loop().time()
 
-    async def _supervise(self) -> None:
+    async def _check(self) -> None:
         await self._fence.opened()
         try:
             info = await self.consumer.info()

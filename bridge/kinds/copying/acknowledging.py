@@ -23,7 +23,7 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingReader
-from nats_bridge.bridge.consuming.ordered_reader import BatchSink
+from nats_bridge.bridge.consuming.reader import BatchSink
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan

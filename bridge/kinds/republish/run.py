@@ -15,7 +15,8 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.consuming.ordered_reader import OrderedReader, Taken
+from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.bridge.consuming.reader import Taken
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
