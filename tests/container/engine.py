@@ -120,4 +120,5 @@ class Image:
 
     def started_by(self, *arguments: str, options: tuple[str, ...] = ("--no-healthcheck",)) -> list[str]:
         """The command line that runs it without rights, on a read-only root, in the machine's network."""
-        return self.engine.command("run", "--rm", *_UNPRIVILEGED, *options, self.name, *arguments)
+        built_for = f"--platform=linux/{self.facts['Architecture']}"
+        return self.engine.command("run", "--rm", built_for, *_UNPRIVILEGED, *options, self.name, *arguments)

@@ -76,10 +76,20 @@ def _tried(defects: Sequence[Defect], base: str | None) -> list[Trial]:
         for copy in made:
             copies.put(copy)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(trial, defects))
+            try:
+                return list(pool.map(trial, defects))
+            except BaseException:
+                _stop(made)  # the pool waits for what runs
+                raise
     finally:
+        _stop(made)
         for copy in made:
             copy.close()
+
+
+def _stop(copies: Iterable[Scratch]) -> None:
+    for copy in copies:
+        copy.stop()
 
 
 def table(trials: Iterable[Trial]) -> str:

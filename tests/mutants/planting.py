@@ -55,6 +55,7 @@ class Scratch:
 
     def __init__(self, revision: str | None, number: int = 0, count: int = 1) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+        self._pytest: subprocess.Popen[str] | None = None
         self._ports = {"PYTEST_XDIST_WORKER": f"gw{number}", "PYTEST_XDIST_WORKER_COUNT": str(count)}
         if revision is None:
             _copy_working_tree(self.folder)
@@ -62,6 +63,11 @@ class Scratch:
             _unpack(revision, self.folder)
         # A revision may not have it yet.
         shutil.copy2(Path(__file__).with_name(f"{_PLUGIN}.py"), self.folder)
+
+    def stop(self) -> None:
+        """Kill the tests that run in it, with the servers that they started: Ctrl-C does not reach them."""
+        if self._pytest is not None and self._pytest.poll() is None:
+            os.killpg(self._pytest.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Remove it."""
@@ -106,7 +112,7 @@ class Scratch:
         if not tests:
             return []
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        process = subprocess.Popen(
+        process = self._pytest = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "-p", _PLUGIN, f"--timeout={_LONGEST}", *options, *tests],
             cwd=self.folder,
             env=environment | self._ports | {"PYTHONPATH": str(self.folder)},
@@ -120,7 +126,7 @@ class Scratch:
             # One test more than there are: pytest cannot end every test that hangs.
             output, errors = process.communicate(timeout=_LONGEST * (len(tests) + 1))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with the servers that it started
+            self.stop()
             process.communicate()
             return [f"{tests[0]} (hangs)"]
         if process.returncode not in (_PASSED, _FAILED):
