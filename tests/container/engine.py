@@ -19,7 +19,7 @@ _TOOLS = ("podman", "runc", "debootstrap")
 _LIMIT = 900.0  # seconds; a bound for hangs
 _UNPRIVILEGED = (
     *("--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"),
-    "--network=host",
+    *("--network=host", "--no-healthcheck"),  # a timer would need systemd
     # No more than the tests have: only a process with the right to may raise its limits.
     *("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"),
 )
@@ -118,7 +118,7 @@ class Image:
         """The folder with its files, until the tests end."""
         return Path(self.engine.run("image", "mount", self.name).strip())
 
-    def started_by(self, *arguments: str, options: tuple[str, ...] = ("--no-healthcheck",)) -> list[str]:
+    def started_by(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         """The command line that runs it without rights, on a read-only root, in the machine's network."""
         built_for = f"--platform=linux/{self.facts['Architecture']}"
         return self.engine.command("run", "--rm", built_for, *_UNPRIVILEGED, *options, self.name, *arguments)

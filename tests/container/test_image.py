@@ -46,6 +46,13 @@ def config_map(tmp_path: Path) -> Callable[[str, int], Path]:
     return make
 
 
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """A folder that the image's user writes into."""
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
 async def test_it_runs_without_rights_on_a_read_only_root_and_ends_on_a_signal(
     image: Image,
     config_map: Callable[[str, int], Path],
@@ -78,7 +85,9 @@ async def test_it_runs_without_rights_on_a_read_only_root_and_ends_on_a_signal(
                 assert code == 1
                 assert any(os.strerror(number) in said for number in REFUSALS), (place, said)
 
-            assert (await container.health())[0] == 0
+            kind, *health = image.facts["Healthcheck"]["Test"]
+            code, said = await container.run(*health)
+            assert (kind, code) == ("CMD", 0), said
             assert await container.stop(signal.SIGTERM) == 0
             assert await container.log.said("sidecar.stopped")
 
@@ -94,6 +103,19 @@ async def test_every_command_answers(image: Image) -> None:
     assert await finished(*image.started_by("--version")) == (0, f"nats-bridge, version {DECLARED['version']}\n")
     code, said = await finished(*image.started_by("schema"))
     assert (code, said) == (0, (PROJECT / "config/schema.json").read_text("utf-8"))
+
+
+async def test_it_holds_the_conformance_suite(
+    image: Image, native_server: Callable[..., NativeServer], reports: Path
+) -> None:
+    async with native_server("2.10.27") as server:
+        wanted = ("conform", "--server", server.url, "--select", "adr30/adr-table/rest", "--report", "/report")
+        options = ("--tmpfs=/tmp", f"--volume={reports}:/report")
+        code, said = await finished(*image.started_by(*wanted, options=options))
+        assert code == 0, said
+    report = json.loads((reports / "report.json").read_text("utf-8"))
+    assert report["passed"]
+    assert report["counts"]["pass"] >= 5
 
 
 def test_its_settings_are_what_the_package_declares_and_kubernetes_can_judge(image: Image) -> None:
