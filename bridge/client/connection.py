@@ -268,6 +268,8 @@ def _decides(error: Exception) -> bool:
 
 def _refuses_credentials(error: Exception) -> bool:
     text = str(error).lower()
+    if "authentication timeout" in text:  # no CONNECT arrived in time: a slow network or machine
+        return False
     return isinstance(error, nats_py.errors.AuthorizationError) or "authorization" in text or "authentication" in text
 
 

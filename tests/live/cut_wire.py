@@ -16,7 +16,11 @@ _TURNS = 4  # of the event loop, from accepting a connection to the first step o
 
 
 class CutWire:
-    """Passes bytes on, both ways, until it is cut; new connections work at once, save while they are held back."""
+    """Passes bytes on, both ways, until it is cut; new connections work at once, save while they are held back.
+
+    Attributes:
+        held: what came, from both ends, while it was silent.
+    """
 
     def __init__(self, server_url: str) -> None:
         self._server = urlsplit(server_url)
@@ -29,6 +33,7 @@ class CutWire:
         self._passable = asyncio.Event()
         self._passable.set()
         self._last_words = b""
+        self.held = b""
         self.url = ""
         self.port = 0
         self.connections = 0
@@ -110,7 +115,9 @@ class CutWire:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
-                await self._passable.wait()
+                if self.is_silent:
+                    self.held += data
+                    await self._passable.wait()
                 writer.write(data)
                 if self._last_words and self._last_words in data:
                     self._last_words = b""

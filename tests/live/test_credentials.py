@@ -22,6 +22,7 @@ from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
 from tests.live import credentials
 from tests.live.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
+from tests.live.cut_wire import cut_wire
 from tests.live.until import LIMIT, until
 
 Servers = Callable[..., NativeServer]
@@ -214,3 +215,20 @@ async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Ser
         await said(log, "connection.rejected", 2)
         rewrite(kept, read(other))
         await said(log, "connection.back")
+
+
+async def test_a_server_that_waited_too_long_for_a_login_is_tried_again(native_server: Servers, tmp_path: Path) -> None:
+    """It says 'Authentication Timeout', which is no word about the credentials."""
+    server = started(native_server, "2.15.1", 'authorization { user: "u", password: "p", timeout: 0.2 }')
+    password = tmp_path / "password"
+    password.write_text("p", "utf-8")
+    async with cut_wire(server.url) as wire:
+        wire.fall_silent_after(b"INFO ")
+        login = {"servers": [wire.url], "user": "u", "password_file": str(password)}
+        sidecar = Sidecar(settings(server, login))
+        starting = asyncio.create_task(sidecar.start())
+        await until(lambda: b"Authentication Timeout" in wire.held)
+        wire.speak_again()
+        await starting
+        await sidecar.stop()
+        assert wire.connections > 1
