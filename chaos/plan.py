@@ -222,8 +222,8 @@ RULES: tuple[RuleUnderTest, ...] = (
         {
             "kind": "advisories",
             "republish": {
-                "src": "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.*.*",
-                "dest": "dead.{{wildcard(1)}}.{{wildcard(2)}}",
+                "src": "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.*",
+                "dest": "dead.JOBS.{{wildcard(1)}}",
             },
             "attach_message": True,
         },

@@ -270,6 +270,7 @@ class _Reader:
         self._down: dict[int, float] = {}
         self._away: dict[int, float] = {}
         self._counters: dict[tuple[int, str], dict[str, int]] = {}
+        self._reported: dict[int, float] = {}  # when each process last reported its counters
 
     def read(self, event: Event) -> None:
         story, at = self._story, float(event["t"])
@@ -304,8 +305,7 @@ class _Reader:
             case "sidecar":
                 self._sidecar(at, event)
             case "status":
-                for rule, counters in event["rules"].items():
-                    self._counters[event["pid"], rule] = counters
+                self._status(at, event)
             case "again":
                 story.final.pop(event["stream"], None)
             case "final":
@@ -339,6 +339,16 @@ class _Reader:
         elif event["phase"] == "end":
             kind, begin = self._faults.pop(event["number"])
             self._story.disturbances.append(Disturbance(kind, begin, at))
+
+    def _status(self, at: float, event: Event) -> None:
+        """Connections can be lost without a fault, too: where the machine stands still, a lease runs out."""
+        pid = event["pid"]
+        for rule, counters in event["rules"].items():
+            before = self._counters.get((pid, rule), {})
+            if counters.get("reconnects", 0) > before.get("reconnects", 0):
+                self._story.disturbances.append(Disturbance("connection lost", self._reported.get(pid, at), at))
+            self._counters[pid, rule] = counters
+        self._reported[pid] = at
 
     def _sidecar(self, at: float, event: Event) -> None:
         replica, pid = event["replica"], event["pid"]

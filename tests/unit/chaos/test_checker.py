@@ -575,6 +575,19 @@ def test_at_least_once_may_double_behind_a_crash_and_never_lose() -> None:
     assert _found(events + _crash(6.0, 7.5), "never-lost") == {"lost (violation)": 1}
 
 
+def test_at_least_once_may_double_where_the_rule_reports_a_lost_connection() -> None:
+    events = _fine()
+    row = _received(events, "never-lost")[4]["rows"][0]
+    _received(events, "never-lost")[5]["rows"].insert(0, row)
+    report = {"event": "status", "pid": 1}
+    before = [{"t": 1.0, **report, "rules": {"never-lost": {"reconnects": 1}}}]
+    lost = [{"t": 5.9, **report, "rules": {"never-lost": {"reconnects": 2}}}]
+    same = [{"t": 9.0, **report, "rules": {"never-lost": {"reconnects": 1}}}]
+    after = [{"t": 20.0, **report, "rules": {"never-lost": {"reconnects": 2}}}]
+    assert _found(events + before + lost, "never-lost") == {"duplicated (allowed)": 1}
+    assert _found(events + before + same + after, "never-lost") == {"duplicated (violation)": 1}
+
+
 def test_a_stop_while_the_server_is_away_may_lose_what_was_in_flight() -> None:
     events = _fine()
     events.remove(_received(events, "once")[5])
