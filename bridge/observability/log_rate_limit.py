@@ -1,6 +1,6 @@
 """Limits storms of the same event: logs a few, then one now and then with the number of suppressed ones.
 
-What begins or ends something (`LogEvent.always`) is always written.
+What begins or ends something (`ALWAYS`) is always written.
 """
 
 from __future__ import annotations
@@ -9,13 +9,51 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from structlog import DropEvent
 
-from nats_bridge.bridge.observability.log_events import EVENTS
+__all__ = ["ALWAYS", "StormLimit"]
 
-__all__ = ["StormLimit"]
+ALWAYS: Final = frozenset(
+    {
+        "connection.closed",
+        "leadership.bucket_created",
+        "leadership.failed",
+        "leadership.few_servers",
+        "leadership.leads",
+        "leadership.lost",
+        "leadership.one_server",
+        "leadership.ready",
+        "leadership.released",
+        "reload.applied",
+        "reload.begins",
+        "reload.failed",
+        "reload.refused",
+        "reload.unchanged",
+        "rule.abandon_incomplete",
+        "rule.abandoned",
+        "rule.copied_again",
+        "rule.drain_failed",
+        "rule.drain_incomplete",
+        "rule.drain_timeout",
+        "rule.durable_left",
+        "rule.ended_at_once",
+        "rule.failed",
+        "rule.lead_lost",
+        "rule.ready",
+        "rule.stopped",
+        "sidecar.draining",
+        "sidecar.ended",
+        "sidecar.ready",
+        "sidecar.refused",
+        "sidecar.starting",
+        "sidecar.stopped",
+        "telemetry.exports",
+        "watch.stepped_down",
+    }
+)
+"""Events that are never left out: they begin or end something."""
 
 _ABOUT = ("event", "rule", "connection", "stream", "source")
 """Lines that differ in one of these are not the same."""
@@ -51,8 +89,7 @@ class StormLimit:
         Raises:
             DropEvent: it is left out.
         """
-        known = EVENTS.get(str(line.get("event")))
-        if known is not None and known.always:
+        if line.get("event") in ALWAYS:
             return line
         now = self._clock()
         kind = tuple(line.get(field) for field in _ABOUT)

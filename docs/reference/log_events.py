@@ -1,17 +1,332 @@
-"""The table of log events in the page about logs."""
+"""Every event that the sidecar logs, and its table in the page about logs.
+
+Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
+about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test compares this table
+with the code.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from docs.reference.markdown import code, table
-from nats_bridge.bridge.observability.log_events import EVENTS
+from nats_bridge.bridge.observability.log_rate_limit import ALWAYS
 
-__all__ = ["page"]
+__all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "page"]
 
 _PAGE: Final = Path(__file__).parents[1] / "logs.md"
 _BEGIN, _END = "<!-- events: begin -->\n", "<!-- events: end -->"
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+BOUND_FIELDS: Final = frozenset({"rule", "stream", "source", "connection", "meaning", "exc_info"})
+"""Fields that any event may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A log event.
+
+    Attributes:
+        level: how bad it is.
+        meaning: its meaning, in one sentence.
+        fields: its fields, in addition to those that any event may have.
+    """
+
+    level: Level
+    meaning: str
+    fields: tuple[str, ...] = ()
+
+
+EVENTS: Final[dict[str, LogEvent]] = {
+    # -- the process
+    "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules")),
+    "sidecar.ready": LogEvent(
+        "info",
+        "Every rule was checked: it runs, waits for a stream, or is on standby.",
+        ("name", "rules", "waiting", "standby", "http"),
+    ),
+    "sidecar.draining": LogEvent("info", "A stop was requested; rules drain.", ("reason",)),
+    "sidecar.stopped": LogEvent("info", "All rules have finished; nothing is in flight."),
+    "sidecar.ended": LogEvent("error", "The sidecar stops because of an error.", ("reason",)),
+    "sidecar.refused": LogEvent("error", "The sidecar does not start.", ("code", "reason")),
+    "http.failed": LogEvent("error", "A fault in the program failed an HTTP request.", ("path", "reason")),
+    "http.watch_failed": LogEvent("error", "A fault in the program failed the watch for wedged rules.", ("reason",)),
+    # -- reading the configuration again
+    "reload.begins": LogEvent("info", "The file is read again.", ("asked_by", "config")),
+    "reload.applied": LogEvent("info", "The new configuration is in force.", ("asked_by", "rules")),
+    "reload.unchanged": LogEvent("info", "The configuration is unchanged.", ("asked_by",)),
+    "reload.refused": LogEvent(
+        "error",
+        "The new configuration is refused; the previous one stays in force.",
+        ("asked_by", "reason"),
+    ),
+    "reload.failed": LogEvent("error", "A fault in the program prevented the reload.", ("reason",)),
+    "rule.copied_again": LogEvent(
+        "warning",
+        "The selection of a source changed; the records in the target no longer match, so it is copied again.",
+    ),
+    "rule.durable_left": LogEvent(
+        "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",)
+    ),
+    # -- connections
+    "connection.lost": LogEvent(
+        "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("reason",)
+    ),
+    "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
+    "connection.closed": LogEvent(
+        "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",)
+    ),
+    "connection.refused": LogEvent(
+        "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
+    ),
+    "connection.rejected": LogEvent(
+        "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
+    ),
+    "connection.error": LogEvent("warning", "An error occurred on a connection.", ("error",)),
+    "connection.slow_consumer": LogEvent(
+        "warning",
+        "The server ended a connection soon after it was established, as a slow consumer's: consumers send less ahead.",
+        ("messages",),
+    ),
+    # -- a rule's life
+    "rule.removal_near": LogEvent(
+        "warning",
+        "A source's limits come close to the position: at this pace they remove messages that the rule has not taken.",
+        ("position", "first_sequence", "seconds"),
+    ),
+    "rule.ready": LogEvent(
+        "info",
+        "A rule is running.",
+        (
+            "src",
+            "dest",
+            "after_sequence",
+            "position",
+            "delivery",
+            "dialect",
+            "known_subjects",
+            "sources",
+            "attach_message",
+            "stored_by",
+            "queue",
+            "leaf",
+            "prefix",
+            "streams",
+            "on_stall",
+            "again",
+        ),
+    ),
+    "rule.consumer_served": LogEvent(
+        "info", "A server that copies has a consumer of the stream, through the rule.", ("consumer",)
+    ),
+    "rule.request_refused": LogEvent(
+        "warning", "A server asked a rule of kind native_copy for something that it does not serve.", ("request",)
+    ),
+    "rule.waiting": LogEvent(
+        "warning", "A stream that the rule needs does not exist, or does not accept its messages.", ("reason",)
+    ),
+    "rule.start_delayed": LogEvent(
+        "warning", "A server does not answer; the start is retried.", ("reason", "again_in")
+    ),
+    "rule.failed": LogEvent("error", "A rule failed; the sidecar stops.", ("reason",)),
+    "rule.stopped": LogEvent("info", "A rule has stopped; its counters."),
+    "rule.ended_at_once": LogEvent(
+        "warning",
+        "A rule ended without finishing; the next leader, or the next start, does what was in flight.",
+    ),
+    "rule.lead_lost": LogEvent("warning", "The lease may have expired; another replica may run the rule."),
+    "rule.abandoned": LogEvent("error", "A rule did not drain in time and was stopped.", ("lost",)),
+    "rule.abandon_incomplete": LogEvent(
+        "error", "A rule was stopped, and its consumer could not be updated.", ("reason",)
+    ),
+    "rule.drain_incomplete": LogEvent("error", "A rule could not finish what was in flight.", ("reason",)),
+    "rule.drain_failed": LogEvent("error", "The drain of a rule failed.", ("reason",)),
+    "rule.drain_timeout": LogEvent("error", "A rule was still draining when its time was over.", ("seconds",)),
+    # -- replicas
+    "leadership.ready": LogEvent("info", "The bucket of the leases is readable and writable.", ("replica", "ttl")),
+    "leadership.bucket_created": LogEvent("info", "The bucket of the leases was created.", ("bucket",)),
+    "leadership.few_servers": LogEvent(
+        "info", "The servers of the cluster that have met are too few for the bucket.", ("bucket",)
+    ),
+    "leadership.one_server": LogEvent(
+        "warning", "The bucket was created with one replica, in a cluster.", ("bucket", "reason")
+    ),
+    "leadership.bucket_deleted": LogEvent(
+        "warning", "The bucket of the leases was deleted; it is recreated.", ("bucket",)
+    ),
+    "leadership.bucket_missing": LogEvent("warning", "The bucket of the leases cannot be recreated.", ("reason",)),
+    "leadership.no_hints": LogEvent(
+        "warning", "Changes of leases are polled: the user may not subscribe to them.", ("reason",)
+    ),
+    "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
+    "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",)),
+    "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",)),
+    "leadership.hands_over": LogEvent(
+        "info", "With `share`, another replica leads fewer rules: this one is drained and released.", ("term",)
+    ),
+    "leadership.released": LogEvent("info", "The lease was released.", ("term", "stored")),
+    "leadership.failed": LogEvent("error", "A fault in the program ended the task of a lease.", ("reason",)),
+    # -- what rules meet
+    "rule.last_sequence_inexact": LogEvent(
+        "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
+    ),
+    "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
+    "rule.removals_not_received": LogEvent(
+        "warning", "The user may not receive advisories of deletes and purges.", ("reason",)
+    ),
+    "rule.not_ready": LogEvent(
+        "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
+    ),
+    "rule.message_too_large": LogEvent(
+        "warning", "With its new headers, a message exceeds the server's max_payload.", ("max_payload", "so_far")
+    ),
+    "rule.position_can_jump": LogEvent(
+        "warning",
+        "A crash may lose messages if the stream removed a later one: kd/messages/removed-in-hand.",
+        ("max_msgs_per_subject",),
+    ),
+    "rule.side_effects": LogEvent("warning", "Reading the stream changes its content, which was allowed."),
+    "rule.predecessor_not_seen": LogEvent(
+        "warning", "The predecessor of a message could not be requested; the message waits.", ("reason",)
+    ),
+    "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be requested.", ("reason",)),
+    "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
+    "rule.second_transform": LogEvent(
+        "warning", "The stream has a subject transform of its own, which is applied second.", ("native",)
+    ),
+    "rule.message_refused": LogEvent("warning", "A publisher's message was refused.", ("reason", "so_far")),
+    "rule.overloaded": LogEvent("warning", "Messages arrive faster than the server accepts them.", ("so_far",)),
+    "rule.advisories_dropped": LogEvent("warning", "Too many advisories wait; the newest were dropped.", ("so_far",)),
+    "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
+    "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
+    "rule.message_not_seen": LogEvent(
+        "warning", "The message of an advisory cannot be read now; retried.", ("reason",)
+    ),
+    "rule.stream_silent": LogEvent(
+        "warning", "A stream did not confirm messages; they are published again.", ("messages",)
+    ),
+    "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
+    "rule.target_streams_unknown": LogEvent(
+        "warning", "The streams that store the rule's messages are unknown.", ("reason",)
+    ),
+    # -- reading a stream
+    "reader.consumer_away": LogEvent(
+        "warning",
+        "The server of the rule's ephemeral consumer is or was down; the consumer is recreated.",
+        ("consumer", "reason"),
+    ),
+    "reader.waiting": LogEvent(
+        "warning", "The server does not answer a request for a consumer or a range.", ("reason",)
+    ),
+    "reader.recovered": LogEvent(
+        "info", "Messages that were missing between two deliveries were read again.", ("consumer", "messages", "upto")
+    ),
+    "reader.unbound": LogEvent(
+        "warning",
+        "The server considers the consumer's subscription inactive; the rule subscribes again.",
+        ("consumer",),
+    ),
+    "reader.consumer_recreated": LogEvent(
+        "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
+    ),
+    "reader.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
+    "reader.stream_shorter": LogEvent(
+        "warning",
+        "The server lost the end of the stream, which may hold other messages under the same sequences; reading"
+        " continues after what is left.",
+        ("position", "last_sequence", "after"),
+    ),
+    "consumer.taken_over": LogEvent(
+        "warning",
+        "The durable consumer was recreated, because a subscription matches its inbox: of a process that lost the lead,"
+        " or one such as `>`.",
+        ("consumer", "after"),
+    ),
+    "consumer.leaderless": LogEvent(
+        "warning",
+        "The durable consumer had no leader for 30 s, though its stream has one: it is recreated.",
+        ("consumer", "after"),
+    ),
+    "consumer.stream_shorter": LogEvent(
+        "warning", "The position is after the stream's end: the server lost messages.", ("position", "last_sequence")
+    ),
+    # -- copying
+    "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
+    "copying.begins_at_time": LogEvent(
+        "warning", "No copy in the target names the position; copying starts at a time.", ("time",)
+    ),
+    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
+    "copying.interrupted": LogEvent(
+        "warning", "It is unknown what the target stored; the next round finds out.", ("reason",)
+    ),
+    "copying.incomplete": LogEvent(
+        "warning", "An interruption left copies out; the rule stores them now.", ("missing", "of_lost_messages")
+    ),
+    "copying.assumed_deleted": LogEvent(
+        "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
+    ),
+    "copying.source_shorter": LogEvent(
+        "warning", "The server lost the end of the source.", ("position", "last_sequence")
+    ),
+    "copying.target_shorter": LogEvent(
+        "warning",
+        "The target does not hold copies that it had confirmed: its server lost the end of its store.",
+        ("position",),
+    ),
+    "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
+    "copying.renamed_headers": LogEvent(
+        "warning", "The target does not store a counter's or schedule's headers; they have other names."
+    ),
+    "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
+    "copying.continues": LogEvent("info", "The target accepts messages again."),
+    "copying.consumer_renamed": LogEvent(
+        "info",
+        "An entry was edited, and has another consumer: the former one is deleted.",
+        ("consumer", "after"),
+    ),
+    "copying.consumer_left": LogEvent(
+        "warning", "The user may not delete a consumer that an entry had before it was edited.", ("consumer", "reason")
+    ),
+    "copying.consumers_not_listed": LogEvent(
+        "warning", "The user may not list consumers: those of entries that were edited are not found.", ("reason",)
+    ),
+    "copying.rejected": LogEvent(
+        "warning",
+        "The target rejected a message permanently; on_rejected decides.",
+        ("sequence", "reason", "published_to"),
+    ),
+    # -- watching
+    "watch.stalled": LogEvent(
+        "warning",
+        "A native mirror or source makes no progress although messages are missing; also where the reason changes.",
+        ("code", "reason", "remedy", "missing", "seconds"),
+    ),
+    "watch.recovered": LogEvent(
+        "info", "A stalled native mirror or source makes progress again.", ("missing", "position")
+    ),
+    "watch.stepped_down": LogEvent("warning", "The leader of a stalled stream was asked to step down.", ("leader",)),
+    "watch.no_step_down": LogEvent(
+        "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
+    ),
+    "watch.not_seen": LogEvent("warning", "A server does not answer what the watching rule asks.", ("reason",)),
+    "watch.nothing_to_watch": LogEvent(
+        "warning", "A stream that the rule names does not exist, or has no mirror and no sources.", ("reason",)
+    ),
+    # -- loops
+    "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),
+    "loops.native": LogEvent("warning", "The servers' native configuration has a loop without any rule.", ("reason",)),
+    # -- telemetry
+    "telemetry.exports": LogEvent("info", "Metrics or traces are exported by OTLP.", ("metrics", "traces")),
+    "telemetry.not_exported": LogEvent("warning", "OTLP is configured, but cannot be started.", ("reason",)),
+    "telemetry.no_traces": LogEvent("warning", "Traces are configured without an exporter.", ("trace",)),
+    "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
+    "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
+}
+"""By name."""
 
 
 def page() -> str:
@@ -19,7 +334,7 @@ def page() -> str:
     before, _, rest = _PAGE.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
     rows = [
-        (f"`{name}`{'' if event.always else ' ¹'}", event.level, event.meaning, ", ".join(map(code, event.fields)))
+        (f"`{name}`{'' if name in ALWAYS else ' ¹'}", event.level, event.meaning, ", ".join(map(code, event.fields)))
         for name, event in EVENTS.items()
     ]
     return f"{before}{_BEGIN}{table(('event', 'level', 'meaning', 'fields'), rows)}{_END}{after}"
