@@ -18,7 +18,7 @@ from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
-ADAPTER = (sys.executable, "-m", "nats_bridge.conformance.reference_adapter")
+ADAPTER = (sys.executable, str(Path(__file__).parents[3] / "docs" / "reference_adapter.py"))
 
 # Knows literals, $n and > alone, and refuses everything else; wrong at index 0, which it does not know of.
 SMALL = """

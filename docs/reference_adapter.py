@@ -1,8 +1,8 @@
 """The reference adapter: our engine behind the JSON-lines protocol of ``docs/conformance-protocol.md``.
 
-``python -m nats_bridge.conformance.reference_adapter`` reads requests from stdin and writes answers to stdout, one line
-each; ``--offer transform,republish`` announces less than everything. It is an example of an adapter, and is tested
-with the catalogue like any other.
+``python docs/reference_adapter.py`` reads requests from stdin and writes answers to stdout, one line each; ``--offer
+transform,republish`` announces less than everything. It is an example of an adapter, and is tested with the catalogue
+like any other.
 """
 
 from __future__ import annotations
