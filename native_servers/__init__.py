@@ -14,7 +14,6 @@ from nats_bridge.native_servers.errors import (
 from nats_bridge.native_servers.fetching import FoundServer, available, fetch, resolve
 from nats_bridge.native_servers.native_cluster import NativeCluster
 from nats_bridge.native_servers.native_server import NativeServer, free_port
-from nats_bridge.native_servers.shared_servers import SharedServers
 from nats_bridge.native_servers.versions import TWIN_VERSIONS
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "ServerNotFoundError",
     "ServerStartError",
     "ServersError",
-    "SharedServers",
     "available",
     "fetch",
     "free_port",

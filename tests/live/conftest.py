@@ -14,8 +14,9 @@ from nats.aio.client import Client
 from nats_bridge.bridge.client import connection
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.consuming import replay
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, SharedServers, fetch
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, fetch
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.tiers import OLDEST_AND_NEWEST
 from tests.live.until import LIMIT
 

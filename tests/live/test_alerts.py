@@ -15,13 +15,14 @@ import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
 from tests.live.leases import LONG
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

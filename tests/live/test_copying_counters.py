@@ -17,12 +17,13 @@ from nats_bridge.bridge.jobs.handoff.answer import Handoff
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
 from nats_bridge.bridge.settings import Settings, SourcesRule
-from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.native_servers import NativeCluster, NativeServer
 from nats_bridge.transforms import header_block
 from tests.live.copied_messages import copied, everything
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

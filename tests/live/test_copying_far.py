@@ -21,11 +21,12 @@ from nats_bridge.bridge.kinds.copying.resuming import Confirmed, Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import LEAST
-from nats_bridge.native_servers import NativeCluster, SharedServers
+from nats_bridge.native_servers import NativeCluster
 from tests.live.answered_load import answered_load
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.tiers import few_or_many

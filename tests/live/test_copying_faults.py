@@ -14,10 +14,11 @@ from typing import Any
 import nats.errors
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, SidecarProcess, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages

@@ -14,13 +14,13 @@ import pytest
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 

@@ -14,10 +14,11 @@ from nats_bridge.bridge.app import readiness_watch
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import BridgeError, RuleRefusedError
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import header_block
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 

@@ -11,10 +11,10 @@ import pytest
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
-from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.test_keep_sequence import mirror
 from tests.live.until import until

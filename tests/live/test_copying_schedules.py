@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.kinds.copying import resuming
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from tests.live.copied_messages import copied, everything
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 

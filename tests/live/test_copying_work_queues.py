@@ -15,12 +15,13 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.cli.clean import clean
 from nats_bridge.bridge.kinds.copying.kind import KIND
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL, PROBE, forgotten
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import replicas
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.stopped_process import stands_still

@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from nats_bridge.bridge.observability.telemetry.names import METRICS
-from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.go_programs import go_program
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 

@@ -20,9 +20,10 @@ from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
 from tests.live.stopped_process import stands_still

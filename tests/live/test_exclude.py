@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies, record_of
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, last_sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

@@ -16,7 +16,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
 from structlog.testing import capture_logs
 
-from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.native_servers import NativeCluster, NativeServer
 from nats_bridge.transforms.source_record import TWIN_HEADER
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import matches
@@ -25,6 +25,7 @@ from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of
 from tests.live.native_copies import external, pair
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until

@@ -19,9 +19,10 @@ from nats_bridge.bridge.app.process import run as run_sidecar
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.rules import supervisor as rule_supervisor
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer, connected
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing, document, sidecar_processes
 from tests.live.sidecars import running
 from tests.live.until import LIMIT, until

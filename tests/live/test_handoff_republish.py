@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.commands import Ran
 from tests.live.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen
 from tests.live.sidecars import running
 from tests.live.until import until

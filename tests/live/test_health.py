@@ -13,9 +13,10 @@ import pytest
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

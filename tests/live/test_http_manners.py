@@ -19,8 +19,8 @@ from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.observability.http import connections
 from nats_bridge.bridge.observability.http.connections import AT_ONCE
 from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT

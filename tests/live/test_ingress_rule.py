@@ -19,11 +19,12 @@ from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.ingress import run as ingress_run
 from nats_bridge.bridge.kinds.ingress.run import IngressRun
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, unpublishable
 from nats_bridge.transforms.transform import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages

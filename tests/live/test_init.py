@@ -14,10 +14,11 @@ from jsonschema import Draft202012Validator
 from nats_bridge.bridge.settings import load
 from nats_bridge.bridge.settings.schema import configuration_schema
 from nats_bridge.marked_yaml import compose
-from nats_bridge.native_servers import NativeServer, SharedServers, free_port
+from nats_bridge.native_servers import NativeServer, free_port
 from tests.live.commands import Ran, command_here
 from tests.live.credentials import JETSTREAM, Operator
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.sidecars import running
 from tests.live.stored_messages import stored_messages

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.stored_messages import stored_messages

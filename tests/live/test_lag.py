@@ -20,12 +20,13 @@ from nats_bridge.bridge.consuming import lag
 from nats_bridge.bridge.consuming.lag import Standpoint, waiting_after
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
 from tests.live.leases import LONG, free
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

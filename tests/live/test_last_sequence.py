@@ -12,8 +12,8 @@ import pytest
 from nats_bridge.bridge.client.audit_advisories import Purged
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

@@ -28,11 +28,12 @@ from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeCluster, NativeServer, SharedServers
+from nats_bridge.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

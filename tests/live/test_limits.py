@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.kinds.copying import publisher
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

@@ -18,11 +18,12 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph, Outlook
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, SharedServers, fetch, free_port
+from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, fetch, free_port
 from nats_bridge.native_servers.native_server import HOST
 from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess, document
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

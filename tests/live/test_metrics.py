@@ -8,12 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from nats_bridge.bridge.observability.telemetry.names import LEADER, METRICS
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

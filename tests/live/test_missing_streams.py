@@ -10,9 +10,10 @@ import pytest
 
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.errors import StreamMissingError
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

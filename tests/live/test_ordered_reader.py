@@ -15,9 +15,9 @@ from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
 from tests.live.until import LIMIT, until

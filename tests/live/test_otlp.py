@@ -23,10 +23,10 @@ from nats_bridge.bridge.observability.telemetry.names import (
     WATCHED_STALLED,
     WATCHED_STATE,
 )
-from nats_bridge.native_servers import SharedServers
 from tests.live.every_kind import EveryKind
 from tests.live.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages

@@ -15,9 +15,10 @@ from nats_bridge.bridge.client import connection
 from nats_bridge.bridge.client import connection_pool as made
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, sidecar_processes
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

@@ -22,11 +22,12 @@ from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
 from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
 from nats_bridge.bridge.jobs.redrive.letter import Selection
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.test_advisories_rule import dead_letters, holds, terminate

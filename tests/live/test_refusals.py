@@ -12,8 +12,9 @@ import pytest
 from nats_bridge.bridge.client.connection import open_connection
 from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
 from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, SidecarProcess, document
 from tests.live.sidecars import failure_of
 

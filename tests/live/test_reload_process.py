@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, SidecarProcess, document
 from tests.live.until import LIMIT, until
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
 from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT, until
 
 if TYPE_CHECKING:

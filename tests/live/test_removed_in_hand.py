@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

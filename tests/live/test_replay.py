@@ -12,9 +12,9 @@ from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.native_servers import SharedServers
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT
 
 OnBatch = Callable[[list[Delivered]], None]

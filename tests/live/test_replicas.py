@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, one_behind_another, replicas, under_load
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import until
 

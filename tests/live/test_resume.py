@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import SharedServers
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, differing, document, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.native_servers import SharedServers
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 

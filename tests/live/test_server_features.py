@@ -10,11 +10,11 @@ import pytest
 
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms import header_block
 from tests.live.copied_messages import everything
 from tests.live.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.test_advisories_rule import dead_letters, letters, terminate
 

@@ -20,12 +20,12 @@ from nats_bridge.native_servers import (
     PortTakenError,
     ServersError,
     ServerStartError,
-    SharedServers,
     fetch,
     free_port,
 )
 from nats_bridge.native_servers.errors import NoLeaderError
 from tests.live.raw_messages import NO_PEERS
+from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT, until
 
 NEWEST = TWIN_VERSIONS[-1]

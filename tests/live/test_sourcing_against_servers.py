@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.source_record import first_record
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.stored_messages import stored_messages
 
 BLOCKS = [

@@ -15,10 +15,11 @@ import pytest
 from nats_bridge.bridge.jobs import tap as job
 from nats_bridge.bridge.jobs.tap import Screen, Tapped, Wanted, tap
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms.sourcing import Copied
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until

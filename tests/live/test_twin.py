@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 

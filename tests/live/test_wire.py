@@ -9,8 +9,9 @@ import pytest
 from nats.aio.transport import TcpTransport
 
 from nats_bridge.bridge.client.wire import Delivered, WireClient
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT
 
 

@@ -10,9 +10,10 @@ import click
 import pytest
 
 from nats_bridge.bridge.cli.entry import program
-from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import SidecarProcess
 from tests.package.conftest import DECLARED, PROJECT, Installed
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, replicas, under_load
+from tests.live.shared_servers import SharedServers
 from tests.package.conftest import PROJECT, Release, build
 
 __all__ = ["_name_numbers", "raw_peer", "servers", "unique_name"]

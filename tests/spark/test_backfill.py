@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms.dialect import dialect
 from tests.live.copied_messages import by_entry, everything, taken_apart
 from tests.live.copying_shapes import SHAPES, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held

@@ -15,12 +15,12 @@ import yaml
 
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.settings import Connection, Settings
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 from tests.spark.backfills import Name, backfilled

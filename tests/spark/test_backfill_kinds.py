@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from tests.live.copied_messages import everything, last_sequence
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held

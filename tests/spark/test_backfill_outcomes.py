@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from tests.live.copied_messages import everything
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import settings_for
 from tests.spark.backfills import Name, backfilled, captured, held
 

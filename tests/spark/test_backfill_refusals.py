@@ -10,7 +10,6 @@ import pytest
 from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.backfill.job import backfill
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.errors import OptionError, PipelineError
@@ -18,6 +17,7 @@ from nats_bridge.pipeline.progress import Shown
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.spark.backfills import Name, backfilled
 

@@ -16,10 +16,10 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
 from nats_bridge.pipeline.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.spark.waiting import seen
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.pipeline.capture.capturing import capture
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
 from nats_bridge.pipeline.capture.saved_stream import saved_stream
@@ -21,6 +21,7 @@ from nats_bridge.pipeline.capture.wanted import Result, Wanted
 from nats_bridge.pipeline.errors import DataLostError, PipelineError
 from nats_bridge.pipeline.progress import Progress
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.spark.waiting import seen
 
 if TYPE_CHECKING:

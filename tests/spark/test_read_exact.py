@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType
 
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError, reported
 from nats_bridge.pipeline.source import range_reader, stream_state
 from nats_bridge.transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.spark.reading import Read, spark_schema
 
 _BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nno colon\r\nTag: a\r\nempty:\r\nurl: nats://x:1\r\n\r\n"

@@ -22,10 +22,10 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from nats_bridge.native_servers import SharedServers
 from nats_bridge.pipeline.source.pushdown import narrowed
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 from tests.spark.reading import Read
 
 _ALL = ReadOptions.of({"servers": "nats://127.0.0.1:1", "stream": "S"})

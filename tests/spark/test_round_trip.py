@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS, SharedServers
+from nats_bridge.native_servers import TWIN_VERSIONS
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
+from tests.live.shared_servers import SharedServers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,8 @@ import pytest
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.raw_client import Credentials, RawClient
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
+from tests.live.shared_servers import SharedServers
 
 Servers = Callable[..., NativeServer]
 

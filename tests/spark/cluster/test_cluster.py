@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.native_servers import NativeServer, SharedServers
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.shared_servers import SharedServers
 from tests.spark.cluster.standalone import PATIENCE, StandaloneCluster, command_of, descendants
 
 JOBS = Path(__file__).with_name("jobs")

@@ -6,11 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from nats_bridge.native_servers.fetching import fetch
-from nats_bridge.native_servers.native_server import NativeServer
+from nats_bridge.native_servers import NativeServer, fetch
 from nats_bridge.native_servers.processes import Report
-
-__all__ = ["SharedServers"]
 
 
 class SharedServers:
