@@ -19,6 +19,7 @@ LEADER_LIMIT = 180.0
 """Seconds until a cluster without a meta leader counts as failed; elections take one to ten."""
 FIRST_LIMIT = 30.0
 """Seconds until servers that were just started and do not agree are started again; twice as long each time."""
+_NAME = "cluster"
 _TRIES = 10
 _POLL = 0.05
 
@@ -37,7 +38,6 @@ class NativeCluster(Lifetime):
         binary: Path | None = None,
         size: int = 3,
         config: str = "",
-        name: str = "cluster",
         directory: Path | None = None,
         advertise: bool = True,
     ) -> None:
@@ -45,7 +45,6 @@ class NativeCluster(Lifetime):
             if version is None:
                 raise ServersError("a native cluster needs a version or a binary")
             binary = fetch(version)
-        self.name = name
         self._binary = binary
         self._size = size
         self._config = config
@@ -88,7 +87,7 @@ class NativeCluster(Lifetime):
                 raise
             else:
                 return self
-        raise PortTakenError(f"cluster {self.name}: {_TRIES} times in a row a port was taken by others")
+        raise PortTakenError(f"{_NAME}: {_TRIES} times in a row a port was taken by others")
 
     def await_leader(self, limit: float = LEADER_LIMIT) -> NativeServer:
         """Wait until all running nodes name one meta leader and it knows them as current; return it.
@@ -111,7 +110,7 @@ class NativeCluster(Lifetime):
                     return node
             if time.monotonic() > deadline:
                 tail = running[0].log_tail() if running else []
-                raise NoLeaderError(f"cluster {self.name}: no settled meta leader after {limit:g} s", tail)
+                raise NoLeaderError(f"{_NAME}: no settled meta leader after {limit:g} s", tail)
             time.sleep(_POLL)
 
     def bring_back(self, node: NativeServer) -> NativeServer:
@@ -143,8 +142,8 @@ class NativeCluster(Lifetime):
         routes = ", ".join(f'"nats://{HOST}:{port}"' for port in ports)
         for number, port in enumerate(ports, 1):
             quiet = "" if self._advertise else ", no_advertise: true"
-            cluster = f'cluster {{ name: "{self.name}", listen: "{HOST}:{port}", routes: [{routes}]{quiet} }}\n'
-            name = f"{self.name}-{number}"
+            cluster = f'cluster {{ name: "{_NAME}", listen: "{HOST}:{port}", routes: [{routes}]{quiet} }}\n'
+            name = f"{_NAME}-{number}"
             self.nodes.append(
                 NativeServer(
                     binary=self._binary,

@@ -25,7 +25,6 @@ from nats_bridge.native_servers.binary import version_of
 from nats_bridge.native_servers.errors import PortTakenError, ServersError, ServerStartError
 from nats_bridge.native_servers.fetching import fetch
 from nats_bridge.native_servers.lifetime import Lifetime
-from nats_bridge.native_servers.processes import Report
 
 __all__ = ["HOST", "LEAF_LISTENER", "WEB_LISTENER", "NativeServer", "free_port"]
 
@@ -94,12 +93,11 @@ class NativeServer(Lifetime):
         monitor: bool = False,
         directory: Path | None = None,
         store_dir: Path | None = None,
-        report: Report | None = None,
     ) -> None:
         if binary is None:
             if version is None:
                 raise ServersError("a native server needs a version or a binary")
-            binary = fetch(version, report=report) if report else fetch(version)
+            binary = fetch(version)
         self.binary = binary
         self.version = version_of(binary)
         self.config = config
