@@ -27,8 +27,8 @@ class TransformError(EngineError):
 
     ``code`` is one of ``invalid_subject``, ``invalid_transform``, ``index_out_of_range``,
     ``unknown_function``, ``not_enough_arguments``, ``too_many_arguments``, ``invalid_argument``,
-    ``unused_wildcards``, ``function_not_allowed`` (imports) and ``not_reversible``; ``reason`` is the
-    server's own text (for ``not_reversible``, which no server returns, ours).
+    ``unused_wildcards`` and ``not_reversible``; ``reason`` is the server's own text (for ``not_reversible``,
+    which no server returns, ours).
     """
 
     reason: str

@@ -18,7 +18,6 @@ from nats_bridge.transforms.destination import (
     check_mapping_destination,
     index_out_of_range,
     parse_token,
-    text_of,
     unused_wildcards,
 )
 from nats_bridge.transforms.dialect import NEWEST, Dialect
@@ -48,7 +47,6 @@ class Transform:
     source: bytes
     destination: bytes
     dialect: Dialect
-    strict: bool
     parts: tuple[Part, ...] = field(repr=False)
     apply: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
@@ -88,35 +86,26 @@ class Transform:
         source, destination = reversed_texts(self.pattern, self.parts, self.dialect)
         return compile_transform(source, destination, self.dialect)
 
-    def __reduce__(self) -> tuple[Callable[..., Transform], tuple[bytes, bytes, Dialect, bool]]:
-        return compile_transform_positional, (self.source, self.destination, self.dialect, self.strict)
+    def __reduce__(self) -> tuple[Callable[..., Transform], tuple[bytes, bytes, Dialect]]:
+        return compile_transform, (self.source, self.destination, self.dialect)
 
 
-def compile_transform(
-    source: bytes, destination: bytes, dialect: Dialect = NEWEST, *, strict: bool = False
-) -> Transform:
+def compile_transform(source: bytes, destination: bytes, dialect: Dialect = NEWEST) -> Transform:
     """Build a transform as the server of the dialect does.
-
-    ``strict`` is the form for account imports: all wildcards must be used, and by wildcard functions only.
 
     Raises:
         TransformError: the server would refuse it; ``reason`` is its text.
     """
     if not destination and dialect.empty_destination_is_no_transform:
-        return Transform(source, destination, dialect, strict, (), _no_transform)
+        return Transform(source, destination, dialect, (), _no_transform)
     pattern = source or (REST if dialect.empty_source_is_everything else b"")
     if not is_valid_pattern(pattern) or not is_valid_pattern(destination):
         raise _invalid_subject()
     source_tokens, destination_tokens = tokens(pattern), tokens(destination)
     if ANY in destination_tokens or (source_tokens[-1] == REST) != (destination_tokens[-1] == REST):
         raise _invalid_subject()
-    parts = _parts(source_tokens, destination_tokens, destination, dialect, strict=strict)
-    return Transform(source, destination, dialect, strict, parts, compile_program(pattern, destination, parts))
-
-
-def compile_transform_positional(source: bytes, destination: bytes, dialect: Dialect, strict: bool) -> Transform:
-    """``compile_transform`` for unpickling, which knows no keywords."""
-    return compile_transform(source, destination, dialect, strict=strict)
+    parts = _parts(source_tokens, destination_tokens, destination, dialect)
+    return Transform(source, destination, dialect, parts, compile_program(pattern, destination, parts))
 
 
 def compile_mapping(source: bytes, destination: bytes, dialect: Dialect = NEWEST) -> Transform:
@@ -137,8 +126,6 @@ def _parts(
     destination_tokens: list[bytes],
     destination: bytes,
     dialect: Dialect,
-    *,
-    strict: bool,
 ) -> tuple[Part, ...]:
     positions = [position for position, token in enumerate(source_tokens) if token == ANY]
     has_rest = source_tokens[-1] == REST
@@ -152,13 +139,11 @@ def _parts(
         if not token.is_function:
             parts.append(Part(text, token.kind, (len(source_tokens) - 1,) if token.kind is Kind.REST else ()))
         elif numbered:
-            if strict and dialect.unused_wildcards_allowed and token.kind is not Kind.WILDCARD:
-                raise _not_for_imports(token)
             uses += len(token.indexes) if dialect.every_index_counts else 1
             parts.append(_numbered_part(token, positions))
         else:
             parts.append(_literal_source_part(token, dialect))
-    if uses < len(positions) and (strict or not dialect.unused_wildcards_allowed):
+    if uses < len(positions) and not dialect.unused_wildcards_allowed:
         raise unused_wildcards(destination)
     return tuple(parts)
 
@@ -185,11 +170,3 @@ def _no_transform(subject: bytes) -> None:
 
 def _invalid_subject() -> TransformError:
     return TransformError("invalid_subject", "invalid subject")
-
-
-def _not_for_imports(token: DestinationToken) -> TransformError:
-    return TransformError(
-        "function_not_allowed",
-        "invalid mapping destination: the only mapping function allowed for import transforms is"
-        f" {{{{Wildcard()}}}} in {text_of(token.text)}",
-    )
