@@ -57,7 +57,6 @@ class Sourcing:
         record_filters: the texts of field 3 of the source record.
         record_destinations: the texts of field 4, which end at the first space, as the servers' do (2.10 to 2.15).
         mirrors: whether this is a mirror, whose copies keep more headers in some dialects.
-        header: the name under which the source record is written.
     """
 
     source: bytes
@@ -66,7 +65,6 @@ class Sourcing:
     record_destinations: tuple[bytes, ...]
     dialect: Dialect
     mirrors: bool
-    header: bytes
     exclude: tuple[bytes, ...]
     where: HeaderCondition | None
     transforms: tuple[Transform, ...] = field(repr=False)
@@ -135,9 +133,9 @@ class Sourcing:
         if b"Nats-" in stored:
             stored = self.bare(stored)
             if not self.dialect.copies_lose_every_earlier_record:
-                return append(remove(remove_first(stored, HEADER), TWIN_HEADER), [(self.header, record)])
+                return append(remove(remove_first(stored, HEADER), TWIN_HEADER), [(HEADER, record)])
             stored = self.without_records(stored)
-        return append(stored, [(self.header, record)])
+        return append(stored, [(HEADER, record)])
 
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a record found in the target was written for this entry."""
@@ -162,7 +160,6 @@ def compile_sourcing(
     mirrors: bool = False,
     exclude: Sequence[bytes] = (),
     where: HeaderCondition | None = None,
-    header: bytes = HEADER,
 ) -> Sourcing:
     """Compile an entry of the native ``sources``, or the native ``mirror`` object.
 
@@ -199,7 +196,6 @@ def compile_sourcing(
         record_destinations=_up_to_a_space(destinations),
         dialect=dialect,
         mirrors=mirrors,
-        header=header,
         exclude=tuple(exclude),
         where=where,
         transforms=transforms,
