@@ -67,7 +67,6 @@ class Dialect:
     mapping_check_knows_left_and_right: bool
     mapping_check_says_invalid_transform: bool
     mapping_check_leaves_out_empty_token: bool
-    stream_transforms_take_mapping_check: bool
     # --- republish
     republish_time_stamp: bool
     republish_suppresses_invalid_subject: bool
@@ -164,8 +163,6 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "mapping_check_says_invalid_transform": Feature(since=((2, 11, 0),)),
         # The error for an empty token: before, "in" followed by nothing.
         "mapping_check_leaves_out_empty_token": Feature(since=((2, 12, 5),)),
-        # Ingress, source and mirror transforms go through that check; before, sources only (2.10).
-        "stream_transforms_take_mapping_check": Feature(since=((2, 11, 0),)),
         # --- republish
         # Nats-Time-Stamp among the headers of republished messages.
         "republish_time_stamp": Feature(since=((2, 10, 0),)),

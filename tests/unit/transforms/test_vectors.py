@@ -131,7 +131,7 @@ def test_republish_column(version: str) -> None:
 def compiled(source: bytes, destination: bytes, version: str, column: str) -> Transform:
     chosen = dialect(version)
     # From 2.11 on an ingress transform goes through the check of mappings first.
-    if column == "mapping" or chosen.stream_transforms_take_mapping_check:
+    if column == "mapping" or chosen.stream_transforms_are_mappings:
         return compile_mapping(source, destination, chosen)
     return compile_transform(source, destination, chosen)
 
