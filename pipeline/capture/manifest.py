@@ -90,17 +90,6 @@ class Capture:
         """The last sequence that it is about; `begin - 1` while it is about nothing."""
         return self.next - 1
 
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The covered sequences as ranges (first, last), in order."""
-        found: list[tuple[int, int]] = []
-        for chunk in self.chunks:
-            if found and found[-1][1] + 1 == chunk.first:
-                found[-1] = (found[-1][0], chunk.last)
-            else:
-                found.append((chunk.first, chunk.last))
-        return tuple(found)
-
     def expecting(self, chunk: Chunk) -> Capture:
         """With a chunk that is about to appear."""
         return replace(self, pending=chunk)

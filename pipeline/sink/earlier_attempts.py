@@ -25,7 +25,7 @@ from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_back, read_range
 from nats_bridge.transforms import header_block
 
-__all__ = ["EarlierAttempts", "Look", "forget"]
+__all__ = ["EarlierAttempts", "Look"]
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
 """There can be nothing; it is to be read from the stream; the answer to the first row shows it."""
@@ -43,12 +43,6 @@ class _Begun:
 
 _begun: OrderedDict[tuple[bytes, str], _Begun] = OrderedDict()
 _seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
-
-
-def forget() -> None:
-    """Know nothing of earlier tasks, as a new worker process."""
-    _begun.clear()
-    _seen_runs.clear()
 
 
 @dataclass(frozen=True, slots=True)

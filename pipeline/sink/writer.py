@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JetStreamStreamWriter", "JetStreamWriter", "TaskReport", "batch_writer", "stream_writer"]
 
-_log = structlog.get_logger("pipeline.sink")
 
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'

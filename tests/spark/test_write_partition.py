@@ -69,6 +69,12 @@ async def ended(writing: PartitionWrite, batch: pa.RecordBatch) -> None:
     await writing.finish()
 
 
+def new_worker() -> None:
+    """Know nothing of earlier tasks, as a new worker process."""
+    earlier_attempts._begun.clear()
+    earlier_attempts._seen_runs.clear()
+
+
 async def info(peer: RawPeer, stream: str) -> dict[str, Any]:
     return await peer.api(f"STREAM.INFO.{stream}")
 
@@ -233,7 +239,7 @@ async def test_a_micro_batch_that_is_played_again_is_found(url: str, peer: RawPe
             await peer.client.flush()
     await forgotten(peer, stream)
     # The query begins again, in another worker: batch 1 has 200 rows this time, as its offsets say.
-    earlier_attempts.forget()
+    new_worker()
     again = await write(plan, replace(place, run="other", batch=1), rows(stream, 100, 300))
     assert again.already == 50
     later = await write(plan, replace(place, run="other", batch=2), rows(stream, 300, 400))
@@ -246,7 +252,7 @@ async def test_the_first_micro_batch_that_is_played_again_is_found(url: str, pee
     place = batch_place(0)
     await left_off(plan, place, rows(stream, 0, 100))
     await forgotten(peer, stream)
-    earlier_attempts.forget()
+    new_worker()
     again = await write(plan, replace(place, run="other"), rows(stream, 0, 120))
     assert again.already == 100
     assert await payloads(peer, stream) == expected(120)
@@ -263,7 +269,7 @@ async def test_micro_batches_of_parallel_tasks_that_are_played_again_are_found(
             place = batch_place(batch, partition=partition, query=query)
             await write(plan, place, rows(stream, first, first + 50))
     await forgotten(peer, stream)
-    earlier_attempts.forget()
+    new_worker()
     for partition in range(2):
         first = 100 + 50 * partition
         again = await write(
@@ -279,7 +285,7 @@ async def test_micro_batches_with_ids_of_their_own_are_found(url: str, peer: Raw
     await write(plan, place, rows(stream, 0, 50, [f"id {number}" for number in range(50)]))
     await left_off(plan, replace(place, batch=1), rows(stream, 50, 70, [f"id {number}" for number in range(50, 70)]))
     await forgotten(peer, stream)
-    earlier_attempts.forget()
+    new_worker()
     left = rows(stream, 50, 90, [f"id {number}" for number in range(50, 90)])
     again = await write(plan, replace(place, run="other", batch=1), left)
     assert again.already == 20
