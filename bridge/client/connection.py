@@ -84,11 +84,6 @@ class Connection:
                     kind.remove(listener)
 
     @property
-    def listeners(self) -> int:
-        """The number of listeners, whatever they listen to."""
-        return sum(map(len, self._listeners))
-
-    @property
     def _listeners(self) -> tuple[list[Any], ...]:
         return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
 

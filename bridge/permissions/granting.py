@@ -100,9 +100,9 @@ class ConnectionGrants:
     inbox_prefix: str
     grants: tuple[Grant, ...]
 
-    def subjects(self, way: Way, *, optional: bool = True) -> list[str]:
-        """The subjects of one way, with or without those that can be done without."""
-        return [grant.subject for grant in self.grants if grant.way == way and (optional or not grant.optional)]
+    def subjects(self, way: Way) -> list[str]:
+        """The subjects of one way, also those that can be done without."""
+        return [grant.subject for grant in self.grants if grant.way == way]
 
 
 def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[ConnectionGrants]:

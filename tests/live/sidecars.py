@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.settings import Settings
 from tests.live.until import until
@@ -46,6 +47,11 @@ async def failure_of(settings: Settings) -> BaseException:
         await sidecar.stop()
     assert sidecar.error is not None
     return sidecar.error
+
+
+def listeners_of(connection: Connection) -> int:
+    """The number of a connection's listeners, whatever they listen to."""
+    return sum(map(len, connection._listeners))
 
 
 async def lead_lost(sidecar: Sidecar) -> None:

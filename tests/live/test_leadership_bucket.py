@@ -35,7 +35,7 @@ from tests.live.leases import LONG, free, lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
-from tests.live.sidecars import running, settings_for
+from tests.live.sidecars import listeners_of, running, settings_for
 from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]
@@ -410,7 +410,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
         assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]
         assert not sidecar.finished.is_set()
         # The sidecar's own is left: it wants to know when the connection ends permanently.
-        assert sidecar.connections["default"].listeners == 1
+        assert listeners_of(sidecar.connections["default"]) == 1
 
 
 async def test_a_release_outlives_the_caller_that_asked_for_it(

@@ -21,6 +21,7 @@ from tests.live.native_copies import Pair, external, pair
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.reloading import Reloading, reloading
 from tests.live.sidecar_process import SidecarProcess
+from tests.live.sidecars import listeners_of
 from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
@@ -262,7 +263,7 @@ async def test_a_rule_is_added_changed_and_removed_while_messages_come(
 
         async with reloading("", tmp_path, PLAIN, **more) as bridge:
             connection = bridge.sidecar.connections["default"]
-            subscriptions, listeners = len(connection.client._batches.routes), connection.listeners
+            subscriptions, listeners = len(connection.client._batches.routes), listeners_of(connection)
             publishing = asyncio.create_task(publish())
             for rules in ((PLAIN, rule), (PLAIN, changed), (PLAIN, rule)):
                 await bridge.applied(*rules, **more)
@@ -270,7 +271,7 @@ async def test_a_rule_is_added_changed_and_removed_while_messages_come(
             await bridge.applied(PLAIN, **more)
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
-            assert (len(connection.client._batches.routes), connection.listeners) == (subscriptions, listeners)
+            assert (len(connection.client._batches.routes), listeners_of(connection)) == (subscriptions, listeners)
             last = int((await two.at_source.store(b"orders.last", b"last"))["seq"])
             await bridge.applied(PLAIN, rule, **more)
             copies = await two.stored("COPY", last)

@@ -27,6 +27,7 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
+from tests.live.sidecars import listeners_of
 from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until
 
@@ -242,18 +243,18 @@ async def test_every_kind_leaves_nothing_on_the_connection(
     async with reloading(url, tmp_path, *rules("v0")) as bridge:
         connection = bridge.sidecar.connections["default"]
         # Of what belongs to a single run nothing may be there twice; requests are answered through one subscription.
-        listeners, subscriptions = connection.listeners, len(connection.client._subs)
+        listeners, subscriptions = listeners_of(connection), len(connection.client._subs)
         for number in range(1, 4):
             assert len((await bridge.applied(*rules(f"v{number}"))).changed) == 5
             assert bridge.sidecar.connections["default"] is connection
-            assert (connection.listeners, len(connection.client._subs)) == (listeners, subscriptions)
+            assert (listeners_of(connection), len(connection.client._subs)) == (listeners, subscriptions)
         answer = await peer.store(f"in{kept}.x".encode())
         assert answer["stream"] == kept
         await bridge.applied(here.rule())
-        one_rule = connection.listeners
+        one_rule = listeners_of(connection)
         await bridge.applied(here.rule(), *rules("v0"))
         await bridge.applied(here.rule())
-        assert connection.listeners == one_rule
+        assert listeners_of(connection) == one_rule
 
 
 async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
