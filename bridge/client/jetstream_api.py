@@ -51,6 +51,10 @@ _FILES_LEFT = 10051
 The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
 """
 
+_LIMIT = 5.0  # seconds for one request
+_LIMIT_ELSEWHERE = 3.0  # for one to another account or domain
+_PATIENCE = 15.0  # for a request with its repetitions, while the server gives no answer or has no leader
+
 _LED = ("stream", "consumer")
 """What has a leader in a cluster, whose answer alone counts."""
 
@@ -78,19 +82,15 @@ class JetStreamApi:
     Args:
         client: a connected client.
         connection: its name in the configuration, for messages.
-        timeout: seconds for one request.
-        patience: seconds for a request with its repetitions, while the server gives no answer or has no leader.
 
     Attributes:
         delivery_limit: how many messages the connection's consumers may send ahead.
     """
 
-    def __init__(self, client: WireClient, connection: str, *, timeout: float = 5.0, patience: float = 15.0) -> None:
+    def __init__(self, client: WireClient, connection: str) -> None:
         self.client = client
         self.connection = connection
         self.delivery_limit = DeliveryLimit()
-        self._timeout = timeout
-        self._patience = patience
         self._in_flight: dict[asyncio.Task[Msg], str] = {}
         self._refused: set[asyncio.Task[Msg]] = set()
         self._not_to_delete_from: set[str] = set()
@@ -131,19 +131,18 @@ class JetStreamApi:
         """
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
-    async def ask_elsewhere(self, subject: str, data: bytes, *, within: float) -> Json:
+    async def ask_elsewhere(self, subject: str, data: bytes) -> Json:
         """Send one request to an API at any prefix, once; the answer's JSON, which may be an error of that server.
 
         Args:
             subject: what to ask, with its prefix.
             data: the request.
-            within: seconds for the answer.
 
         Raises:
             NotPermittedError: the connection's user may not ask that.
             ApiError: no answer in time, or none at all.
         """
-        answer: Json = json.loads(await self._answer_to(subject, data, within=within))
+        answer: Json = json.loads(await self._answer_to(subject, data, limit=_LIMIT_ELSEWHERE))
         return answer
 
     async def acknowledge(self, reply: bytes) -> None:
@@ -157,7 +156,7 @@ class JetStreamApi:
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception(_passing),
-            stop=stop_after_delay(self._patience if patience is None else patience),
+            stop=stop_after_delay(_PATIENCE if patience is None else patience),
             wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             reraise=True,
         ):
@@ -199,11 +198,10 @@ class JetStreamApi:
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
     async def _answer_to(
-        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, limit: float = _LIMIT
     ) -> bytes:
         place = f"connection '{self.connection}'"
         own = None if headers is None else dict(headers)
-        limit = self._timeout if within is None else within
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
         try:

@@ -55,7 +55,7 @@ def options_of(connection: Connection, environ: Mapping[str, str]) -> dict[str, 
 def _written_out(connection: Connection) -> dict[str, Any]:
     options: dict[str, Any] = {"servers": list(connection.servers)}
     if connection.creds:
-        options |= _creds_options("creds", connection.creds)
+        options |= _creds_options(connection.creds)
     if connection.nkey_seed_file:
         options["signature_cb"] = SeedFile("nkey_seed_file", connection.nkey_seed_file)
     if connection.token_file:
@@ -68,8 +68,8 @@ def _written_out(connection: Connection) -> dict[str, Any]:
     return options
 
 
-def _creds_options(field: str, path: Path) -> dict[str, Any]:
-    creds = CredsFile(field, path)
+def _creds_options(path: Path) -> dict[str, Any]:
+    creds = CredsFile(path)
     return {"user_jwt_cb": creds.jwt, "signature_cb": creds}
 
 
@@ -128,7 +128,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {"servers": list(servers)}
     try:
         if creds := _path(content.get("creds")):
-            options |= _creds_options("creds", creds)
+            options |= _creds_options(creds)
         if nkey := _path(content.get("nkey")):
             options["signature_cb"] = SeedFile("nkey", nkey)
         ca, cert, key = (_path(content.get(field)) for field in ("ca", "cert", "key"))

@@ -98,9 +98,9 @@ class CredsFile(_RenewedFile[tuple[bytes, bytes]]):
     public_key = ""
     """The key by which the server knows us, if it does not know us by a JWT."""
 
-    def __init__(self, field: str, path: Path) -> None:
+    def __init__(self, path: Path) -> None:
         wrong = "is no credentials file (needs a NATS USER JWT and a USER NKEY SEED part)"
-        super().__init__(field, path, _creds_in, wrong)
+        super().__init__("creds", path, _creds_in, wrong)
 
     def jwt(self) -> bytearray:
         """The user's JWT."""

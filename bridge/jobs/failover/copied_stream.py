@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -21,8 +20,6 @@ from nats_bridge.transforms.source_record import SourceRecord
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
 __all__ = ["CopiedStream", "CopiedStreams", "Entry"]
-
-_ANSWER: Final = 3.0  # seconds for an answer from another account or domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class CopiedStreams:
             seen = self._targets.streams.get(link.source)
             return not same and seen is None if seen is None else _created(seen) == _created(info)
         try:
-            answer = await self._target.api.ask_elsewhere(f"{link.api}.STREAM.INFO.{link.source}", b"", within=_ANSWER)
+            answer = await self._target.api.ask_elsewhere(f"{link.api}.STREAM.INFO.{link.source}", b"")
         except ApiError:
             return not same
         return _created(answer) == _created(info) if "created" in answer else not same

@@ -25,7 +25,6 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Looking", "Sight", "SourceError"]
 
-_ANSWER = 3.0  # seconds
 _READING = 3  # requests that a piece of a target takes: consumer created, flow control answered, consumer deleted
 
 
@@ -253,7 +252,7 @@ class Looking:
         await self.rate.turn()
         subject = f"{self.link.api}.{request}"
         try:
-            answer = await self.connection.api.ask_elsewhere(subject, data, within=_ANSWER)
+            answer = await self.connection.api.ask_elsewhere(subject, data)
         except NotPermittedError:
             raise
         except ApiError as error:

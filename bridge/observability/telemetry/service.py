@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -37,21 +37,15 @@ class Telemetry:
     Args:
         settings: the configuration.
         sidecar: what is reported.
-        environment: where OpenTelemetry's variables are.
 
     Attributes:
         last_export: exports what is left at the end, if there is an exporter.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        sidecar: Sidecar,
-        environment: Mapping[str, str] = os.environ,
-    ) -> None:
+    def __init__(self, settings: Settings, sidecar: Sidecar) -> None:
         self._settings = settings
         self._sidecar = sidecar
-        self._wanted = wanted(environment)
+        self._wanted = wanted(os.environ)
         self._shutdowns: list[Callable[[], None]] = []
         self._spans: TracerProvider | None = None
         self._sampling: asyncio.Task[None] | None = None
