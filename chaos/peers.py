@@ -15,6 +15,7 @@ from nats_bridge.conformance.raw_client import Collected, Delivered, RawClient
 __all__ = ["Peer", "place_of"]
 
 _PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
+_LIMIT = 120.0  # seconds until there must have been a good answer
 _PAUSE = 0.1
 _PAGE = 500  # messages asked for at once
 _PAGE_WAIT, _EMPTY_PAGES = 5, 2  # seconds until a page ends, and how many of them in a row without messages are the end
@@ -81,21 +82,21 @@ class Peer:
             await self.drop()
             return None
 
-    async def api(self, subject: str, body: object = None, *, limit: float = 120.0) -> dict[str, Any]:
+    async def api(self, subject: str, body: object = None) -> dict[str, Any]:
         """A JetStream API request, repeated until it is answered with something else than a passing trouble.
 
         Raises:
-            SubjectError: no good answer within `limit` seconds.
+            SubjectError: no good answer within two minutes.
         """
         answer: dict[str, Any] | None = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(_LIMIT):
                 while True:
                     answer = await self.try_api(subject, body)
                     if answer is not None and answer.get("error", {}).get("code", 0) not in (408, 500, 503):
                         return answer
                     await asyncio.sleep(_PAUSE)
-        raise SubjectError(f"{subject}: no good answer within {limit:g} s; the last was {answer}")
+        raise SubjectError(f"{subject}: no good answer within {_LIMIT:g} s; the last was {answer}")
 
     async def state(self, stream: str) -> dict[str, Any]:
         """A stream's state."""

@@ -34,6 +34,8 @@ __all__ = ["BridgeSubject"]
 
 _LANES: Final = 2
 """Batches that are played at the same time; a sidecar uses one core."""
+_BATCH: Final = 24
+"""Cases that one process plays."""
 _LOOP: Final = "loop: "
 """In the bridge's words on a rule that takes part in one."""
 
@@ -46,7 +48,6 @@ class BridgeSubject:
         binary: of the server.
         directory: for the server's store and log, and the bridge's configurations.
         dialect: the version that the bridge behaves like, in full; ``native``: that of the server.
-        batch: how many cases one process plays.
     """
 
     at_once = 1
@@ -57,14 +58,11 @@ class BridgeSubject:
     more_config = ""
     """Of the server."""
 
-    def __init__(
-        self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native", batch: int = 24
-    ) -> None:
+    def __init__(self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native") -> None:
         version = server_version if dialect == "native" else dialect
         self.identity = Identity(self.kind, version, server=server_version)
-        self._batch = batch
         self._directory = directory / f"{self.kind}-{version}-on-{server_version}"
-        self._users = _LANES * batch * self.accounts
+        self._users = _LANES * _BATCH * self.accounts
         config = account_config(self._users) + self.more_config
         self._server = NativeServer(binary=binary, config=config, directory=self._directory / "server")
         self._stages: dict[int, Stage] = {}
@@ -105,7 +103,7 @@ class BridgeSubject:
         # Those that are only about decisions need no sidecar at all, if they are alone.
         for about_messages in (False, True):
             group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
-            batches = [group[start : start + self._batch] for start in range(0, len(group), self._batch)]
+            batches = [group[start : start + _BATCH] for start in range(0, len(group), _BATCH)]
             for first in range(0, len(batches), _LANES):
                 concurrent = batches[first : first + _LANES]
                 for answers in await asyncio.gather(
@@ -169,7 +167,7 @@ class BridgeSubject:
 
     async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]], lane: int) -> list[tuple[Plan, Answer]]:
         """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
-        first = lane * self._batch
+        first = lane * _BATCH
         stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
         try:
             answers = await self._play_stages(stages, [problems for _, problems in batch])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from nats_bridge.conformance.catalogue.case import Case, Json, Refusal, Step
 from nats_bridge.conformance.implementations.bridge import BridgeSubject
@@ -102,9 +101,6 @@ class NativeCopySubject(BridgeSubject):
     accounts = 1
     stage_type = _NativeCopyStage
     more_config = f"leafnodes {{{LEAF_LISTENER}}}\n"
-
-    def __init__(self, version: str, binary: Path, directory: Path, *, batch: int = 24) -> None:
-        super().__init__(version, binary, directory, batch=batch)
 
     def _plan(self, case: Case) -> NativeCopyPlan:
         return native_copy_plan(case, dialect(self.identity.server))

@@ -98,9 +98,9 @@ async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, 
     }
 
 
-def _fast(account: Account, subject: str, payload: str, number: int, operation: int) -> None:
+def _fast(account: Account, number: int, operation: int) -> None:
     """Send a message of a fast batch; the reply subject says which, as the answers' subscriber sees it."""
-    account.client.publish(message(subject, payload), f"answer.b.10.fail.{number}.{operation}.$FI".encode())
+    account.client.publish(message("in.a", str(number)), f"answer.b.10.fail.{number}.{operation}.$FI".encode())
 
 
 @scenario
@@ -111,7 +111,7 @@ async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]
     received = await account.subscribe("out.>")
     answers = await account.subscribe("answer.>")
     for number, operation in ((1, _START), (2, _APPEND), (3, _COMMIT)):
-        _fast(account, "in.a", str(number), number, operation)
+        _fast(account, number, operation)
     await arrived(received, 3)
     stored = await account.holding("S", 3)
 
@@ -136,7 +136,7 @@ async def fast_batch_of_a_stream_that_takes_none(laboratory: Laboratory) -> Mapp
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     answers = await account.subscribe("answer.>")
-    _fast(account, "in.a", "1", 1, _START)
+    _fast(account, 1, _START)
     (answer,) = await arrived(answers, 1)
     return {
         "err_code": json.loads(answer.message.payload)["error"]["err_code"],

@@ -99,7 +99,7 @@ async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any
     await _source_with_a_repeated_id(account)
     requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
     await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
-    stalled = await copied_or_stalled(account, "T", "3", requests, "O")
+    stalled = await copied_or_stalled(account, requests, "O")
     await account.update("T", duplicate_window=_SECOND // 10)
     return {"stalled_before": stalled, "stored": payloads_of(await account.ending_with("T", "3"))}
 
@@ -117,6 +117,6 @@ async def same_id_from_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
     await account.publish("other.a", "2", _ID)
     await account.publish("other.a", "3")
     await account.update("T", sources=[{"name": "O"}, {"name": "P"}])
-    stalled = await copied_or_stalled(account, "T", "3", requests, "P")
+    stalled = await copied_or_stalled(account, requests, "P")
     await account.publish("in.a", "end")
     return {"stalled": stalled, "stored": payloads_of(await account.ending_with("T", "end"))}

@@ -18,6 +18,7 @@ _BY = {
     "id": "their Nats-Msg-Id",
     "subject": "their subject, the newest of each",
 }
+_ROOM = 60  # characters of a message that is an example
 
 
 def summary(result: Result, width: int | None = None) -> str:
@@ -139,8 +140,8 @@ def _number(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _short(text: str, room: int = 60) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+def _short(text: str) -> str:
+    return text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"
 
 
 def _cut(text: str, width: int) -> str:
