@@ -15,7 +15,7 @@ import secrets
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -198,10 +198,6 @@ class RawClient:
         finally:
             self._answers.pop(inbox, None)
         return None if found.message.header_block.startswith(_NO_RESPONDERS) else found
-
-    async def ask_all(self, messages: Sequence[Message]) -> list[Delivered | None]:
-        """Publish all at once, and the answers in the order of the messages; otherwise as ``ask``."""
-        return list(await asyncio.gather(*map(self.ask, messages)))
 
     async def arrived(self, collected: Collected, number: int, limit: float = LIMIT) -> bool:
         """Wait until a subscription has received so many messages; False: not within ``limit`` seconds.

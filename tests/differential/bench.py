@@ -126,7 +126,7 @@ class Bench:
         return Decision(config=_without_own_metadata(answer["config"]))
 
     async def _publish(self, messages: Sequence[Message]) -> list[Mapping[str, Json] | None]:
-        answers = await self.client.ask_all(messages)
+        answers = await asyncio.gather(*map(self.client.ask, messages))
         return [None if answer is None else json.loads(answer.message.payload) for answer in answers]
 
     async def _stored(self, stream: str, number: int) -> tuple[Stored, ...]:
