@@ -38,6 +38,7 @@ SOURCE, TARGET = "BENCH", "COPY"
 
 _FIRST_WITH_TRANSFORMS = (2, 10)  # of sources
 _HUB, _LEAF = "hub", "leaf"  # JetStream domains
+_REPLICAS = 3  # of both streams, in a cluster
 _NO_PLACE = "'err_code': 10005"  # in a server's refusal: a peer counts as offline
 _PLACED, _PAUSE = 60.0, 0.2  # seconds until it must not any more, and between two tries
 
@@ -141,18 +142,17 @@ def scene(
 
 
 @contextmanager
-def cluster_scene(version: str, storage: str, replicas: int = 3) -> Iterator[Scene]:
+def cluster_scene(version: str, storage: str) -> Iterator[Scene]:
     """Run a cluster of three servers, with an empty source.
 
     Args:
         version: of the servers.
         storage: `memory` or `file`.
-        replicas: of both streams.
     """
     with NativeCluster(binary=fetch(version), config=PATIENT) as cluster:
         first, *others = cluster.nodes
-        place = Scene(first, first, storage, "", first.url, first.url, replicas, tuple(others))
-        _make_source(place, replicas)
+        place = Scene(first, first, storage, "", first.url, first.url, _REPLICAS, tuple(others))
+        _make_source(place, _REPLICAS)
         yield place
 
 
@@ -181,12 +181,11 @@ def _create(connection: RawSocket, config: dict[str, object]) -> None:
 
 
 @contextmanager
-def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
+def native_copy(place: Scene) -> Iterator[Copying]:
     """The target as a stream with `sources`; removed at the end.
 
     Args:
         place: where.
-        stream: the target's name.
     """
     source: dict[str, object] = {"name": SOURCE}
     if transforms_sources(place.target.version):
@@ -194,8 +193,8 @@ def native_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
     if place.external:
         source["external"] = {"api": place.external}
     began = time.time()
-    with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
-        yield Copying(began, stream, None)
+    with _stream(place, {"name": TARGET, "storage": place.storage, "sources": [source]}):
+        yield Copying(began, TARGET, None)
 
 
 @contextmanager
@@ -219,12 +218,11 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
 
 
 @contextmanager
-def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
+def through_copy(place: Scene) -> Iterator[Copying]:
     """The target as a stream with `sources` that reads through `nats-bridge run`; both removed at the end.
 
     Args:
         place: where, across servers.
-        stream: the target's name.
     """
     rule = {
         "name": "bench",
@@ -239,8 +237,8 @@ def through_copy(place: Scene, stream: str = TARGET) -> Iterator[Copying]:
     source = {"name": SOURCE, "external": {"api": "bridge.API", "deliver": "bridge.deliver"}}
     with running_bridge(config, "connection.back") as program:
         began = time.time()
-        with _stream(place, {"name": stream, "storage": place.storage, "sources": [source]}):
-            yield Copying(began, stream, program)
+        with _stream(place, {"name": TARGET, "storage": place.storage, "sources": [source]}):
+            yield Copying(began, TARGET, program)
 
 
 @contextmanager

@@ -76,15 +76,14 @@ def copier(name: str, way: str, share: float) -> Arm:
     return Arm(name, lambda url: running_copier(url, way), share=share)
 
 
-def go_copier(name: str, way: str, share: float = 1.0) -> Arm:
+def go_copier(name: str, way: str) -> Arm:
     """nats.go.
 
     Args:
         name: for the table.
         way: of `benchmarks/go_copier`.
-        share: of the messages.
     """
-    return Arm(name, lambda url: running_go_copier(url, way), share=share)
+    return Arm(name, lambda url: running_go_copier(url, way))
 
 
 def measure(
