@@ -90,7 +90,7 @@ class RepublishEncoder:
         self.retention = retention
         self.counters = counters
         self._republish = republish
-        self.own_subjects = own_subjects
+        self.set_own_subjects(own_subjects)
         self.max_payload = max_payload
         self.waiting = 0
         self._suspect: Suspect | None = None
@@ -115,14 +115,8 @@ class RepublishEncoder:
         self._stamp = b""
         self._looked_up = (b"", 0)
 
-    @property
-    def own_subjects(self) -> Sequence[bytes]:
+    def set_own_subjects(self, patterns: Sequence[bytes]) -> None:
         """See `Args`; call `forget_destinations` after a change, unless nothing is known yet."""
-        return self._own_subjects
-
-    @own_subjects.setter
-    def own_subjects(self, patterns: Sequence[bytes]) -> None:
-        self._own_subjects = tuple(patterns)
         # Most rules can land on none of them, and a search for each new subject costs.
         self._would_loop = matcher([each for each in patterns if may_land_on(self._republish.transform, each)])
 

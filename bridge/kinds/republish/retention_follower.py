@@ -119,7 +119,7 @@ class RetentionFollower:
         self._encoder.retention = Retention(
             self._limits, floor=int(state["first_seq"] or 1), followed_from=int(state["last_seq"])
         )
-        self._encoder.own_subjects = self._own_subjects(info["config"])
+        self._encoder.set_own_subjects(self._own_subjects(info["config"]))
 
     def _on_removal(self, removal: Removal) -> None:
         match removal:
@@ -158,7 +158,7 @@ class RetentionFollower:
                 self._limits = limits
                 self._encoder.retention = Retention(limits, floor=first)
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
-            self._encoder.own_subjects = self._own_subjects(info["config"])
+            self._encoder.set_own_subjects(self._own_subjects(info["config"]))
             self._encoder.forget_destinations()
 
     async def _look_behind_gaps(self) -> None:
