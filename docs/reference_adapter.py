@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any, TypeAlias
 
@@ -22,11 +23,10 @@ from nats_bridge.conformance.implementations.library_protocol import (
     PROTOCOL,
     bytes_of,
     json_of_bytes,
-    json_of_decision,
     json_of_message,
-    stored_of,
+    message_of,
 )
-from nats_bridge.conformance.observation import Decision
+from nats_bridge.conformance.observation import Decision, Stored
 from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
 from nats_bridge.transforms.errors import EngineError
 
@@ -34,6 +34,16 @@ __all__ = ["main"]
 
 Request: TypeAlias = Mapping[str, Json]
 Answer: TypeAlias = dict[str, Json]
+
+
+def _stored_of(value: Json) -> Stored:
+    return Stored(message_of(value), int(value["sequence"]), int(value["time_ns"]))
+
+
+def _json_of_decision(decision: Decision) -> Answer:
+    if decision.refusal is None:
+        return {"config": dict(decision.config or {})}
+    return {"refused": {name: value for name, value in asdict(decision.refusal).items() if value is not None}}
 
 
 async def _transform(engine: TransformsEngine, request: Request) -> Answer:
@@ -53,25 +63,25 @@ async def _bare_transform(engine: TransformsEngine, request: Request) -> Answer:
 
 def _results(results: Results) -> Answer:
     if isinstance(results, Refusal):
-        return json_of_decision(Decision(refusal=results))
+        return _json_of_decision(Decision(refusal=results))
     return {"results": [None if each is None else json_of_bytes(each) for each in results]}
 
 
 async def _stream_config(engine: TransformsEngine, request: Request) -> Answer:
     decision = await engine.decide(request["config"], request.get("previous"), request["streams"])
-    return json_of_decision(decision)
+    return _json_of_decision(decision)
 
 
 async def _republish(engine: TransformsEngine, request: Request) -> Answer:
     message = await engine.republish(
-        request["stream"], request["republish"], stored_of(request["message"]), request["last_sequence"]
+        request["stream"], request["republish"], _stored_of(request["message"]), request["last_sequence"]
     )
     return {"message": json_of_message(message)}
 
 
 async def _sourcing(engine: TransformsEngine, request: Request) -> Answer:
     message = await engine.copy(
-        request["entry"], stored_of(request["message"]), bytes_of(request["identity"]), mirrors=request["mirror"]
+        request["entry"], _stored_of(request["message"]), bytes_of(request["identity"]), mirrors=request["mirror"]
     )
     return {"message": json_of_message(message)}
 

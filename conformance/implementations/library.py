@@ -61,8 +61,7 @@ class LibrarySubject:
     Args:
         command: starts it; its words.
         version: of the server whose behaviour is asked for, such as ``2.10.27``.
-        start_limit: seconds for its hello.
-        limit: seconds for every other answer.
+        limit: seconds for every answer but its hello.
 
     Attributes:
         identity: with the library's own name and version, once it is open.
@@ -70,12 +69,9 @@ class LibrarySubject:
 
     at_once = 1
 
-    def __init__(
-        self, command: Sequence[str], version: str, *, start_limit: float = _START_LIMIT, limit: float = _LIMIT
-    ) -> None:
+    def __init__(self, command: Sequence[str], version: str, *, limit: float = _LIMIT) -> None:
         self._dialect = dialect(version)
         self._command = tuple(command)
-        self._start_limit = start_limit
         self._limit = limit
         self._process: LibraryProcess | None = None
         self._failures = 0
@@ -89,7 +85,7 @@ class LibrarySubject:
             SubjectError: it cannot be started, speaks another protocol, or does not know the dialect.
         """
         self._process = await LibraryProcess.start(self._command)
-        hello = await self._process.ask("hello", self._start_limit, protocol=PROTOCOL, suite="nats-bridge")
+        hello = await self._process.ask("hello", _START_LIMIT, protocol=PROTOCOL, suite="nats-bridge")
         if hello.get("protocol") != PROTOCOL:
             raise await self._process.failed(
                 f"speaks version {hello.get('protocol')!r} of the protocol; this suite speaks version {PROTOCOL}"

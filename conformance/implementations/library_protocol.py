@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
@@ -19,12 +18,10 @@ __all__ = [
     "bytes_of",
     "decision_of",
     "json_of_bytes",
-    "json_of_decision",
     "json_of_message",
     "json_of_stored",
     "message_of",
     "refusal_of",
-    "stored_of",
 ]
 
 PROTOCOL = 1
@@ -72,18 +69,6 @@ def message_of(value: Json) -> Message:
 def json_of_stored(stored: Stored) -> dict[str, Any]:
     """A stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
     return {**json_of_message(stored.message), "sequence": stored.sequence, "time_ns": str(stored.time_ns)}
-
-
-def stored_of(value: Json) -> Stored:
-    """The stored message in a line."""
-    return Stored(message_of(value), int(value["sequence"]), int(value["time_ns"]))
-
-
-def json_of_decision(decision: Decision) -> dict[str, Any]:
-    """``config`` or ``refused``."""
-    if decision.refusal is None:
-        return {"config": dict(decision.config or {})}
-    return {"refused": {name: value for name, value in asdict(decision.refusal).items() if value is not None}}
 
 
 def decision_of(answer: Mapping[str, Json]) -> Decision:
