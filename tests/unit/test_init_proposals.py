@@ -24,7 +24,7 @@ from nats_bridge.bridge.settings import loads
 from nats_bridge.bridge.settings.schema import configuration_schema
 from nats_bridge.marked_yaml import compose
 from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.stream_config import validate
+from nats_bridge.transforms.stream_config import examine, validate
 
 ALL = ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]
 NEW = ALL[1:]
@@ -38,7 +38,7 @@ EU = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "e
 def seen(version: str, *configs: dict[str, Any], messages: int = 0, **consumers: list[dict[str, Any]]) -> Landscape:
     """A cluster with these streams, as a server of that version keeps their configurations."""
     server = dialect(version)
-    kept = [validate(config, server, strict=False) for config in configs]
+    kept = [examine(config, server, strict=False).config for config in configs]
     state = {"messages": messages, "consumer_count": 0}
     streams = {
         str(config["name"]): {"config": config, "created": str(config["name"]), "state": state} for config in kept

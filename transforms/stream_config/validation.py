@@ -62,10 +62,9 @@ def validate(
     *,
     previous: Mapping[str, object] | None = None,
     sources: Sources | None = None,
-    strict: bool | None = None,
 ) -> dict[str, Any]:
-    """The normalised configuration, as ``examine`` has it; the same arguments and the same error."""
-    return examine(config, dialect, previous=previous, sources=sources, strict=strict).config
+    """The normalised configuration, as ``examine`` has it, with the same error."""
+    return examine(config, dialect, previous=previous, sources=sources).config
 
 
 def examine(
