@@ -57,7 +57,6 @@ class BundleBuilder:
         target: the stream that receives.
         max_payload: bytes that the server takes in one message, headers included.
         check_subjects: whether subjects must be the stream's.
-        stored: what an earlier attempt has stored; those rows are left out.
     """
 
     def __init__(
@@ -68,11 +67,10 @@ class BundleBuilder:
         *,
         max_payload: int,
         check_subjects: bool = True,
-        stored: StoredRows | None = None,
     ) -> None:
         self.already = 0  # rows left out
         self.saw_ids = False  # whether a row had an id of its own
-        self.stored = stored
+        self.stored: StoredRows | None = None  # by an earlier attempt; those rows are left out
         self._layout = layout
         self._place = place
         self._prefix = place.prefix

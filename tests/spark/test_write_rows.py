@@ -37,9 +37,9 @@ PLACE = RowPlace(write_key("w"), 0, 3)
 
 
 def builder(layout: RowLayout, stored: StoredRows | None = None, **options: Any) -> BundleBuilder:
-    return BundleBuilder(
-        layout, PLACE, TARGET, max_payload=options.pop("max_payload", 10_000), stored=stored, **options
-    )
+    made = BundleBuilder(layout, PLACE, TARGET, max_payload=options.pop("max_payload", 10_000), **options)
+    made.stored = stored
+    return made
 
 
 def batch(*rows: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
