@@ -1,8 +1,7 @@
 """Validates native stream configurations as a server of a chosen version does, with its error texts.
 
 ``validate`` gives the configuration as the server sends it back or raises its refusal, ``examine`` adds
-warnings about what the server accepts although it does harm, ``validate_republish`` decides that fragment
-alone. Pure functions over JSON values.
+warnings about what the server accepts although it does harm. Pure functions over JSON values.
 """
 
 from nats_bridge.transforms.stream_config.defects import ConfigWarning
