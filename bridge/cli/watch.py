@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,6 +63,7 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
 
 async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
     from nats_bridge.bridge.client.connection_pool import connected
+    from nats_bridge.bridge.client.tasks import happens
     from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
     from nats_bridge.bridge.kinds.watching.watch import Watch
 
@@ -84,9 +84,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
                             _print([state], as_json=as_json, lines=True)
                 elif all(_is_known(state, clock() - began >= stalled_after) for state in states):
                     break
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_BETWEEN):
-                        await stop.event.wait()
+                await happens(stop.event, within=_BETWEEN)
     if not follow:
         _print(states, as_json=as_json, lines=False)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 
@@ -230,11 +230,7 @@ class _Asking:
 
     async def _receive(self, limit: float) -> None:
         self._news.clear()
-        try:
-            async with asyncio.timeout(limit):
-                await self._news.wait()
-        except TimeoutError:
-            return
+        await happens(self._news, within=limit)
 
     def _on_refusal(self, name: str) -> Callable[[str], None]:
         def on_refusal(text: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.tasks import happens
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -44,11 +45,7 @@ class StreamEvents:
 
     async def next(self, patience: float | None = None) -> None:
         """Wait for an event after the last call, at most so many seconds."""
-        try:
-            async with asyncio.timeout(patience):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+        await happens(self._changed, within=patience)
         self._changed.clear()
 
     async def _received(self, _: Msg) -> None:

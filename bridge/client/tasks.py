@@ -1,12 +1,13 @@
-"""Ends tasks for certain."""
+"""Ends tasks for certain; waits for events, for a limited time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-__all__ = ["end_tasks", "task_over"]
+__all__ = ["end_tasks", "happens", "task_over"]
 
 _PATIENCE = 0.2  # seconds until a cancellation counts as swallowed
 
@@ -25,6 +26,14 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
     for task in ending:
         if not task.cancelled():
             task.exception()  # seen: asyncio has nothing to report later
+
+
+async def happens(event: asyncio.Event, *, within: float | None) -> bool:
+    """Wait until an event is set, at most so many seconds; whether it is."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await event.wait()
+    return event.is_set()
 
 
 def task_over(

@@ -7,6 +7,7 @@ import difflib
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissingError
 
 __all__ = ["appeared", "existing_stream", "named_stream"]
@@ -89,11 +90,7 @@ async def appeared(connection: Connection, stream: str) -> None:
                     raise
             else:
                 return
-            try:
-                async with asyncio.timeout(_LOOK):
-                    await created.wait()
-            except TimeoutError:
-                continue
+            await happens(created, within=_LOOK)
     finally:
         if not connection.client.is_closed:
             await advisories.unsubscribe()

@@ -23,6 +23,7 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
@@ -156,10 +157,7 @@ class Journal:
         payload = json.dumps(record, separators=(",", ":")).encode()
         while not (stored := await self._append_once(payload)).sequence:
             self._waits(f"stream {JOURNAL}: {stored.description}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE):
-                    await self._stop.wait()
-            if self._stop.is_set():
+            if await happens(self._stop, within=_PAUSE):
                 raise StoppedError
             await self._api.stream_info(JOURNAL)  # or it waits forever for one that was deleted
             if (earlier := await self._newest_if(payload)) is not None:

@@ -24,6 +24,7 @@ from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
+from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
@@ -240,9 +241,7 @@ class Redriving:
         return self._floors[name]
 
     async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._stop.wait()
+        await happens(self._stop, within=seconds)
 
     async def _read(self, window: Iterable[tuple[int, ...]]) -> list[_Message]:
         found = await asyncio.gather(*(self._message(letters) for letters in window))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.jobs.replica_diff.comparing import Comparing, Difference
@@ -121,9 +122,7 @@ async def compare_replicas(
         connection = connections[wanted.connection]
         found = await _look(connection, wanted, stop, report, "comparing")
         if found.differences and not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wanted.settle):
-                    await stop.wait()
+            await happens(stop, within=wanted.settle)
             again = replace(wanted, first=min(found.differences), last=max(found.differences))
             second = await _look(connection, again, stop, report, "comparing again what differs")
             if not second.stopped:

@@ -14,7 +14,7 @@ from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.operations import publication
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
@@ -155,10 +155,7 @@ class CapturedAdvisories:
     async def _follow(self) -> None:
         while True:
             while not self._wanted.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_ACK_WAIT / 3):
-                        await self._wanted.wait()
-                if not self._wanted.is_set() and self._held:
+                if not await happens(self._wanted, within=_ACK_WAIT / 3) and self._held:
                     self._answer(self._held.values(), b"+WPI")
             await self._connection.connected()
             await self._fence.opened()
@@ -170,10 +167,7 @@ class CapturedAdvisories:
             body = b'{"batch":%d,"expires":%d}' % (self._most, int(_EXPIRES * 1e9))
             request = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}".encode()
             self._connection.client.write_raw(publication(request, self._inbox, b"", body), self._fence)
-            try:
-                async with asyncio.timeout(_EXPIRES + _LATE):
-                    await self._over.wait()
-            except TimeoutError:
+            if not await happens(self._over, within=_EXPIRES + _LATE):
                 self._lost = True
             if self._wanted.is_set():
                 await asyncio.sleep(_AGAIN)  # a status, or the connection broke

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Mapping
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import refused_subscription
+from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
@@ -144,11 +145,7 @@ class _First:
 
     async def wait(self) -> None:
         """Wait for it, for a limited time: it need not have any."""
-        try:
-            async with asyncio.timeout(_QUIET):
-                await self._arrived.wait()
-        except TimeoutError:
-            pass
+        await happens(self._arrived, within=_QUIET)
 
 
 async def _last(connection: Connection, stream: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.rule_metrics import SAMPLE_INTERVAL
 from nats_bridge.bridge.observability.telemetry.environment import wanted
@@ -84,10 +84,7 @@ class Telemetry:
         # A thread that the process's end does not wait for, whatever the result of the export.
         self.last_export = Thread(target=shut_down, daemon=True)
         self.last_export.start()
-        try:
-            async with asyncio.timeout(_LAST_EXPORT):
-                await ended.wait()
-        except TimeoutError:
+        if not await happens(ended, within=_LAST_EXPORT):
             _log.warning("telemetry.last_export_failed", seconds=_LAST_EXPORT)
         self._shutdowns = []
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.log_throttle import Pace
@@ -159,15 +159,8 @@ class Leases:
             restrained = share.leaves_to_others(len(leading), len(wanted), now)
             for holding in wanted:
                 holding.restrain(self._timing.ttl if restrained else 0.0)
-            await _set_again(self._replicas_changed, self._timing.renew_every)
-
-
-async def _set_again(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set from now on, at most for so many seconds."""
-    event.clear()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(seconds, 0.0)):
-            await event.wait()
+            self._replicas_changed.clear()
+            await happens(self._replicas_changed, within=self._timing.renew_every)
 
 
 class _HeldFence:
@@ -318,7 +311,8 @@ class _Holding:
         match step:
             case Rest(until=until):
                 if not self._ending:
-                    await _set_again(self._wake, until - clock.now())
+                    self._wake.clear()
+                    await happens(self._wake, within=until - clock.now())
             case Look():
                 await self._look()
             case Write():
