@@ -10,15 +10,13 @@ from array import array
 from dataclasses import dataclass, field
 from functools import partial
 
-from nats_bridge.bridge.replication import Delivered, JetStreamApi, Json, Replay, read_piece
+from nats_bridge.bridge.replication import Delivered, JetStreamApi, Json, Replay, pieces_back, read_piece
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.transforms import header_block
 
 __all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes_messages"]
 
 _ID = b"Nats-Msg-Id"
-_FIRST_PIECE = 4096  # sequences
-_GROWTH = 4
 
 
 @dataclass(slots=True)
@@ -113,13 +111,11 @@ async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place:
         ApiError: the server cannot be asked.
     """
     found = StoredRows(removes=removes_messages(info))
-    high, size, replay = last, _FIRST_PIECE, _replay(api, info)
-    while high >= first:
-        low = max(high - size + 1, first)
+    replay = _replay(api, info)
+    for low, high in pieces_back(first, last):
         rows, _ = await read_piece(replay, low, high, partial(_Rows, place, found, ids), newest=high == last)
         if rows.earlier:
             break
-        high, size = low - 1, size * _GROWTH
     return found
 
 

@@ -18,7 +18,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream
 from nats_bridge.bridge.kinds.copying.resume_point import is_of_this_source
-from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, StoredCopy, next_size, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, pieces_back, read_piece
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import last_record
@@ -225,9 +225,10 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Readi
     floor = min((place.floor for place in places), default=_NO_CONSUMER)
     found = Copies([0] * len(copied.entries), 0, last)
     settled = [0] * len(copied.entries)  # copies in a row that no consumer needs
-    high, size, replay = last, FIRST_PIECE, _replay(target, copied.target)
-    while high >= first and min(settled) < enough:
-        low = max(high - size + 1, first)
+    replay = _replay(target, copied.target)
+    for low, high in pieces_back(first, last):
+        if min(settled) >= enough:
+            break
         piece, _ = await read_piece(replay, low, high, partial(_InTarget, reading), newest=high == last)
         for at, sequence, entry, subject in reversed(piece.messages):
             if not sequence:
@@ -237,7 +238,6 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Readi
             settled[entry] = 0 if sequence > floor else settled[entry] + 1
             for place in places:
                 place.see_before(at, sequence, subject)
-        high, size = low - 1, next_size(size, 0, 1, last - low + 1)
     return found
 
 

@@ -14,15 +14,13 @@ from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, first_sequence, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import first_sequence, pieces_back, read_piece
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.source_record import HEADER, first_record, last_record
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import REST, matches
 
 __all__ = ["Found", "Wanted", "find", "native_wanted", "own_wanted"]
-
-_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +100,12 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wante
     """
     first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)
-    high, size = last, FIRST_PIECE
     replay = Replay(api, stream, headers_only=True)
-    while high >= first and None in found:
-        low = max(high - size + 1, first)
+    for low, high in pieces_back(first, last):
+        if None not in found:
+            break
         piece, _ = await read_piece(replay, low, high, partial(_Newest, wanted), newest=high == last)
         found = [before or now for before, now in zip(found, piece.found, strict=True)]
-        high, size = low - 1, size * _GROWTH
     return found
 
 

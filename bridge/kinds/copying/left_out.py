@@ -22,7 +22,7 @@ from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.encoder import fields_behind
 from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, next_size, own_record, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, own_record, pieces_back, read_piece
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
@@ -92,12 +92,9 @@ class Behind:
         first = await first_sequence(self._target, self._stream)
         found: list[int] = []
         newest_ns = 0
-        high, size = self._last, target_tail.FIRST_PIECE
         replay = Replay(self._target, self._stream, headers_only=True)
-        while high >= first:
-            low = max(high - size + 1, first)
-            newest = high == self._last
-            piece, _ = await read_piece(replay, low, high, self._numbers, newest=newest)
+        for low, high in pieces_back(first, self._last, found, CHECKED_COPIES):
+            piece, _ = await read_piece(replay, low, high, self._numbers, newest=high == self._last)
             newest_ns = newest_ns or max(piece.times_ns, default=0)
             since_ns = newest_ns - target_tail.TOGETHER_NS
             young = [
@@ -106,7 +103,6 @@ class Behind:
             found[:0] = young
             if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.numbers))):
                 break
-            high, size = low - 1, next_size(size, len(found), CHECKED_COPIES, self._last - low + 1)
         return found[-CHECKED_COPIES:]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -26,7 +26,7 @@ from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import SourceRecord, last_record
 
-__all__ = ["StoredCopy", "TargetTail", "first_sequence", "next_size", "own_record", "read_piece", "read_tail"]
+__all__ = ["StoredCopy", "TargetTail", "first_sequence", "own_record", "pieces_back", "read_piece", "read_tail"]
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
@@ -110,9 +110,8 @@ async def read_tail(
     seen = 0
     is_cut = False
     replay = Replay(api, stream, headers_only=True)
-    high, size, reported = last, FIRST_PIECE, 0
-    while high >= first:
-        low = max(high - size + 1, first)
+    reported, low = 0, last + 1
+    for low, high in pieces_back(first, last, copies, wanted):
         piece, found = await read_piece(replay, low, high, partial(_Copies, record_of), newest=high == last)
         copies[:0] = piece.copies
         ids |= piece.ids
@@ -121,16 +120,14 @@ async def read_tail(
         is_old = not whatever_age and copies and not young
         is_cut = len(copies) >= wanted and not is_old
         if is_cut or is_old:
-            high = low - 1
             break
-        high, size = low - 1, next_size(size, len(copies), wanted, last - low + 1)
         if not copies:
             ids.clear()  # what is stored after all copies says nothing about them, and can be much
-        if not copies and last - high > 16 * FIRST_PIECE * (reported + 1):
-            reported = (last - high) // (16 * FIRST_PIECE)
-            searched, left = last - high, high - first + 1
-            _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=left)
-    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - high, is_cut=is_cut, ids=frozenset(ids))
+        searched = last - low + 1
+        if not copies and searched > 16 * FIRST_PIECE * (reported + 1):
+            reported = searched // (16 * FIRST_PIECE)
+            _log.info("copying.searching_position", rule=rule, stream=stream, searched=searched, left=low - first)
+    return TargetTail(tuple(copies[-wanted:]), has_gaps=seen < last - low + 1, is_cut=is_cut, ids=frozenset(ids))
 
 
 class _Copies:
@@ -169,17 +166,22 @@ async def first_sequence(api: JetStreamApi, stream: str) -> int:
     return max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
 
 
-def next_size(size: int, found: int, wanted: int, searched: int) -> int:
-    """How many sequences to read next: where copies were found, about as many as hold what is left to be found.
+def pieces_back(first: int, last: int, found: Sized = (), wanted: int = 0) -> Iterator[tuple[int, int]]:
+    """Cut [first, last] into growing pieces, from its end; where something is found, as long as hold what is left.
 
     Args:
-        size: how many were read last.
-        found: copies so far.
-        wanted: copies that are enough.
-        searched: sequences so far.
+        first: a sequence.
+        last: the stream's last sequence.
+        found: what was found so far, to which the caller adds.
+        wanted: how much of that is enough.
     """
-    grown = size * _GROWTH
-    return min(grown, max(FIRST_PIECE, (wanted - found) * searched // found)) if found else grown
+    high, size = last, FIRST_PIECE
+    while high >= first:
+        low = max(high - size + 1, first)
+        yield low, high
+        high, size = low - 1, size * _GROWTH
+        if count := len(found):
+            size = min(size, max(FIRST_PIECE, (wanted - count) * (last - high) // count))
 
 
 async def read_piece(

@@ -18,7 +18,7 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.kinds.copying.tail_reader import FIRST_PIECE, next_size, own_record, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import own_record, pieces_back, read_piece
 from nats_bridge.bridge.kinds.watching.link import Link
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.transforms.timestamp import nanoseconds_of
@@ -171,16 +171,15 @@ class Looking:
         """Look for the link's newest copy in the target, from its end back to a sequence."""
         last, direct = int(target["state"]["last_seq"]), target["config"].get("retention", "limits") != "limits"
         replay = Replay(self.connection.api, self.link.target, headers_only=True, direct=direct)
-        high, size, behind = last, FIRST_PIECE, 0
-        while high >= first:
-            low = max(high - size + 1, first)
+        behind = 0
+        for low, high in pieces_back(first, last):
             await self.rate.turn(_READING)
             piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
             if piece.position:
                 self._position, self._copied_ns = piece.position, piece.time_ns
                 self._is_certain = behind + piece.behind == last - piece.at
                 return
-            high, behind, size = low - 1, behind + found, next_size(size, 0, 1, last - low + 1)
+            behind += found
         self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:
