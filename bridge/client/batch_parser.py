@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from nats_bridge.bridge.client.nats_py import Client, errors
+from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
 
 __all__ = ["BatchParser", "Delivered", "InBulk", "Route"]
 
@@ -26,10 +27,6 @@ InBulk: TypeAlias = Callable[[bytes, int, bytes], int]
 """Takes whole deliveries to one subscription off a read: gets the read, where they begin, and the subscription's sid;
 returns the position after the last one that it took. It must not raise and must not wait."""
 
-_LONGEST_MESSAGE = 256 * 1024 * 1024
-"""Bytes; servers accept no larger messages. A longer size is a protocol error, and is not waited for."""
-_LONGEST_LINE = 4 * 1024 * 1024
-"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
 _SMALL = 300  # bytes after its first line within which a small message ends; larger ones are not searched for ends
 _SKIPPED = 8  # reads for which the plain parser is not tried, after one that it could not parse
 _BULK_LINE = 4096  # bytes in which a message shows its sid, or is not taken in bulk
@@ -229,8 +226,8 @@ class BatchParser:
         while position < end:
             line_end = find(b"\r\n", position)
             if line_end < 0:
-                if end - position > _LONGEST_LINE:
-                    raise ValueError(f"a line of more than {_LONGEST_LINE} bytes")
+                if end - position > LONGEST_LINE:
+                    raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
                 break
             fields = data[position:line_end].split(b" ")
             kind = fields[0]
@@ -239,7 +236,7 @@ class BatchParser:
             if kind == b"MSG":
                 stop = start + int(fields[-1])
                 if not start <= stop <= last:
-                    self._wanted = _size(stop - start) + start + 2 - position
+                    self._wanted = checked_size(stop - start) + start + 2 - position
                     break
                 if count > 5:
                     fields = _spaced_subject(fields, 3)
@@ -250,7 +247,7 @@ class BatchParser:
             elif kind == b"HMSG":
                 stop = start + int(fields[-1])
                 if not start <= stop <= last:
-                    self._wanted = _size(stop - start) + start + 2 - position
+                    self._wanted = checked_size(stop - start) + start + 2 - position
                     break
                 if count > 6:
                     fields = _spaced_subject(fields, 4)
@@ -335,13 +332,6 @@ class BatchParser:
                 await nc._process_err(text)
         elif kind != b"+OK":
             raise errors.ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
-
-
-def _size(size: int) -> int:
-    """The size that a message claims, if it can be one."""
-    if not 0 <= size <= _LONGEST_MESSAGE:
-        raise ValueError(f"a message of {size} bytes")
-    return size
 
 
 def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:

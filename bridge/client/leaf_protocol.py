@@ -18,6 +18,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
+
 __all__ = [
     "PING",
     "PONG",
@@ -39,10 +41,6 @@ PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 
 _END: Final = b"\r\n"
-_LONGEST_LINE: Final = 4 * 1024 * 1024
-"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
-_LONGEST_MESSAGE: Final = 256 * 1024 * 1024
-"""Bytes; servers accept no larger messages."""
 
 
 class LeafProtocolError(Exception):
@@ -136,7 +134,7 @@ class LeafParser:
             start = line_end + len(_END)
             if kind in (b"LMSG", b"HMSG"):
                 fields = rest.split(b" ")
-                stop = start + _size(fields[-1])
+                stop = start + checked_size(int(fields[-1]))
                 if stop + len(_END) > len(data):
                     self._wanted = stop + len(_END) - position
                     break
@@ -146,8 +144,8 @@ class LeafParser:
                 found.append(event)
             position = start
         else:
-            if len(data) - position > _LONGEST_LINE:
-                raise ValueError(f"a line of more than {_LONGEST_LINE} bytes")
+            if len(data) - position > LONGEST_LINE:
+                raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
         self._unread = data[position:]
         return found
 
@@ -159,7 +157,7 @@ def _message(kind: bytes, fields: list[bytes], body: bytes) -> Message:
         between = between[1:2]
     elif between and between[0] == b"|":
         between = []
-    head = _size(fields[-2]) if sizes == 2 else 0
+    head = checked_size(int(fields[-2])) if sizes == 2 else 0
     if head > len(body) or len(between) > 1:
         raise ValueError(f"{kind!r} with {fields!r}")
     return Message(subject, between[0] if between else b"", body[:head], body[head:])
@@ -185,13 +183,6 @@ def _control(kind: bytes, rest: bytes) -> Event | None:
         case b"+OK":
             return None
     raise ValueError(f"protocol line {kind[:80]!r}")
-
-
-def _size(text: bytes) -> int:
-    size = int(text)
-    if not 0 <= size <= _LONGEST_MESSAGE:
-        raise ValueError(f"a message of {size} bytes")
-    return size
 
 
 def connect_line(info: Info, name: str, credentials: Mapping[str, str]) -> bytes:

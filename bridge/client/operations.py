@@ -1,8 +1,14 @@
-"""The protocol operation that publishes a message, and its parts."""
+"""The protocol operation that publishes a message, and its parts; how long what a server sends can be."""
 
 from __future__ import annotations
 
-__all__ = ["parts_of", "publication"]
+from typing import Final
+
+__all__ = ["LONGEST_LINE", "checked_size", "parts_of", "publication"]
+
+LONGEST_LINE: Final = 4 * 1024 * 1024
+"""Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
+_LONGEST_MESSAGE: Final = 256 * 1024 * 1024  # bytes; servers accept no larger ones
 
 
 def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bytes:
@@ -11,6 +17,13 @@ def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> b
     if not block:
         return b"PUB %b%d\r\n%b\r\n" % (to, len(payload), payload)
     return b"HPUB %b%d %d\r\n%b%b\r\n" % (to, len(block), len(block) + len(payload), block, payload)
+
+
+def checked_size(size: int) -> int:
+    """The size that a message claims, if it can be one; else it is a protocol error, and not waited for."""
+    if not 0 <= size <= _LONGEST_MESSAGE:
+        raise ValueError(f"a message of {size} bytes")
+    return size
 
 
 def parts_of(operation: bytes) -> tuple[bytes, bytes, bytes]:
