@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AckReply"]
+__all__ = ["AckReply", "fields_behind", "message_sequence"]
 
 
 class AckReply(NamedTuple):
@@ -32,3 +32,17 @@ class AckReply(NamedTuple):
         if len(tokens) < 9 or tokens[:2] != [b"$JS", b"ACK"]:
             raise ValueError(f"not an acknowledgement subject: {reply!r}")
         return cls(*(int(token) for token in tokens[at : at + 5]))
+
+
+def message_sequence(reply: bytes) -> bytes:
+    """The stream sequence in a delivered message's reply subject, as text."""
+    return reply.rsplit(b".", fields_behind(reply))[1]
+
+
+def fields_behind(reply: bytes) -> int:
+    """The number of tokens after the delivery count in a delivered message's reply subject.
+
+    With a domain before the stream, more than without; the same in all messages of a consumer.
+    """
+    dots = reply.count(b".")
+    return dots - 4 if dots == 8 else dots - 6

@@ -13,12 +13,12 @@ from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.ack_reply import AckReply, message_sequence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
-from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation, message_sequence
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.rules.known_subjects import KnownSubjects

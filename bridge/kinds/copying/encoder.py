@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import fields_behind
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
@@ -24,7 +25,7 @@ from nats_bridge.transforms.republish import unpublishable
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.subject import matcher
 
-__all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special", "fields_behind", "message_sequence"]
+__all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special"]
 
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
@@ -54,20 +55,6 @@ class Special:
     operation: Operation | None
     reason: str
     header_block: bytes
-
-
-def message_sequence(reply: bytes) -> bytes:
-    """The stream sequence in a delivered message's reply subject, as text."""
-    return reply.rsplit(b".", fields_behind(reply))[1]
-
-
-def fields_behind(reply: bytes) -> int:
-    """The number of tokens after the delivery count in a delivered message's reply subject.
-
-    With a domain before the stream, more than without; the same in all messages of a consumer.
-    """
-    dots = reply.count(b".")
-    return dots - 4 if dots == 8 else dots - 6
 
 
 class CopyEncoder:

@@ -17,10 +17,9 @@ from itertools import pairwise
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.bridge.kinds.copying.encoder import fields_behind
 from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, own_record, pieces_back, read_piece
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES

@@ -20,6 +20,7 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
@@ -29,7 +30,7 @@ from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.counting import Counting, turns
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special, message_sequence
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import fields_behind
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
@@ -117,8 +118,5 @@ class NativeEncoder:
 
 def renumbered(reply: bytes, left_out: int) -> bytes:
     """A delivery's reply subject with the consumer's sequence lowered by the number of messages left out."""
-    dots = reply.count(b".")
-    # $JS.ACK.stream.consumer.deliveries.stream-seq.consumer-seq.time.pending, or with two tokens before the stream and
-    # perhaps one at the end.
-    before, sequence, *after = reply.rsplit(b".", dots - 5 if dots == 8 else dots - 7)
+    before, sequence, *after = reply.rsplit(b".", fields_behind(reply) - 1)
     return b"%b.%d.%b" % (before, int(sequence) - left_out, b".".join(after))

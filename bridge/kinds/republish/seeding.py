@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
@@ -91,7 +92,7 @@ class Seeding:
     async def _seed_all(self, first: int, handled: int) -> None:
         async for batch in self.replay.between(first, handled):
             for subject, reply, _, _ in batch:
-                self.encoder.seed(subject, _sequence(reply))
+                self.encoder.seed(subject, message_sequence(reply))
 
     async def _incomplete(self, delivered: int) -> bool:
         """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
@@ -123,7 +124,7 @@ class Seeding:
         before = b""
         async for batch in self.replay.last_per_subject():
             for subject, reply, _, _ in batch:
-                if (sequence := _sequence(reply)) != before:
+                if (sequence := message_sequence(reply)) != before:
                     yield subject, sequence
                 before = sequence
 
@@ -134,7 +135,7 @@ class Seeding:
         following = retention.floor
         async for batch in self.replay.between(first, handled):
             for subject, reply, block, _ in batch:
-                text = _sequence(reply)
+                text = message_sequence(reply)
                 number = int(text)
                 if number - following > _MOST_GAP:
                     retention.begin(number)
@@ -155,11 +156,6 @@ class Seeding:
         if start.policy == "time":
             return await self.replay.before(str(start.time))
         return 0
-
-
-def _sequence(reply: bytes) -> bytes:
-    """The stream sequence in a delivered message's reply subject, as text."""
-    return reply.split(b".")[5 if reply.count(b".") == 8 else 7]
 
 
 def _is_text(subject: bytes) -> bool:
