@@ -8,7 +8,7 @@ from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, 
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
-from nats_bridge.bridge.kinds.advisories.run import make_run
+from nats_bridge.bridge.kinds.advisories.run import AdvisoriesRun
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
@@ -72,7 +72,9 @@ KIND = RuleKind(
         # Too large with its message: the advisory is published without it.
         events=("attached", "messages_gone", "too_large", "stored"),
     ),
-    run=make_run,
+    run=lambda rule, _, connections, context: AdvisoriesRun(
+        rule, connections[rule.source_connection], connections[rule.target_connection], context
+    ),
     needs=advisories_needs,
     moves=_moves,
     inputs=_inputs,

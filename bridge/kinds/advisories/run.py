@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
@@ -30,7 +29,6 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.settings import Settings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -40,19 +38,12 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import AdvisoriesRule
 
-__all__ = ["AdvisoriesRun", "make_run"]
+__all__ = ["AdvisoriesRun"]
 
 
 _MOST_WAITING = 10_000  # advisories that may wait
 _WINDOW = 32  # advisories whose messages are fetched and published at a time
 _ADVISORIES = b"$JS.EVENT.ADVISORY."
-
-
-def make_run(
-    rule: AdvisoriesRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
-) -> AdvisoriesRun:
-    """Make the run of a rule; see `RuleKind.run`."""
-    return AdvisoriesRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
 
 
 class AdvisoriesRun(RuleRun):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.run import make_run
+from nats_bridge.bridge.kinds.copying.run import CopyRun, open_without_echo
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
@@ -109,7 +110,9 @@ KIND = RuleKind(
             "fillers",
         ),
     ),
-    run=make_run,
+    run=lambda rule, settings, connections, context: CopyRun(
+        rule, connections, partial(open_without_echo, settings, rule.target_connection), context
+    ),
     needs=lambda rule, settings, dialect, known: permissions.copying_needs(rule, settings, dialect, known),
     moves=_moves,
     inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],

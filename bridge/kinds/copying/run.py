@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
@@ -37,7 +36,7 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import collide, is_subset, matches
 
-__all__ = ["CopyRun", "make_run"]
+__all__ = ["CopyRun", "open_without_echo"]
 
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
@@ -45,17 +44,8 @@ _LOOK = 2.0  # seconds until the target is read without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
-def make_run(
-    rule: SourcesRule | MirrorRule | KvSourcesRule,
-    settings: Settings,
-    connections: Mapping[str, Connection],
-    context: RuleContext,
-) -> CopyRun:
-    """Make the run of a rule; see `RuleKind.run`."""
-    return CopyRun(rule, connections, partial(_open_without_echo, settings, rule.target_connection), context)
-
-
-async def _open_without_echo(settings: Settings, name: str) -> Connection:
+async def open_without_echo(settings: Settings, name: str) -> Connection:
+    """Open a connection that does not receive what it publishes itself."""
     options = connect_options(settings.connections[name], name)
     return await open_connection(name, {**options, "no_echo": True}, client_name=settings.name)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
-from nats_bridge.bridge.kinds.ingress.run import make_run
+from nats_bridge.bridge.kinds.ingress.run import IngressRun
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
@@ -49,7 +49,7 @@ KIND = RuleKind(
         facts={"in_doubt": "in_doubt", "repeated_out": "resent", "reconnects": "resumed"},
         events=("answered", "pauses"),
     ),
-    run=make_run,
+    run=lambda rule, _, connections, context: IngressRun(rule, connections[rule.source_connection], context),
     needs=lambda rule, settings, dialect, known: permissions.ingress_needs(rule, settings, dialect, known),
     moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import queue_group
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.subject import matches
 
 if TYPE_CHECKING:
@@ -37,19 +35,12 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import SubjectTransformRule
 
-__all__ = ["IngressRun", "make_run"]
+__all__ = ["IngressRun"]
 
 
 _LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion
 _LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
-
-
-def make_run(
-    rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
-) -> IngressRun:
-    """Make the run of a rule; see `RuleKind.run`."""
-    return IngressRun(rule, connections[rule.source_connection], context)
 
 
 class IngressRun(RuleRun):

@@ -8,8 +8,9 @@ from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, Ru
 from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.native_copy.counters import NativeCopyCounters
 from nats_bridge.bridge.kinds.native_copy.permissions import native_copy_needs
-from nats_bridge.bridge.kinds.native_copy.run import make_run
+from nats_bridge.bridge.kinds.native_copy.run import NativeCopyRun
 from nats_bridge.bridge.settings import NativeCopyRule
+from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import remove
 from nats_bridge.transforms.sourcing import Copied
@@ -38,7 +39,12 @@ KIND = RuleKind(
         facts={"headers_removed": "headers_stripped", "reconnects": "resumed"},
         events=("consumers", "refused_requests", "woken"),
     ),
-    run=make_run,
+    run=lambda rule, settings, connections, context: NativeCopyRun(
+        rule,
+        connections[rule.source_connection],
+        connect_options(settings.connections[rule.leaf_connection], rule.leaf_connection),
+        context,
+    ),
     needs=native_copy_needs,
     moves=lambda *_: iter(()),  # what copies is the server's own mirror or source
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),

@@ -39,16 +39,15 @@ from nats_bridge.bridge.kinds.native_copy.requests import CreateRequest, read_cr
 from nats_bridge.bridge.kinds.native_copy.served_consumer import ServedConsumer
 from nats_bridge.bridge.kinds.native_copy.waking import ASKS_ON_CONNECT, PENDING_FOR, away, may_be_ours, outdated
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.subject import is_valid_publish
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.client.wire import Delivered
     from nats_bridge.bridge.rules.context import RuleContext
-    from nats_bridge.bridge.settings import NativeCopyRule, Settings
+    from nats_bridge.bridge.settings import NativeCopyRule
 
-__all__ = ["NativeCopyRun", "make_run"]
+__all__ = ["NativeCopyRun"]
 
 
 _ANSWER = 5.0  # seconds for the source's server to answer a request
@@ -57,14 +56,6 @@ _UNWANTED = 10.0  # seconds for the server that copies to subscribe after the an
 _FLOW_CONTROL = b"$JS.FC."
 _SEVERAL_FILTERS = (2, 10)  # since when a consumer takes several
 _being_answered: set[bytes] = set()  # inboxes, by any rule of this process: they are pending for those that connect
-
-
-def make_run(
-    rule: NativeCopyRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
-) -> NativeCopyRun:
-    """Make the run of a rule; see `RuleKind.run`."""
-    options = connect_options(settings.connections[rule.leaf_connection], rule.leaf_connection)
-    return NativeCopyRun(rule, connections[rule.source_connection], options, context)
 
 
 class NativeCopyRun(RuleRun):

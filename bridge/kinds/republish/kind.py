@@ -9,7 +9,7 @@ from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, 
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.run import make_run
+from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
@@ -57,7 +57,9 @@ KIND = RuleKind(
         facts={**READING_FACTS, "in_doubt": "in_doubt", "repeated_out": "resent", "vanished": "vanished"},
         events=("gaps", "shorter_streams", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
     ),
-    run=make_run,
+    run=lambda rule, _, connections, context: RepublishRun(
+        rule, connections[rule.source_connection], connections[rule.target_connection], context
+    ),
     needs=lambda rule, settings, dialect, known: permissions.republish_needs(rule, settings, dialect, known),
     moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +31,6 @@ from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS,
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
 
@@ -44,14 +43,7 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import RepublishRule
 
-__all__ = ["RepublishRun", "make_run"]
-
-
-def make_run(
-    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
-) -> RepublishRun:
-    """Make the run of a rule; see `RuleKind.run`."""
-    return RepublishRun(rule, connections[rule.source_connection], connections[rule.target_connection], context)
+__all__ = ["RepublishRun"]
 
 
 class RepublishRun(RuleRun):

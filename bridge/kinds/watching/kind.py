@@ -5,7 +5,7 @@ from __future__ import annotations
 from nats_bridge.bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.bridge.kinds.watching.permissions import watch_needs
-from nats_bridge.bridge.kinds.watching.run import make_run
+from nats_bridge.bridge.kinds.watching.run import WatchRun
 
 __all__ = ["KIND"]
 
@@ -18,7 +18,7 @@ KIND = RuleKind(
         facts={},
         events=("looks", "failed_looks", "stalls", "recoveries", "step_downs"),
     ),
-    run=make_run,
+    run=lambda rule, _, connections, context: WatchRun(rule, connections[rule.connection], context),
     needs=watch_needs,
     moves=lambda *_: iter(()),
     inputs=lambda _: (),

@@ -8,7 +8,7 @@ stalls that are known stay, and time without an answer does not count against th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -26,19 +26,12 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.telemetry.names import Metric
     from nats_bridge.bridge.rules.context import RuleContext
-    from nats_bridge.bridge.settings import Settings, WatchRule
+    from nats_bridge.bridge.settings import WatchRule
 
-__all__ = ["WatchRun", "make_run"]
+__all__ = ["WatchRun"]
 
 
 _NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
-
-
-def make_run(
-    rule: WatchRule, settings: Settings, connections: Mapping[str, Connection], context: RuleContext
-) -> WatchRun:
-    """What runs a rule; see `RuleKind.run`."""
-    return WatchRun(rule, connections[rule.connection], context)
 
 
 class WatchRun(RuleRun):
