@@ -54,6 +54,19 @@ class RawRequests:
         self._connection.client.write_raw(publication(subject, reply, block, payload), fence)
         return answer
 
+    async def ask(
+        self, subject: bytes, block: bytes, payload: bytes, *, within: float, fence: WriteFence = ALWAYS_OPEN
+    ) -> Delivered | None:
+        """The answer to a request; None without a connection, or without an answer in so many seconds."""
+        if not self._connection.client.is_connected:
+            return None
+        answer = self.send(subject, block, payload, fence)
+        try:
+            await asyncio.wait([answer], timeout=within)
+            return answer.result() if answer.done() else None
+        finally:
+            answer.cancel()
+
     def _answered(self, batch: list[Delivered]) -> None:
         for message in batch:
             waiting = self._waiting.get(message[0])

@@ -79,12 +79,6 @@ class MessageFetch:
             return replace(message, subject=await self._raw_subject(stream, sequence) or message.subject)
 
     async def _raw_subject(self, stream: str, sequence: int) -> bytes | None:
-        if not self._connection.client.is_connected:
-            return None
         subject = f"$JS.API.DIRECT.GET.{stream}".encode()
-        try:
-            async with asyncio.timeout(_DIRECT):
-                answer = await self._raw.send(subject, b"", b'{"seq":%d}' % sequence)
-        except TimeoutError:
-            return None
+        answer = await self._raw.ask(subject, b"", b'{"seq":%d}' % sequence, within=_DIRECT)
         return header_block.read(answer[2], b"Nats-Subject") if answer is not None else None

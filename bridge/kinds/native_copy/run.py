@@ -313,12 +313,8 @@ class NativeCopyRun(RuleRun):
     async def _asked(self, request: Message, api: str, payload: bytes) -> Delivered | None:
         """The answer of the stream's server; None without one, for now."""
         await self._writable()
-        asked = self._requests.send(f"$JS.API.{api}".encode(), request.block, payload, self._context.fence)
-        try:
-            async with asyncio.timeout(_ANSWER):
-                return await asked
-        except TimeoutError:
-            return None
+        subject, fence = f"$JS.API.{api}".encode(), self._context.fence
+        return await self._requests.ask(subject, request.block, payload, within=_ANSWER, fence=fence)
 
     @property
     def _may_write(self) -> bool:

@@ -203,14 +203,7 @@ class LeaseStore:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Delivered | None:
-        if not self._connection.client.is_connected:
-            return None
-        answer = self._requests.send(subject, block, payload)
-        await asyncio.wait([answer], timeout=self._timing.answer_within)
-        if not answer.done():
-            answer.cancel()
-            return None
-        return answer.result()
+        return await self._requests.ask(subject, block, payload, within=self._timing.answer_within)
 
     async def _probe(self, rule: str) -> None:
         """Read, and write what cannot be stored, to find out whether the user may."""
