@@ -7,14 +7,13 @@ makes it another entry than any of an earlier failback, and its start counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream
+from nats_bridge.bridge.jobs.handoff.spelling import unselected_subject
 from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import collide
 
 __all__ = ["WayBack", "way_back"]
 
@@ -59,7 +58,7 @@ def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
             if texts == [">"]:
                 texts = list(copied.source["config"].get("subjects") or texts)
             transforms += ({"src": text, "dest": ""} for text in texts)
-    marker = _marker([each["src"] for each in transforms], newest_at + 1)
+    marker = unselected_subject([each["src"] for each in transforms], SETS_APART, str(newest_at + 1))
     if marker is None:
         return WayBack(None, f"{copied.source_name} takes every subject, so that no filter can set this entry apart")
     return WayBack(
@@ -69,12 +68,3 @@ def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
             "subject_transforms": [*transforms, {"src": marker, "dest": ""}],
         }
     )
-
-
-def _marker(sources: Sequence[str], start: int) -> str | None:
-    """A subject that no filter selects, another one for each start; None where all are selected."""
-    for tokens in range(1, 9):
-        subject = ".".join([*[SETS_APART] * tokens, str(start)])
-        if not any(collide(subject.encode(), source.encode()) for source in sources):
-            return subject
-    return None

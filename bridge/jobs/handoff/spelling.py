@@ -9,12 +9,12 @@ another one, which no copy in the target was made for: it then begins at `opt_st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["as_transforms", "spellings"]
+__all__ = ["as_transforms", "spellings", "unselected_subject"]
 
 _DOLLAR = re.compile(r"\$([0-9]+)")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ildcard\s*\( *([0-9]+) *\)\s*\}\}")
@@ -79,11 +79,17 @@ def _ends_open(text: str) -> bool:
 
 def _more(transforms: list[Json]) -> list[Json]:
     """One more filter, for a subject that no other filter covers."""
+    subject = unselected_subject([each["src"] or ">" for each in transforms], _NOTHING)
+    return [*transforms, {"src": subject, "dest": ""}] if subject else transforms
+
+
+def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | None:
+    """A subject of as many such tokens as it needs, and an end, that no filter selects; None where all are selected."""
     for tokens in range(1, 9):
-        subject = ".".join([_NOTHING] * tokens)
-        if not any(collide(subject.encode(), (each["src"] or ">").encode()) for each in transforms):
-            return [*transforms, {"src": subject, "dest": ""}]
-    return transforms
+        subject = ".".join([*[token] * tokens, *end])
+        if not any(collide(subject.encode(), each.encode()) for each in filters):
+            return subject
+    return None
 
 
 def _overlap(transforms: list[Json], written: list[Json]) -> bool:
