@@ -7,13 +7,11 @@ from typing import Any
 
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.client.jetstream_api import Json
-from nats_bridge.bridge.jobs.handoff.stream_body import body_of
+from nats_bridge.bridge.jobs.handoff.stream_body import HARMLESS, body_of
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
 __all__ = ["Shortfall", "shortfall"]
-
-_HARMLESS = ("random-differs-between-replicas", "republish-may-loop", "unknown-member-ignored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def shortfall(
     except StreamConfigError as error:
         return Shortfall(f"{place} refuses it: {error.description} ({error.err_code})")
     for warning in accepted.warnings:
-        if warning.member.partition("[")[0].partition(".")[0] == member and warning.id not in _HARMLESS:
+        if warning.member.partition("[")[0].partition(".")[0] == member and warning.id not in HARMLESS:
             sentence = warning.sentence.replace("sources[0]", shown)
             said = sentence.removeprefix("the server ")
             return Shortfall(f"{place}{' ' if said != sentence else ': '}{said}")

@@ -12,10 +12,11 @@ from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["body_of", "examined"]
+__all__ = ["HARMLESS", "body_of", "examined"]
 
 _SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
-_HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
+HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
+"""Warnings that keep no server from what a configuration says."""
 
 
 def body_of(config: Json) -> Json:
@@ -57,6 +58,6 @@ async def examined(connection: Connection, body: Json, before: Json, steps: Sequ
     except StreamConfigError:
         known = set()
     reported = [each for each in accepted.warnings if (each.id, each.member) not in known]
-    if refusals := [f"{place}: {each.member}: {each.sentence}" for each in reported if each.id not in _HARMLESS]:
+    if refusals := [f"{place}: {each.member}: {each.sentence}" for each in reported if each.id not in HARMLESS]:
         return refused(*refusals)
     return Handoff(body, (*steps, *(f"Warning: {each.member}: {each.sentence}." for each in reported)))
