@@ -12,6 +12,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 
@@ -59,10 +60,7 @@ def save_command(file: Path, permissions: bool, **given: Any) -> int:
 
     settings, name = known_connections(**given)
     if permissions:
-        from nats_bridge.bridge.permissions import permissions_of
-
-        click.echo(permissions_of({name: settings.connections[name]}, saving_needs(name)))
-        return EXIT_GOOD
+        return print_permissions(settings, (name,), saving_needs(name))
     account = ask(_read(settings, name))
     save_account(account, file)
     silent = [f"stream {each}" for each in account.silent]
@@ -116,11 +114,7 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
     if permissions:
-        from nats_bridge.bridge.permissions import permissions_of
-
-        used = {name: settings.connections[name] for name in (source, target)}
-        click.echo(permissions_of(used, failover_needs(source, target)))
-        return EXIT_GOOD
+        return print_permissions(settings, (source, target), failover_needs(source, target))
     account = load_account(saved) if saved is not None else None
     plan = ask(make_plan(settings, source, target, stream, account))
     files = _write(plan, folder) if folder is not None else {}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.bridge.errors import EXIT_GOOD, ConfigError
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["config_option", "dialect_option"]
+if TYPE_CHECKING:
+    from nats_bridge.bridge.permissions import Need
+    from nats_bridge.bridge.settings import Settings
+
+__all__ = ["config_option", "dialect_option", "print_permissions"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,6 +47,14 @@ def dialect_option(command: _Command) -> _Command:
         callback=_to_dialect,
         help="Server version to behave like, such as 2.10 or 2.10.27.",
     )(command)
+
+
+def print_permissions(settings: Settings, connections: Iterable[str], needs: Iterable[Need]) -> int:
+    """Do what `--permissions` is for: print what the connections' users must be allowed; returns the exit code."""
+    from nats_bridge.bridge.permissions import permissions_of
+
+    click.echo(permissions_of({name: settings.connections[name] for name in connections}, needs))
+    return EXIT_GOOD
 
 
 def _to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:

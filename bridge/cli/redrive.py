@@ -12,6 +12,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.bridge.observability.printable import printable
@@ -20,6 +21,7 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
+    from nats_bridge.bridge.permissions import Need
     from nats_bridge.bridge.settings import Settings
 
 __all__ = ["redrive_command"]
@@ -74,8 +76,7 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
         if not STREAM_NAME.fullmatch(given_name):
             raise ConfigError(f"'{given_name}' is no name of a stream: it has no spaces, dots and wildcards")
     if permissions:
-        click.echo(_permissions(settings, stream, letters, target, given))
-        return EXIT_GOOD
+        return print_permissions(settings, (letters, target), _needs(stream, letters, target, given))
     wanted = _wanted(stream, letters, target, given)
     result, code = ask(_redriven(settings, wanted, quiet=quiet))
     if as_json:
@@ -129,11 +130,10 @@ def _time(option: str, text: str | None) -> int:
         raise ConfigError(f"{option}: '{text}' is no time; write 2026-01-31T12:00:00Z") from None
 
 
-def _permissions(settings: Settings, stream: str, letters: str, target: str, given: dict[str, Any]) -> str:
+def _needs(stream: str, letters: str, target: str, given: dict[str, Any]) -> Iterator[Need]:
     from nats_bridge.bridge.jobs.redrive.job import redrive_needs
-    from nats_bridge.bridge.permissions import permissions_of
 
-    needs = redrive_needs(
+    return redrive_needs(
         stream,
         letters,
         target,
@@ -141,7 +141,6 @@ def _permissions(settings: Settings, stream: str, letters: str, target: str, giv
         source=given["source"] or "",
         subject=given["subject"] or "",
     )
-    return permissions_of({name: settings.connections[name] for name in (letters, target)}, needs)
 
 
 class _Progress:

@@ -13,6 +13,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 
@@ -63,10 +64,8 @@ def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: b
         raise ConfigError(f"--to-sequence {given['last']}: is before --from-sequence {given['first']}")
     if permissions:
         from nats_bridge.bridge.jobs.replica_diff.replica_reader import replica_diff_needs
-        from nats_bridge.bridge.permissions import permissions_of
 
-        click.echo(permissions_of({name: settings.connections[name]}, replica_diff_needs(stream, name)))
-        return EXIT_GOOD
+        return print_permissions(settings, (name,), replica_diff_needs(stream, name))
     from nats_bridge.bridge.jobs.replica_diff.job import Wanted
 
     wanted = Wanted(stream, name, given["first"], given["last"], given["settle"])

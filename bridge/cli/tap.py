@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nats_bridge.bridge.cli.asking import ask, stopping
-from nats_bridge.bridge.cli.options import config_option
-from nats_bridge.bridge.errors import EXIT_GOOD
+from nats_bridge.bridge.cli.options import config_option, print_permissions
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.transforms.destination import text_of
@@ -88,11 +87,7 @@ def tap_command(
     settings = load(config)
     wanted = Wanted(settings.rule_named(rule), subject, first or 0, most or 0, rate)
     if permissions:
-        from nats_bridge.bridge.permissions import permissions_of
-
-        used = {name: settings.connections[name] for name in wanted.rule.connections}
-        click.echo(permissions_of(used, tap_needs(wanted)))
-        return EXIT_GOOD
+        return print_permissions(settings, wanted.rule.connections, tap_needs(wanted))
     return ask(_tapped(settings, wanted, headers=headers, payload=payload, as_json=as_json))
 
 

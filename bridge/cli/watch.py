@@ -11,6 +11,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.bridge.observability.printable import printable
 
@@ -54,10 +55,8 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
     settings, name = known_connections(**given)
     if permissions:
         from nats_bridge.bridge.kinds.watching.permissions import account_needs
-        from nats_bridge.bridge.permissions import permissions_of
 
-        click.echo(permissions_of({name: settings.connections[name]}, account_needs(name)))
-        return EXIT_GOOD
+        return print_permissions(settings, (name,), account_needs(name))
     return ask(_watched(settings, name, stalled_after, follow=follow, as_json=as_json))
 
 
