@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
+from nats_bridge.transforms.subject import bytes_of, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
 
 
 def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    return text if isinstance(text, bytes) else bytes_of(text)
 
 
 def _shown(text: str | bytes) -> str:
-    return _bytes(text).decode("utf-8", "backslashreplace")
+    return text_of(_bytes(text))

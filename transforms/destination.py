@@ -15,7 +15,7 @@ from enum import Enum
 
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import DOT, REST, WHITE_SPACE
+from nats_bridge.transforms.subject import DOT, REST, WHITE_SPACE, text_of
 
 __all__ = [
     "CUTTING",
@@ -145,11 +145,6 @@ _TEXTS = {
     "index_out_of_range": "wildcard index out of range",
     "unused_wildcards": "not using all of the token wildcard(s)",
 }
-
-
-def text_of(raw: bytes) -> str:
-    """A subject's bytes as text; what is not UTF-8 is escaped."""
-    return raw.decode("utf-8", "backslashreplace")
 
 
 def _error(code: str, token: bytes, suffix: str = "") -> TransformError:

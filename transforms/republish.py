@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nats_bridge.transforms.destination import Kind, text_of
+from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import START, opened
 from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.program import compile_program
 from nats_bridge.transforms.selection import Unselected, left_out, unmatched
-from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, tokens
+from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, text_member, text_of, tokens
 from nats_bridge.transforms.timestamp import rfc3339_nano
 from nats_bridge.transforms.transform import Transform, compile_transform
 
@@ -167,8 +167,8 @@ def compile_republish(
         TransformError: source and destination do not make a transform.
         TypeError: a member of the wrong type.
     """
-    source = _text(republish, "src") or REST
-    transform = compile_transform(source, _text(republish, "dest"), dialect)
+    source = text_member(republish, "src", "republish ") or REST
+    transform = compile_transform(source, text_member(republish, "dest", "republish "), dialect)
     headers_only = republish.get("headers_only") or False
     if not isinstance(headers_only, bool):
         raise TypeError(f"republish headers_only must be true or false, not {headers_only!r}")
@@ -183,15 +183,6 @@ def _assemble(
     if (excludes := matcher(exclude)) is not None:
         destination = _unless(excludes, destination)
     return Republish(stream, headers_only, transform.dialect, transform, exclude, where, destination)
-
-
-def _text(republish: Mapping[str, object], member: str) -> bytes:
-    value = republish.get(member) or b""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    if isinstance(value, bytes):
-        return value
-    raise TypeError(f"republish {member} must be a text, not {value!r}")
 
 
 # What separates the words of a protocol line. A form feed does not; only the newer servers' check counts it

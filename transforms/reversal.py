@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nats_bridge.transforms.destination import Kind, parse_token, text_of
+from nats_bridge.transforms.destination import Kind, parse_token
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.part import Part
-from nats_bridge.transforms.subject import ANY, DOT, REST, STAR_BYTE, tokens
+from nats_bridge.transforms.subject import ANY, DOT, REST, STAR_BYTE, text_of, tokens
 
 __all__ = ["reversed_texts"]
 

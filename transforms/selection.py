@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.header_condition import HeaderCondition
-from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.subject import matches, text_of
 
 __all__ = ["Unselected", "left_out", "unmatched"]
 

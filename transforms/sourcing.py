@@ -27,7 +27,7 @@ from nats_bridge.transforms.source_record import (
     consumed_name,
     external_name,
 )
-from nats_bridge.transforms.subject import REST, matcher
+from nats_bridge.transforms.subject import REST, matcher, text_member
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 __all__ = ["Copied", "Outcome", "Sourcing", "compile_sourcing"]
@@ -170,17 +170,17 @@ def compile_sourcing(
     Raises:
         TransformError: the server of the dialect would refuse a transform.
     """
-    source = _text(entry, "name")
+    source = text_member(entry, "name")
     external = entry.get("external")
     if isinstance(external, Mapping):
-        source = external_name(source, _text(external, "api"))
+        source = external_name(source, text_member(external, "api"))
     consumer = entry.get("consumer") if dialect.source_record_names_consumer else None
     if isinstance(consumer, Mapping):
-        source = consumed_name(source, _text(consumer, "name"))
+        source = consumed_name(source, text_member(consumer, "name"))
     build = compile_mapping if _are_mappings(dialect, mirrors=mirrors) else compile_transform
     given = entry.get("subject_transforms")
     transforms = tuple(
-        build(_text(each, "src"), _text(each, "dest"), dialect)
+        build(text_member(each, "src"), text_member(each, "dest"), dialect)
         for each in (given if isinstance(given, Sequence) else ())
         if isinstance(each, Mapping)
     )
@@ -188,7 +188,7 @@ def compile_sourcing(
         filters = tuple(transform.pattern for transform in transforms)
         destinations = tuple(transform.destination or REST for transform in transforms)
     else:
-        filters, destinations = (_text(entry, "filter_subject") or REST,), (REST,)
+        filters, destinations = (text_member(entry, "filter_subject") or REST,), (REST,)
     return Sourcing(
         source=source,
         filters=() if REST in filters or consumer else filters,
@@ -211,15 +211,6 @@ def _up_to_a_space(destinations: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 def _are_mappings(dialect: Dialect, *, mirrors: bool) -> bool:
     return dialect.stream_transforms_are_mappings if mirrors else dialect.source_transforms_are_mappings
-
-
-def _text(entry: Mapping[str, object], member: str) -> bytes:
-    value = entry.get(member) or ""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
-    raise TypeError(f"{member} must be a text, not {value!r}")
 
 
 def _refusal(destination: bytes) -> Refusal | None:

@@ -10,9 +10,10 @@ reproduced as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
+    "bytes_of",
     "collide",
     "is_subset",
     "is_valid_filter",
@@ -21,6 +22,9 @@ __all__ = [
     "is_valid_publish",
     "matcher",
     "matches",
+    "one_line",
+    "text_member",
+    "text_of",
     "tokens",
 ]
 
@@ -33,6 +37,35 @@ STAR_BYTE = ANY[0]
 # at once.
 UNMATCHABLE = frozenset((b"", ANY, REST))
 WHITE_SPACE = b" \t\r\n\f"
+
+
+def bytes_of(text: str) -> bytes:
+    """A subject that came as text; surrogates stand for bytes that are not UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def text_of(raw: bytes) -> str:
+    """A subject's bytes as text; what is not UTF-8 is escaped."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def one_line(text: str) -> str:
+    """Text for a screen: line ends and control characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def text_member(members: Mapping[str, object], name: str, place: str = "") -> bytes:
+    """A text of a configuration, as bytes; empty where it is not there.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    value = members.get(name) or b""
+    if isinstance(value, str):
+        return bytes_of(value)
+    if isinstance(value, bytes):
+        return value
+    raise TypeError(f"{place}{name} must be a text, not {value!r}")
 
 
 def tokens(subject: bytes) -> list[bytes]:

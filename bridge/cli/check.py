@@ -15,6 +15,7 @@ from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigErr
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.bridge.settings.connections import check_server_url
+from nats_bridge.transforms.subject import bytes_of
 
 __all__ = ["check_command", "finding_line"]
 
@@ -111,7 +112,7 @@ def _literals(settings: Settings) -> list[Finding]:
         Finding(rule.name, True, "literal", reported)
         for rule in settings.rules
         for destination in _destinations(rule)
-        for reported in literal_functions(destination.encode("utf-8", "surrogateescape"))
+        for reported in literal_functions(bytes_of(destination))
     ]
 
 

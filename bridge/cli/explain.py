@@ -19,7 +19,7 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin
 from nats_bridge.transforms.part import Part
-from nats_bridge.transforms.subject import is_valid_publish
+from nats_bridge.transforms.subject import bytes_of, is_valid_publish, one_line, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["LineAnswerer", "answer_stream", "explain_command"]
@@ -67,7 +67,7 @@ def explain_command(
     if source is None or destination is None:
         raise click.UsageError("needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)", ctx)
     try:
-        transform = compile_transform(_bytes(source), _bytes(destination), version)
+        transform = compile_transform(bytes_of(source), bytes_of(destination), version)
     except TransformError as error:
         if as_json:
             _print_json({"dialect": version.name, "error": error.reason, "code": error.code})
@@ -82,12 +82,12 @@ def explain_command(
 
 
 def _as_json(transform: Transform, subjects: tuple[str, ...]) -> int:
-    explanations = [transform.explain(_bytes(subject)) for subject in subjects]
+    explanations = [transform.explain(bytes_of(subject)) for subject in subjects]
     _print_json(
         {
             "dialect": transform.dialect.name,
-            "source": _text(transform.pattern),
-            "destination": _text(transform.destination),
+            "source": text_of(transform.pattern),
+            "destination": text_of(transform.destination),
             "defects": list(transform.defects),
             "explanations": [explanation.as_dict() for explanation in explanations],
         }
@@ -101,7 +101,7 @@ def _for_a_person(transform: Transform, subjects: tuple[str, ...]) -> int:
     if not subjects:
         lines += _transform_lines(transform)
     for subject in subjects:
-        explanation = transform.explain(_bytes(subject))
+        explanation = transform.explain(bytes_of(subject))
         matched = matched and explanation.result is not None
         lines += _subject_lines(explanation, transform.dialect)
     click.echo(_printable("\n".join(lines)))
@@ -112,17 +112,9 @@ def _print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def _bytes(text: str) -> bytes:
-    # Arguments that are not UTF-8 come as surrogates; this gives their bytes back.
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
-
-
 def _printable(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    # Arguments that are not UTF-8 come as surrogates.
+    return text_of(bytes_of(text))
 
 
 _DEFECTS: Final = {
@@ -255,8 +247,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _shown(raw: bytes) -> str:
     """Escape what is not UTF-8, and control characters, for a screen."""
-    text = raw.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return one_line(text_of(raw))
 
 
 _READ_SIZE: Final = 256 * 1024

@@ -7,6 +7,7 @@ import re
 from nats_bridge.transforms.destination import Kind, parse_token
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.subject import text_of
 
 __all__ = ["literal_functions"]
 
@@ -22,6 +23,5 @@ def literal_functions(destination: bytes) -> list[str]:
         except TransformError:
             continue
         if is_literal and _LOOKS_SO.search(token):
-            shown = token.decode("utf-8", "backslashreplace")
-            found.append(f"'{shown}' is taken as it is written: a function is a whole token between dots")
+            found.append(f"'{text_of(token)}' is taken as it is written: a function is a whole token between dots")
     return found

@@ -14,9 +14,9 @@ from nats_bridge.bridge.cli.asking import ask, stopping
 from nats_bridge.bridge.cli.options import config_option, print_permissions
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings, load
-from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.republish import Refusal
 from nats_bridge.transforms.selection import Unselected
+from nats_bridge.transforms.subject import text_of
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
 if TYPE_CHECKING:

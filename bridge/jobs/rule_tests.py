@@ -12,11 +12,11 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.rule_tests import ExpectedMessage, GivenMessage, RuleTest
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage
 from nats_bridge.transforms.selection import Unselected
 from nats_bridge.transforms.sourcing import Copied
+from nats_bridge.transforms.subject import text_of
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 __all__ = ["Verdict", "run_tests"]

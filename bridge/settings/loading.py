@@ -23,9 +23,10 @@ from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
 from nats_bridge.bridge.settings.environment import Overlay, overlay
 from nats_bridge.bridge.settings.model_errors import model_problems
 from nats_bridge.bridge.settings.models import DEFAULT_DIALECT, Settings
-from nats_bridge.bridge.settings.problems import Problem, described, one_line, path_text, quoted
+from nats_bridge.bridge.settings.problems import Problem, described, path_text, quoted
 from nats_bridge.bridge.settings.rules import RULE, Rule
 from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
+from nats_bridge.transforms.subject import one_line
 
 __all__ = ["SCHEMA_KEY", "load", "loads"]
 

@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from nats_bridge.marked_yaml import LINE_BREAK, Mark, Path
+from nats_bridge.transforms.subject import one_line
 
-__all__ = ["Problem", "described", "did_you_mean", "is_close", "one_line", "path_text", "quoted", "shown"]
+__all__ = ["Problem", "described", "did_you_mean", "is_close", "path_text", "quoted", "shown"]
 
 _MAX_SHOWN: Final = 60
 
@@ -64,11 +65,6 @@ def path_text(path: Path) -> str:
             plain = part.replace("_", "").replace("-", "").isalnum()
             text += ("." if text else "") + (part if plain else f"'{part}'")
     return text
-
-
-def one_line(text: str) -> str:
-    """Text of a configuration for a screen: line ends and control characters are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

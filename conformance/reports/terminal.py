@@ -14,6 +14,7 @@ from nats_bridge.conformance.outcome import Mismatch, Outcome
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.reproduction import reproduction
 from nats_bridge.conformance.reports.signs import SIGNS
+from nats_bridge.transforms.subject import one_line
 
 __all__ = ["summary", "wants_colour"]
 
@@ -151,7 +152,7 @@ def _failure(judged: Judged, case: Case, label: str, cell: Cell, width: int, pai
     outcome = cell.verdict.outcome
     yield paint(f"{SIGNS[outcome].sign} {case.id}", _CODES[outcome]) + f"  {label}"
     yield f"    {_cut(case.title, width - 4)}"
-    reason = _harmless(cell.verdict.reason)
+    reason = one_line(cell.verdict.reason)
     yield from textwrap.wrap(reason, max(width, 40), initial_indent="    ", subsequent_indent="    ")
     for mismatch in cell.verdict.mismatches[:_MOST_MISMATCHES]:
         yield from _mismatch(mismatch, width, paint)
@@ -170,7 +171,7 @@ def _mismatch(mismatch: Mismatch, width: int, paint: _Paint) -> Iterator[str]:
     at = _first_difference(expected, observed)
     room = max(width - 15, 24)
     for name, text, code in (("expected", expected, "32"), ("observed", observed, "31")):
-        yield f"      {name} {paint(_around(_harmless(text), at, room), code)}"
+        yield f"      {name} {paint(_around(one_line(text), at, room), code)}"
 
 
 def _first_difference(first: str, second: str) -> int:
@@ -193,21 +194,16 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: max(room - 1, 0)] + "…"
 
 
-def _harmless(text: str) -> str:
-    """Remove everything that a terminal would obey: a server's text can hold anything."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
 def _result(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
     for objection in judged.objections():
-        yield from textwrap.wrap(_harmless(f"PARTIAL: {objection}"), max(width, 40), subsequent_indent="  ")
+        yield from textwrap.wrap(one_line(f"PARTIAL: {objection}"), max(width, 40), subsequent_indent="  ")
     cases, subjects = len(judged.cases), len(judged.subjects)
     about = (
         f"{cases} case{'s' if cases != 1 else ''}, {subjects} subject{'s' if subjects != 1 else ''} of test:"
         f" {_reported(judged.counts())}"
     )
     if server := judged.history.start.get("server"):
-        about += f"; the running server {_harmless(str(server))}"
+        about += f"; the running server {one_line(str(server))}"
     if judged.passed:
         yield f"{paint('PASSED', '1;32')}  {about}"
     else:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.counters import Counters
 from nats_bridge.bridge.rules.known_subjects import KnownSubjects
-from nats_bridge.transforms.destination import text_of
 from nats_bridge.transforms.republish import Refusal, unpublishable
-from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.subject import matches, text_of
 from nats_bridge.transforms.transform import Transform
 
 __all__ = ["IngressCounters", "IngressEncoder"]

@@ -26,6 +26,7 @@ from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.subject import bytes_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 
 __all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach", "compiled", "parts"]
@@ -192,7 +193,7 @@ _Build: TypeAlias = Callable[[str, str, Dialect], Outcome | Impossible]
 def compiled(source: str, destination: str, version: Dialect) -> Outcome | Impossible:
     """A rule's transform."""
     try:
-        return compile_transform(_bytes(source), _bytes(destination), version)
+        return compile_transform(bytes_of(source), bytes_of(destination), version)
     except TransformError:
         return _IMPOSSIBLE
 
@@ -248,7 +249,3 @@ def parts(entry: Json, excluded: tuple[Pattern, ...], version: Dialect, build: _
 
 def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> Place:
     return Place(kind, reach.space, info["config"]["name"], str(info.get("created", "")))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

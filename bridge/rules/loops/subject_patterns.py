@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from nats_bridge.transforms.destination import CUTTING, Kind
 from nats_bridge.transforms.functions import modulus_of
 from nats_bridge.transforms.part import Part
-from nats_bridge.transforms.subject import ANY, DOT, REST
+from nats_bridge.transforms.subject import ANY, DOT, REST, bytes_of
 from nats_bridge.transforms.transform import Transform
 
 __all__ = ["EVERYTHING", "Pattern"]
@@ -50,7 +50,7 @@ class Pattern:
     @classmethod
     def of(cls, text: str | bytes) -> Pattern:
         """The set of subjects of a subscription, a stream's subject or a consumer's filter."""
-        tokens = (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text).split(DOT)
+        tokens = (bytes_of(text) if isinstance(text, str) else text).split(DOT)
         return cls(tuple(tokens[:-1]), rest=True) if tokens[-1] == REST else cls(tuple(tokens))
 
     @classmethod
@@ -64,7 +64,7 @@ class Pattern:
     def of_destination(cls, text: str) -> Pattern:
         """The largest set of subjects that a destination's text allows."""
         plain: list[bytes] = []
-        for token in text.encode("utf-8", "surrogateescape").split(DOT):
+        for token in bytes_of(text).split(DOT):
             if token == REST or b"{{" in token or token[:1] == b"$":
                 return cls(tuple(plain), rest=True)
             plain.append(token)
