@@ -6,32 +6,20 @@ that. While both are there, a message is stored twice: the sidecar must be stopp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
-from nats_bridge.bridge.settings import Settings, SubjectTransformRule
+from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.subject import collide, is_subset
 
-__all__ = ["ingress_handoff"]
+__all__ = ["hand_back", "hand_over"]
 
 
-async def ingress_handoff(
-    rule: SubjectTransformRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
-) -> Handoff:
-    """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
-
-    Raises:
-        BridgeError: a server cannot be asked, or the stream does not exist.
-    """
-    return await (_back if wish.back else _over)(rule, connections[rule.source_connection])
-
-
-async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+    """The configuration that takes over; see `RuleKind.handoff`."""
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     transform = rule.subject_transform
@@ -80,7 +68,7 @@ async def _over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
     )
 
 
-async def _back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
+async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
     """The configuration without the native transform that the rule repeats."""
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"

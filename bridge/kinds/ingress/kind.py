@@ -55,7 +55,9 @@ KIND = RuleKind(
     inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
-    handoff=lambda rule, settings, connections, wish: handoff.ingress_handoff(rule, settings, connections, wish),
+    handoff=lambda rule, _, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
+        rule, connections[rule.source_connection]
+    ),
     no_history=(
         "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
         " holds with a rule of kind sources that has this transform"

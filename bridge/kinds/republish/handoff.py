@@ -19,18 +19,7 @@ from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.transforms.dialect import server_dialect
 
-__all__ = ["republish_handoff", "take_over"]
-
-
-async def republish_handoff(
-    rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], wish: Wish
-) -> Handoff:
-    """The configuration that takes over, or that takes back; see `RuleKind.handoff`.
-
-    Raises:
-        BridgeError: a server cannot be asked, or the stream does not exist.
-    """
-    return await (_back if wish.back else _over)(rule, settings.name, connections)
+__all__ = ["hand_back", "hand_over", "take_over"]
 
 
 async def take_over(
@@ -51,7 +40,8 @@ async def take_over(
     )
 
 
-async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+    """The configuration that takes over; see `RuleKind.handoff`."""
     source, target = connections[rule.source_connection], connections[rule.target_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"
@@ -90,7 +80,7 @@ async def _over(rule: RepublishRule, sidecar: str, connections: Mapping[str, Con
     return await examined(source, body, config, await _steps(rule, sidecar, source))
 
 
-async def _back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
+async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
     """The configuration without the native republish that the rule repeats."""
     source = connections[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)

@@ -65,7 +65,9 @@ KIND = RuleKind(
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     refuses_handoff=lambda rule: "",
-    handoff=lambda rule, settings, connections, wish: handoff.republish_handoff(rule, settings, connections, wish),
+    handoff=lambda rule, settings, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
+        rule, settings.name, connections
+    ),
     take_over=lambda rule, settings, connections, answer, wish: handoff.take_over(
         rule, settings, connections, answer, wish
     ),
