@@ -82,6 +82,11 @@ class Durable:
     name: str
     owner: str
 
+    @classmethod
+    def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
+        """The one of a rule that has one."""
+        return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:

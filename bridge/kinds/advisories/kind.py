@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
+from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
@@ -17,13 +17,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
 
 __all__ = ["KIND"]
-
-
-def _durables(rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
-    if not rule.captured_by:
-        return ()
-    name, owner = durable_name(sidecar, rule.name), consumer_owner(sidecar, rule.name)
-    return (Durable(rule.name, rule.captured_by, rule.source_connection, name, owner),)
 
 
 def _inputs(rule: AdvisoriesRule) -> tuple[Input, ...]:
@@ -82,7 +75,9 @@ KIND = RuleKind(
     refuses_handoff=lambda rule: (
         "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
     ),
-    durables=_durables,
+    durables=lambda rule, sidecar: (
+        (Durable.of(rule.name, rule.captured_by, rule.source_connection, sidecar),) if rule.captured_by else ()
+    ),
     keeps_position=lambda rule: bool(rule.captured_by),
     no_history="servers send these and keep none, so there is no history of them",
     reads_stream=False,

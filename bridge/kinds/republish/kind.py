@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.bridge.consuming.counters import READING_FACTS
-from nats_bridge.bridge.consuming.rule_consumer import Durable, consumer_owner, durable_name
+from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
@@ -20,13 +20,6 @@ with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for 
     from nats_bridge.bridge.kinds.republish import handoff, permissions
 
 __all__ = ["KIND"]
-
-
-def _durables(rule: RepublishRule, sidecar: str) -> tuple[Durable, ...]:
-    if not rule.durable:
-        return ()
-    name, owner = durable_name(sidecar, rule.name), consumer_owner(sidecar, rule.name)
-    return (Durable(rule.name, rule.stream, rule.source_connection, name, owner),)
 
 
 def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
@@ -71,7 +64,9 @@ KIND = RuleKind(
     take_over=lambda rule, settings, connections, answer, wish: handoff.take_over(
         rule, settings, connections, answer, wish
     ),
-    durables=_durables,
+    durables=lambda rule, sidecar: (
+        (Durable.of(rule.name, rule.stream, rule.source_connection, sidecar),) if rule.durable else ()
+    ),
     keeps_position=lambda rule: rule.durable,
     reads_stream=True,
 )
