@@ -1,4 +1,4 @@
-"""Runs commands that ask a server and end, or finish at a signal what is in flight."""
+"""Runs commands that ask a server and end, or finish at a signal what is in flight; shows their progress."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import click
 import structlog
 
-__all__ = ["Stop", "ask", "quiet_logs", "stopping"]
+__all__ = ["Stop", "ask", "progress", "quiet_logs", "stopping"]
 
 _Answer = TypeVar("_Answer")
+
+_SHOWN_EVERY: Final = 2.0  # seconds between two lines of progress
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -76,3 +80,18 @@ def stopping() -> Iterator[Stop]:
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
+
+
+def progress(text: Callable[..., str], *, quiet: bool) -> Callable[..., None]:
+    """What a job reports to: on stderr, what `text` makes of the seconds so far and of what is reported."""
+    began = time.monotonic()
+    due = began + _SHOWN_EVERY
+
+    def report(*reported: Any) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due and not quiet:
+            due = now + _SHOWN_EVERY
+            click.echo(text(now - began, *reported), err=True)
+
+    return report

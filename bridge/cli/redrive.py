@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask, stopping
+from nats_bridge.bridge.cli.asking import ask, progress, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["redrive_command"]
 
-_SHOWN_EVERY: Final = 2.0  # seconds between two lines of progress
 _NAMED: Final = 20  # letters that a line names
 
 
@@ -91,7 +89,7 @@ async def _redriven(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple
     from nats_bridge.bridge.jobs.redrive.job import redrive
 
     with stopping() as stop:
-        result = await redrive(settings, wanted, stop.event, (lambda *_: None) if quiet else _Progress())
+        result = await redrive(settings, wanted, stop.event, progress(_done, quiet=quiet))
     return result, stop.code
 
 
@@ -143,20 +141,9 @@ def _needs(stream: str, letters: str, target: str, given: dict[str, Any]) -> Ite
     )
 
 
-class _Progress:
-    """Prints progress, and what the job waits for, on stderr; see `bridge.jobs.redrive.job.Report`."""
-
-    def __init__(self) -> None:
-        self._began = self._due = time.monotonic()
-        self._due += _SHOWN_EVERY
-
-    def __call__(self, done: int, total: int, waits_for: str) -> None:
-        now = time.monotonic()
-        if now < self._due:
-            return
-        self._due = now + _SHOWN_EVERY
-        waiting = f"; waits for {printable(waits_for)}" if waits_for else ""
-        click.echo(f"{done:,} of {total:,} put back, {done / (now - self._began):,.0f}/s{waiting}", err=True)
+def _done(seconds: float, done: int, total: int, waits_for: str) -> str:
+    waiting = f"; waits for {printable(waits_for)}" if waits_for else ""
+    return f"{done:,} of {total:,} put back, {done / seconds:,.0f}/s{waiting}"
 
 
 _TITLES: Final = ("letters", "stream", "consumer", "reason", "to")

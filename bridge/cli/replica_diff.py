@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask, stopping
+from nats_bridge.bridge.cli.asking import ask, progress, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Settings
 
 __all__ = ["replica_diff_command"]
-
-_SHOWN_EVERY: Final = 2.0  # seconds between two lines of progress
 
 
 @click.command("replica-diff")
@@ -82,21 +79,12 @@ async def _compared(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple
     from nats_bridge.bridge.jobs.replica_diff.job import compare_replicas
 
     with stopping() as stop:
-        result = await compare_replicas(settings, wanted, stop.event, (lambda *_: None) if quiet else _Progress())
+        result = await compare_replicas(settings, wanted, stop.event, progress(_done, quiet=quiet))
     return result, stop.code
 
 
-class _Progress:
-    """Prints progress on stderr; see `bridge.jobs.replica_diff.job.Report`."""
-
-    def __init__(self) -> None:
-        self._due = time.monotonic() + _SHOWN_EVERY
-
-    def __call__(self, doing: str, at: int, last: int) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._due = now + _SHOWN_EVERY
-            click.echo(f"{doing}: sequence {at:,} of {last:,}", err=True)
+def _done(_: float, doing: str, at: int, last: int) -> str:
+    return f"{doing}: sequence {at:,} of {last:,}"
 
 
 def _lines(result: Result, examples: int) -> Iterator[str]:
