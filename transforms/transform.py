@@ -26,7 +26,7 @@ from nats_bridge.transforms.explanation import Explanation, explain
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.program import compile_program
 from nats_bridge.transforms.reversal import reversed_texts
-from nats_bridge.transforms.subject import ANY, REST, is_valid_pattern, text_of, tokens
+from nats_bridge.transforms.subject import ANY, REST, is_valid_pattern, tokens
 
 __all__ = ["Transform", "compile_mapping", "compile_transform"]
 
