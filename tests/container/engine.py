@@ -48,13 +48,18 @@ class Engine:
             raise MissingToolError("building the image needs root on Linux: run make container-test as root")
         if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
             raise MissingToolError(f"{', '.join(missing)}: not on PATH; apt-get install {' '.join(_TOOLS)}")
+        # An overlay cannot lie on another one, as in a container: there a layer is a copy of all files.
+        kind = subprocess.run(
+            ["stat", "--file-system", "--format=%T", str(store.parent)], capture_output=True, text=True
+        )
+        self._driver = "vfs" if kind.stdout.strip() == "overlayfs" else "overlay"
         # The engine remembers it with the store. Short: sockets below it have paths of limited length.
         self._state = f"/run/nats-bridge-{hashlib.sha256(str(store).encode()).hexdigest()[:8]}"
         self._store = store
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of one of its commands."""
-        places = ("--root", str(self._store), "--runroot", self._state)
+        places = (f"--storage-driver={self._driver}", "--root", str(self._store), "--runroot", self._state)
         # runc: crun 1.8, bookworm's default, refuses a machine with both kinds of cgroups.
         return ["podman", *places, "--runtime=runc", "--cgroup-manager=cgroupfs", *arguments]
 
@@ -81,6 +86,8 @@ class Engine:
         """
         platform_option = f"--platform=linux/{architecture}"
         fixed = ("--quiet", "--network=none", "--format=docker", "--pull=never", platform_option)
+        if self._driver == "vfs":
+            fixed += ("--layers=false",)
         self.run("build", *fixed, *options, f"--tag={image}", f"--file={dockerfile}", str(context))
         return Image(self, image, json.loads(self.run("image", "inspect", image))[0])
 
