@@ -20,7 +20,7 @@ from nats_bridge.pipeline.diff.rules import rule_of
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
+from nats_bridge.transforms.source_record import TWIN_HEADER
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.spark.histories import block
 
@@ -191,9 +191,7 @@ def test_many_at_once_are_read_as_one_by_one(
     "stored", [b"", block(b"A: 1", b"a:2"), block(b"Nats-Msg-Id: x"), block(b"Nats-Expected-Stream: S", b"A: 1")]
 )
 def test_the_copy_that_a_rule_makes_is_what_is_compared(version: str, stored: bytes) -> None:
-    sourcing = compile_sourcing(
-        {"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b.$1"}]}, dialect(version), header=HEADER
-    )
+    sourcing = compile_sourcing({"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b.$1"}]}, dialect(version))
     comparison = Comparison("provenance:right", bridged=True, source=b"O", rule=sourcing)
     message = StoredMessage(b"a.x", stored, b"", 17, 0)
     copied = sourcing.apply(message)
