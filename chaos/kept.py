@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from chaos.evidence import COPY_ID, RECORD, compare_copy, sent_without_answer, source_of
+from chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of
 from chaos.findings import Judgement, Verdict
 from chaos.plan import EXPIRING, STREAMS, RuleUnderTest
 from chaos.story import FORGETFUL, Stored, Story
@@ -92,7 +92,9 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             elif sequence in numbers:
                 original = story.sent[stream][numbers[sequence]]
                 compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
-            elif not sent_without_answer(story, rule, stream, stored.message):
+            elif not _is_held(story, stream, sequence, stored) and not sent_without_answer(
+                story, rule, stream, stored.message
+            ):
                 judgement.add("invented", "violation", f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
         since = {
             sequence: story.sent_at[stream][number][1] for sequence, number in numbers.items() if sequence > marker
@@ -102,6 +104,12 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         for sequence in sorted(expected.keys() - set(sequences)):
             what = f"{subject}: {stream} {sequence}" + (", the delete marker" if sequence == marker else "")
             judgement.add("lost", "unknown" if _killed_behind(story, expected[sequence]) else "violation", what)
+
+
+def _is_held(story: Story, stream: str, sequence: int, copy: Stored) -> bool:
+    """Whether the source still has a message that a power cut was to take back."""
+    there = story.final[stream].get(sequence)
+    return there is not None and alike(there.message, copy.message)
 
 
 def _killed_behind(story: Story, at: float | None) -> bool:

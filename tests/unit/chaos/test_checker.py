@@ -392,6 +392,18 @@ def test_a_lease_that_the_marker_has_not_rolled_up_is_lost() -> None:
     assert _found(events, "held") == {}
 
 
+def test_a_lease_that_a_power_cut_left_in_the_source_is_not_invented() -> None:
+    events = _fine()
+    lease = _row("leases.eu.0", 13)
+    events.append({"t": 98.0, "event": "sent", "to": "LEASES", "rows": [[13, *lease]]})
+    events.append({"t": 98.5, "event": "stored", "to": "LEASES", "rows": [[13, 13]]})
+    events.append({"t": 99.0, "event": "forgotten", "since": 98.2})
+    _rows(events, "HELD").append([13, (BEGAN + 99) * 10**9, *_changed_lease("held.eu.0", 13)])
+    assert _found(events, "held") == {"invented (violation)": 1}
+    _rows(events, "LEASES").append([13, (BEGAN + 98) * 10**9, *lease])
+    assert _found(events, "held") == {}
+
+
 def _changed_lease(subject: str, number: int) -> list[Any]:
     added = f"Nats-Msg-Id: bridge-0123456789ab-{number}-1\r\nNats-Bridge-Source: LEASES {number} > > x\r\n\r\n"
     return _row(subject, number, (_block(number)[:-2] or "NATS/1.0\r\n") + added)
