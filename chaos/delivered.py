@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.evidence import alike, header, opened
+from chaos.evidence import alike, header, opened, version
 from chaos.findings import Judgement, Verdict
 from chaos.plan import RuleUnderTest
 from chaos.story import Story
@@ -69,7 +69,7 @@ def dead_letters(judgement: Judgement, story: Story, rule: RuleUnderTest) -> Non
             judgement.add("wrong bytes", "allowed", f"advisory {reported} without its message: {reason}", at)
             continue
         sequence = int(header(letter.block, "Nats-Sequence") or 0)
-        job = next((each for each in story.versions("JOBS", sequence) if alike(each, letter)), jobs.get(sequence))
+        job = version(story, rule, "JOBS", sequence, letter) or jobs.get(sequence)
         if job is None:
             judgement.add("invented", "unknown" if story.lost_tail("JOBS") else "violation", f"JOBS {sequence}", at)
         elif not alike(job, letter):
