@@ -210,6 +210,13 @@ class NativeServer(Lifetime):
             self.stop()
         return self.start()
 
+    def upgrade(self, version: str) -> Self:
+        """Stop, and start another version on the same port and store, as an upgrade in place does."""
+        self.stop()
+        self.binary = fetch(version)
+        self.version = version_of(self.binary)
+        return self.start()
+
     def _command(self) -> list[str]:
         config_file = self.directory / "server.conf"
         config_file.write_text(self.config, "utf-8")

@@ -17,6 +17,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.client import jetstream_api
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.consuming import replay, rule_consumer
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
@@ -49,7 +50,7 @@ no_auth_user: app
 def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence and requests without an answer are noticed sooner; nothing else changes."""
     monkeypatch.setattr(replay, "HEARTBEAT", 0.4)
-    monkeypatch.setitem(JetStreamApi.__init__.__kwdefaults__, "timeout", 1.0)
+    monkeypatch.setitem(JetStreamApi._answer_to.__kwdefaults__, "limit", 1.0)
 
 
 @pytest.mark.parametrize("versions", [TWIN_VERSIONS[-1:], pytest.param(TWIN_VERSIONS, marks=pytest.mark.exhaustive)])
@@ -223,7 +224,7 @@ async def test_consumers_that_stay_without_a_leader(
 ) -> None:
     """As servers 2.10.27 leave them that are all killed right after the consumers were created."""
     monkeypatch.setattr(rule_consumer, "_LEADERLESS", 2.0)
-    monkeypatch.setitem(JetStreamApi.__init__.__kwdefaults__, "patience", 2.0)
+    monkeypatch.setattr(jetstream_api, "_PATIENCE", 2.0)
     async with _storing_cluster(version) as (cluster, load), native_server("2.15.1") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in ("once", "atleast")}

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client import connection
+from nats_bridge.bridge.client import connection, jetstream_api
 from nats_bridge.bridge.client import connection_pool as made
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
@@ -164,7 +163,7 @@ async def test_a_server_that_takes_its_leave(
 async def test_a_server_killed_while_a_predecessor_is_looked_for(
     delivery: str, native_server: Servers, servers: SharedServers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(JetStreamApi.__init__.__kwdefaults__, "patience", 0)
+    monkeypatch.setattr(jetstream_api, "_PATIENCE", 0)
     target = await servers.url("2.15.1")
     async with native_server("2.15.1") as server:
         here = await Scene.make(await raw_peer(server.url), "S", await raw_peer(target))
