@@ -23,7 +23,7 @@ import click
 from nats_bridge.bridge.client.connection_pool import connected
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.source_record import HEADER
@@ -170,8 +170,7 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     here.log(log, "rule.stopped", "sidecar.stopped")
     await shop.sells(100)
     at = server.log_file.stat().st_size
-    server.binary = fetch(after)
-    await asyncio.to_thread(server.restart)
+    await asyncio.to_thread(server.upgrade, after)
     here.say(f"$ kill %1; nats-server -js -sd /data/nats/store &         # {after}, same store")
     here.log(server.log_file.read_bytes()[at:], "Version", "Restored", "Server is ready")
     await shop.sells(100)

@@ -15,7 +15,7 @@ import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.settings import KvSourcesRule, Settings, SourcesRule, load
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.sourcing import compile_sourcing
@@ -180,15 +180,10 @@ class Scene:
             self.published += 1
 
     async def change_server(self, change: Callable[[], object]) -> None:
-        """Restart it, with new connections."""
+        """Restart or upgrade it, with new connections."""
         await self.close()
         await asyncio.to_thread(change)
         await self.connect()
-
-    async def upgrade_server(self, version: str) -> None:
-        """Another version on the same port and store, as an upgrade in place does."""
-        self.server.binary = await asyncio.to_thread(fetch, version)
-        await self.change_server(self.server.restart)
 
     async def handoff(self, *options: str) -> Ran:
         """`nats-bridge handoff` for the rule."""

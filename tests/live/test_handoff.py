@@ -60,7 +60,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
     here = await scene(case, before)
     await bridged(here)
     await here.publish(3)
-    await here.upgrade_server(after)
+    await here.change_server(lambda: here.server.upgrade(after))
     await here.publish(2)
     ran = await here.handoff()
     # The header is the server's own, so the server finds the place alone.
@@ -106,7 +106,7 @@ async def test_the_bridge_continued_after_the_upgrade(scene: OpenScene) -> None:
     """Old copies carry the server's header and newer ones ours: the server would begin behind the old ones."""
     here = await scene("two", "2.10.27")
     await bridged(here)
-    await here.upgrade_server("2.15.1")
+    await here.change_server(lambda: here.server.upgrade("2.15.1"))
     await bridged(here)
     await here.publish(2)
     ran = await here.handoff()
