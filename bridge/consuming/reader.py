@@ -27,7 +27,7 @@ from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
@@ -142,9 +142,7 @@ class Reader(ABC):
         self._unsure = False  # whether batches wait until it is known that the stream is still what was read
         self._taken = b""  # the reply subject of the last message delivered to the sink
         self._opening = False
-        self._filling = (
-            False  # whether a range is read again; what the stream does not hold of it is counted afterwards
-        )
+        self._filling = False  # whether a range is read again: what is missing in it is counted afterwards
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
         self._closing = False
         self._done = 0
@@ -520,6 +518,5 @@ def _sent_by(item: _Item) -> int:
 def _any_redelivered(batch: list[Delivered]) -> bool:
     """Whether a message's delivery count is not 1; the numbers before it are the same in the whole batch."""
     reply = batch[0][1]
-    tokens = reply.split(b".")
-    opening = b".".join(tokens[: 4 if len(tokens) == 9 else 6]) + b".1."
+    opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
     return not all(message[1].startswith(opening) for message in batch)
