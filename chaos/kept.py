@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of
 from chaos.findings import Judgement, Verdict
 from chaos.plan import EXPIRING, STREAMS, RuleUnderTest
-from chaos.story import FORGETFUL, Stored, Story
+from chaos.story import FORGETFUL, Original, Stored, Story
 
 __all__ = ["key_by_key", "marked"]
 
@@ -89,12 +89,9 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 as_sent = COPY_ID.sub("", RECORD.sub("\r\n", stored.message.block, count=1), count=1)
                 if as_sent != _MARKER or stored.message.size:
                     judgement.add("wrong headers", "violation", f"{subject}: {stored.message.block!r}", at)
-            elif sequence in numbers:
-                original = story.sent[stream][numbers[sequence]]
+            elif original := _original(story, stream, sequence, numbers.get(sequence), stored):
                 compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
-            elif not _is_held(story, stream, sequence, stored) and not sent_without_answer(
-                story, rule, stream, stored.message
-            ):
+            elif not sent_without_answer(story, rule, stream, stored.message):
                 judgement.add("invented", "violation", f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
         since = {
             sequence: story.sent_at[stream][number][1] for sequence, number in numbers.items() if sequence > marker
@@ -106,10 +103,12 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
             judgement.add("lost", "unknown" if _killed_behind(story, expected[sequence]) else "violation", what)
 
 
-def _is_held(story: Story, stream: str, sequence: int, copy: Stored) -> bool:
-    """Whether the source still has a message that a power cut was to take back."""
+def _original(story: Story, stream: str, sequence: int, number: int | None, copy: Stored) -> Original | None:
+    """What a copy was made of: also what the source still has, though a power cut was to take it back."""
+    if number is not None:
+        return story.sent[stream][number]
     there = story.final[stream].get(sequence)
-    return there is not None and alike(there.message, copy.message)
+    return there.message if there is not None and alike(there.message, copy.message) else None
 
 
 def _killed_behind(story: Story, at: float | None) -> bool:
