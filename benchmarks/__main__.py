@@ -39,8 +39,6 @@ from benchmarks.figures import Report
 from benchmarks.go_copier.build import client_version
 from nats_bridge.native_servers import ServersError, fetch
 
-__all__ = ["arguments", "main"]
-
 _BENCHMARKS: Mapping[str, Any] = {
     "engine": engine,
     "latency": latency,

@@ -11,8 +11,6 @@ from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.load import FILLING, TRACED, publish_all
 from benchmarks.rounds import turns
 
-__all__ = ["OLDER", "run"]
-
 OLDER = ("2.10.27", "2.9.10")
 """Measured next to the newest: a version whose file streams read filtered subjects slowly, and the oldest one."""
 

@@ -8,10 +8,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks
 from benchmarks.processes import COMPILED
-from benchmarks.republish_arm import HEADER, Arm, measure, native, sidecar
-from benchmarks.rounds import turns
-
-__all__ = ["run"]
+from benchmarks.republish_arm import Arm, measure, native, sidecar
+from benchmarks.rounds import HEADER, turns
 
 _SUBJECTS = (1_000, 100_000, 1_000_000)
 _MESSAGES = 400_000  # at least; each subject comes once

@@ -15,8 +15,6 @@ from benchmarks.rounds import HEADER as _HEADER
 from benchmarks.rounds import Rounds
 from benchmarks.stream_growth import watch_growth
 
-__all__ = ["HEADER", "Arm", "measure", "pair"]
-
 HEADER = (*_HEADER[:4], "first to last", *_HEADER[4:])
 
 

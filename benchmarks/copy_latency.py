@@ -10,8 +10,6 @@ from benchmarks.load import publish_paced
 from benchmarks.stored_times import stored_times
 from benchmarks.stream_growth import watch_growth
 
-__all__ = ["milliseconds", "run"]
-
 _RATE = 1_000  # messages per second
 _OWN_TARGET = "OWN"
 _PERCENTS = (50, 90, 99, 99.9)

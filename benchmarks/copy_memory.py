@@ -10,8 +10,6 @@ from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import Memory, memory_of
 from benchmarks.stream_growth import watch_growth
 
-__all__ = ["run"]
-
 _MESSAGES = 200_000
 _MOST_SUBJECTS = 1_000_000
 

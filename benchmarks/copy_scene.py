@@ -19,21 +19,6 @@ from benchmarks.stream_growth import unix_seconds
 from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
 from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 
-__all__ = [
-    "SOURCE",
-    "TARGET",
-    "Copying",
-    "Scene",
-    "bridge_config",
-    "cluster_scene",
-    "native_copy",
-    "own_copy",
-    "program_copy",
-    "scene",
-    "through_copy",
-    "transforms_sources",
-]
-
 SOURCE, TARGET = "BENCH", "COPY"
 
 _FIRST_WITH_TRANSFORMS = (2, 10)  # of sources

@@ -15,8 +15,6 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import FILLING, publish_all
 from benchmarks.rounds import turns
 
-__all__ = ["ROUND_TRIPS", "run"]
-
 ROUND_TRIPS = (0, 20, 100, 200)
 """Milliseconds."""
 

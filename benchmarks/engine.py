@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 from benchmarks.figures import Ratio, Report, median_of
 from nats_bridge.transforms import compile_transform
 
-__all__ = ["run"]
-
 _TRANSFORMS = (
     ("one.*.*", "uno.$2.$1"),
     ("one.>", "uno.>"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BenchmarkError"]
-
 
 class BenchmarkError(Exception):
     """A benchmark cannot be carried out; the text names what failed and why."""

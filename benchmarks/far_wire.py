@@ -12,8 +12,6 @@ from collections import deque
 from typing import Self
 from urllib.parse import urlsplit
 
-__all__ = ["FarWire"]
-
 
 class FarWire:
     """One listening address, far away from a server; as wide as memory, unlike a network.

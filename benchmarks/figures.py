@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-__all__ = ["Point", "Ratio", "Report", "median_of", "percentile", "table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ratio:

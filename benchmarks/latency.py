@@ -13,8 +13,6 @@ from benchmarks.processes import REPUBLISH, bench_stream, configuration, running
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, worker
 
-__all__ = ["added", "run"]
-
 _RATES = (1_000, 10_000)  # messages per second
 _DELIVERIES = ("at_most_once", "at_least_once")
 _PERCENTS = (50, 90, 99, 99.9)

@@ -9,8 +9,6 @@ from benchmarks.copy_scene import scene
 from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.rounds import turns
 
-__all__ = ["run"]
-
 _ROUNDS = 5
 
 

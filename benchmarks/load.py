@@ -11,19 +11,6 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from benchmarks.workers import Send, Worker, worker
 
-__all__ = [
-    "FILLING",
-    "PAYLOAD",
-    "SUBJECTS",
-    "TRACED",
-    "Arrivals",
-    "arrivals",
-    "chunks",
-    "publish_all",
-    "publish_chunks",
-    "publish_paced",
-]
-
 SUBJECTS = 1_000
 PAYLOAD = 128  # bytes
 

@@ -9,8 +9,6 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import arrivals, publish_all
 from benchmarks.processes import REPUBLISH, Memory, bench_stream, configuration, memory_of, running_bridge
 
-__all__ = ["run"]
-
 _PROMISED = 1_000_000  # subjects
 
 

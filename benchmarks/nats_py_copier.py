@@ -21,8 +21,6 @@ import nats
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-__all__ = ["copy"]
-
 
 async def copy(url: str, way: str) -> None:
     """Republish or copy the stream BENCH, until the process is ended."""

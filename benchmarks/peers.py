@@ -18,8 +18,6 @@ from benchmarks.processes import Program, running_copier, running_go_copier
 from benchmarks.republish_arm import Arm, copier, go_copier, measure, native, sidecar
 from benchmarks.rounds import HEADER, turns
 
-__all__ = ["run"]
-
 _LIVE, _STORED = 400_000, 200_000  # messages
 _SLOW = 0.2  # of the messages, for nats-py
 _SINGLE = 0.05  # of the messages, for what stores one at a time

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["arguments", "draw_all", "main", "merged"]
 
 _GREY, _PAPER = "#5f5e5b", "#ffffff"
 _COLOURS = {

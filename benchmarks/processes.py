@@ -20,23 +20,6 @@ from benchmarks.go_copier.build import built
 from benchmarks.raw_socket import RawSocket
 from nats_bridge.native_servers import NativeServer, fetch
 
-__all__ = [
-    "COMPILED",
-    "PATIENT",
-    "REPUBLISH",
-    "Memory",
-    "Program",
-    "bench_stream",
-    "configuration",
-    "cpu_seconds",
-    "far_wire",
-    "memory_of",
-    "running_bridge",
-    "running_copier",
-    "running_go_copier",
-    "running_replicator",
-]
-
 REPUBLISH: Mapping[str, Any] = {
     "name": "bench",
     "kind": "republish",

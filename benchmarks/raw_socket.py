@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from benchmarks.errors import BenchmarkError
 
-__all__ = ["RawSocket"]
-
 _RECEIVE = 1 << 20
 _ANSWER = re.compile(rb"MSG _answer 900 (\d+)\r\n")
 

@@ -15,8 +15,6 @@ from benchmarks.load import FILLING, publish_all
 from benchmarks.processes import running_replicator
 from benchmarks.rounds import turns
 
-__all__ = ["OLDER", "run"]
-
 OLDER = ("2.10.27",)
 """Measured next to the newest: copies with a transform are slow there."""
 

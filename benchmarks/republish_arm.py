@@ -20,10 +20,8 @@ from benchmarks.processes import (
     running_copier,
     running_go_copier,
 )
-from benchmarks.rounds import HEADER, Rounds
+from benchmarks.rounds import Rounds
 from nats_bridge.native_servers import NativeServer
-
-__all__ = ["HEADER", "Arm", "copier", "go_copier", "measure", "native", "sidecar"]
 
 _Launch = Callable[[str], AbstractContextManager[Program | None]]
 

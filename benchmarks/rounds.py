@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from benchmarks.figures import Point, median_of
 
-__all__ = ["HEADER", "Rounds", "turns"]
-
 HEADER = (
     "median of the rounds",
     "messages/s",

@@ -20,11 +20,10 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks, publish_chunks
 from benchmarks.processes import PATIENT, REPUBLISH, Program, configuration, cpu_seconds, running_bridge
 from benchmarks.raw_socket import RawSocket
-from benchmarks.republish_arm import HEADER, Arm, measure
+from benchmarks.republish_arm import Arm, measure
+from benchmarks.rounds import HEADER
 from benchmarks.workers import Send, worker
 from nats_bridge.native_servers import NativeServer, fetch
-
-__all__ = ["bridge_config", "run"]
 
 _RULES = (1, 10, 100)
 _MESSAGES = 400_000

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import PAYLOAD, chunks
-from benchmarks.republish_arm import HEADER, Arm, copier, measure, native, sidecar
-from benchmarks.rounds import turns
-
-__all__ = ["SIZES", "run"]
+from benchmarks.republish_arm import Arm, copier, measure, native, sidecar
+from benchmarks.rounds import HEADER, turns
 
 SIZES = {16: 500_000, 128: 400_000, 1_024: 300_000, 8_192: 100_000, 65_536: 20_000}
 """Bytes of the payload, and how many messages take a few seconds."""

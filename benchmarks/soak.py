@@ -23,8 +23,6 @@ from benchmarks.processes import REPUBLISH, Program, configuration, memory_of, r
 from benchmarks.raw_socket import RawSocket
 from nats_bridge.native_servers import NativeServer, fetch
 
-__all__ = ["run"]
-
 _MESSAGES = 10_000_000
 _MILESTONES = 10
 _BURST = 25_000

@@ -17,8 +17,6 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.processes import REPUBLISH, configuration
 
-__all__ = ["run"]
-
 _BRIDGE = (sys.executable, "-m", "nats_bridge")
 _LIMIT = 60.0  # seconds until a process has connected, or ended
 

@@ -10,8 +10,6 @@ from collections.abc import MutableSequence, Sequence
 from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 
-__all__ = ["stored_times", "take_times"]
-
 # `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`, perhaps headers, and a
 # payload that begins with the number of the message.
 _DELIVERED = re.compile(

@@ -16,8 +16,6 @@ from typing import Any, Self
 from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 
-__all__ = ["Growth", "unix_seconds", "watch_growth"]
-
 _INTERVAL = 0.02  # seconds between two requests
 _PATIENCE = 60.0  # seconds without growth after which nothing more is expected
 

@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks
-from benchmarks.republish_arm import HEADER, Arm, copier, measure, native, sidecar
-from benchmarks.rounds import turns
-
-__all__ = ["run"]
+from benchmarks.republish_arm import Arm, copier, measure, native, sidecar
+from benchmarks.rounds import HEADER, turns
 
 _SUBJECTS = (1, 1_000, 100_000, 1_000_000)
 _MESSAGES = 400_000  # at least; each subject comes once

@@ -12,10 +12,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Ratio, Report
 from benchmarks.load import chunks
 from benchmarks.processes import REPUBLISH, Program, configuration, running_bridge
-from benchmarks.republish_arm import HEADER, Arm, measure
-from benchmarks.rounds import turns
-
-__all__ = ["run"]
+from benchmarks.republish_arm import Arm, measure
+from benchmarks.rounds import HEADER, turns
 
 _ROUNDS = 7
 _TRACED = b"NATS/1.0\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b\r\n\r\n"

@@ -15,8 +15,6 @@ from benchmarks.figures import Ratio, Report, median_of
 from benchmarks.load import FILLING, publish_all
 from benchmarks.rounds import turns
 
-__all__ = ["OLDER", "run"]
-
 _MESSAGES = 200_000
 _ROUNDS, _QUICK_ROUNDS = 3, 2
 _TARGET = 0.9  # times native

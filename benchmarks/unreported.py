@@ -7,8 +7,6 @@ from typing import Any
 from nats_bridge.bridge.observability.latency import Latencies
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """The command line."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from benchmarks.errors import BenchmarkError
 
-__all__ = ["Send", "Worker", "worker"]
-
 Send = Callable[[object], None]
 """Sends a worker's result to the process that started it."""
 

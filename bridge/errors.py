@@ -10,22 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "EXIT_GOOD",
-    "EXIT_NO",
-    "EXIT_UNREACHABLE",
-    "EXIT_USAGE",
-    "ApiError",
-    "BridgeError",
-    "ConfigError",
-    "ConnectionLostError",
-    "CredentialsError",
-    "NotPermittedError",
-    "RuleRefusedError",
-    "ServerUnreachableError",
-    "StreamMissingError",
-]
-
 EXIT_GOOD: Final = 0
 EXIT_NO: Final = 1
 EXIT_USAGE: Final = 2

@@ -14,8 +14,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-__all__ = ["late"]
-
 
 class _LateFinder(MetaPathFinder):
     def __init__(self, names: Sequence[str], without: Sequence[str]) -> None:

@@ -20,8 +20,6 @@ from chaos.story import Story
 from chaos.summary import summary, violated
 from nats_bridge.native_servers.errors import ServersError
 
-__all__ = ["main"]
-
 
 @click.command()
 @click.option(

@@ -20,8 +20,6 @@ from chaos.plan import EXPIRING, LEASED, RuleUnderTest
 from chaos.republished import republished
 from chaos.story import Story
 
-__all__ = ["judge"]
-
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
     """Judge every rule, and the sidecar as a whole."""

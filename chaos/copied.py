@@ -11,8 +11,6 @@ from chaos.history import digest_of
 from chaos.plan import QUEUES, SCHEDULED, STREAMS, RuleUnderTest
 from chaos.story import Story
 
-__all__ = ["copied", "twin"]
-
 
 def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     """Judge a rule by all copies that its target holds."""

@@ -7,8 +7,6 @@ from chaos.findings import Judgement, Verdict
 from chaos.plan import RuleUnderTest
 from chaos.story import Story
 
-__all__ = ["dead_letters", "ingress"]
-
 
 def ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     """Judge a rule by what its stream stored, and how publishers were answered."""

@@ -8,18 +8,6 @@ from chaos.findings import Judgement
 from chaos.plan import RuleUnderTest
 from chaos.story import Original, Stored, Story
 
-__all__ = [
-    "COPY_ID",
-    "RECORD",
-    "alike",
-    "compare",
-    "compare_copy",
-    "opened",
-    "sent_without_answer",
-    "source_of",
-    "version",
-]
-
 RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): (?:([^ \r]*) ([0-9]+))?[^\r]*\r\n")
 COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")

@@ -15,8 +15,6 @@ from chaos.plan import EXPIRY, STREAMS
 from chaos.surroundings import Surroundings
 from chaos.workload import Producer
 
-__all__ = ["Expiring"]
-
 _TURN = 1500  # leases
 _PATIENCE = 120.0  # seconds until a turn is given up, because something is not copied; the checker reports it
 _PAUSE = 0.1

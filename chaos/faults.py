@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 from chaos.surroundings import Topology
 
-__all__ = ["KINDS", "Fault", "Lane", "faults"]
-
 Lane: TypeAlias = str
 """Faults of one lane come one after the other, those of two lanes at any time: `sidecar` and `servers`."""
 

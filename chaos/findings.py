@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-__all__ = ["Finding", "Judgement", "Verdict", "What"]
-
 What: TypeAlias = Literal[
     "lost",
     "duplicated",

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Event", "Historian", "digest_of", "read_history", "text_of"]
-
 Event: TypeAlias = dict[str, Any]
 """One line."""
 

@@ -9,8 +9,6 @@ from chaos.findings import Judgement, Verdict
 from chaos.plan import EXPIRING, STREAMS, RuleUnderTest
 from chaos.story import FORGETFUL, Original, Stored, Story
 
-__all__ = ["key_by_key", "marked"]
-
 _SLACK = 1.0  # seconds in which a server may not have written what it has acknowledged
 _MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 72h0m0s\r\nNats-Rollup: sub\r\n\r\n"
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from nats_bridge.conformance.catalogue.case import Message
 
-__all__ = ["LARGEST", "NAME", "addition", "event", "job", "lease", "numbered", "passing", "plan", "setting"]
-
 NAME: Final = b"Chaos-Number"
 """The header that holds a message's number, where it has headers."""
 

@@ -17,8 +17,6 @@ from chaos.surroundings import Surroundings
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.native_servers import NativeServer
 
-__all__ = ["Nemesis"]
-
 _T = TypeVar("_T")
 _PATIENCE = 90.0
 """Seconds until a lane continues although the sidecars are not ready; the checker reports a hang."""

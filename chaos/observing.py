@@ -13,8 +13,6 @@ from chaos.sidecars import Sidecar
 from chaos.workload import row_of
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["read_streams", "watch"]
-
 _INTERVAL = 0.5
 _TRIES = 20
 

@@ -12,8 +12,6 @@ from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.raw_client import Collected, Delivered, RawClient
 
-__all__ = ["Peer", "place_of"]
-
 _PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
 _LIMIT = 120.0  # seconds until there must have been a good answer
 _PAUSE = 0.1

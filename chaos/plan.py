@@ -11,23 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from nats_bridge.transforms.dialect import dialect
 
-__all__ = [
-    "BUCKET",
-    "BUCKET_COPY",
-    "EXPIRING",
-    "EXPIRY",
-    "HISTORY",
-    "LEASED",
-    "QUEUES",
-    "RULES",
-    "SCHEDULED",
-    "STREAMS",
-    "RuleUnderTest",
-    "chosen",
-    "configuration",
-    "streams_of",
-]
-
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "received"]
 """What a rule promises: `acknowledged`, that an acknowledged message is stored once; `received`, that a received
 advisory is stored once."""

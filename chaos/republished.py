@@ -12,8 +12,6 @@ from chaos.findings import Judgement, Verdict
 from chaos.plan import RuleUnderTest
 from chaos.story import Original, Received, Story
 
-__all__ = ["republished"]
-
 
 def republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
     """Judge a rule by what a subscriber received."""

@@ -23,8 +23,6 @@ from chaos.story import Story
 from chaos.surroundings import Surroundings, Topology
 from chaos.workload import ADVISORY, Listener, Producer, Worker
 
-__all__ = ["Settings", "run"]
-
 _STILL = 60.0
 """Seconds without any progress, after the last fault was healed, that count as stuck."""
 _REST = 5.0

@@ -18,8 +18,6 @@ from chaos import stepped_clock
 from chaos.history import Historian
 from nats_bridge.native_servers import free_port
 
-__all__ = ["Sidecar"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 _PAUSE = 0.3  # seconds between the end of a process and the next
 _ASK_LIMIT = 5.0

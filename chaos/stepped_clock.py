@@ -12,8 +12,6 @@ import struct
 import time
 from pathlib import Path
 
-__all__ = ["FILE", "step"]
-
 FILE = "CHAOS_CLOCK"
 """The environment variable that names the file."""
 

@@ -16,8 +16,6 @@ from chaos.findings import Verdict
 from chaos.history import Event
 from chaos.plan import EXPIRING, LEASED, SCHEDULED
 
-__all__ = ["CLEAN_STOP", "FORGETFUL", "Advised", "Disturbance", "Original", "Received", "Stored", "Story"]
-
 
 @dataclass(frozen=True, slots=True)
 class Original:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from chaos.findings import Judgement
 from chaos.story import CLEAN_STOP, Story
 
-__all__ = ["summary", "violated"]
-
 _TEXTS, _NUMBERS = ("rule", "kind", "promise"), ("expected", "seen", "lost", "duplicated", "reordered", "wrong")
 _LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended")
 _SHOWN = 10

@@ -17,8 +17,6 @@ from chaos.wires import Wire
 from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
 from nats_bridge.native_servers.errors import NoLeaderError
 
-__all__ = ["Surroundings", "Topology"]
-
 Topology: TypeAlias = Literal["single", "cluster"]
 
 _CONFIG = """

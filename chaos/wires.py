@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
-__all__ = ["Wire"]
-
 _CHUNK = 65536
 _SLOW_CHUNK = 4096
 _SLOW_PAUSE = 0.05  # seconds between two slow chunks: about 80 kB a second

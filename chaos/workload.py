@@ -15,8 +15,6 @@ from chaos.peers import Peer
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["ADVISORY", "Listener", "Producer", "Worker", "row_of"]
-
 ADVISORY = b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.workers"
 
 _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CatalogueError", "ConformanceError", "HistoryError", "SubjectError"]
-
 
 class ConformanceError(Exception):
     """Base of the suite's errors; the text is one or two lines for a person.

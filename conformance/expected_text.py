@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["matches_text", "without_placeholders"]
-
 _PLACEHOLDER = re.compile(rb"<(time|identity|int (-?[0-9]+)\.\.(-?[0-9]+))>")
 _TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,8}[1-9])?Z"
 _IDENTITY = rb"[0-9A-Za-z]{8}"

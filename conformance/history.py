@@ -24,8 +24,6 @@ from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Outcome
 
-__all__ = ["FORMAT", "History", "HistoryWriter", "Played", "Unplayed", "read_history"]
-
 FORMAT = 1
 
 

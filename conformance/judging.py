@@ -19,8 +19,6 @@ from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Mismatch, Outcome, Verdict
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["judge", "mismatches"]
-
 _ABSENT = "(absent)"
 _LINES_OF_A_STREAM = re.compile(
     rb"\r\nNats-Stream: ([^\r]*)\r\n(?:Nats-Subject: [^\r]*\r\n)?"

@@ -9,8 +9,6 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
 
-__all__ = ["Decision", "Observation", "Stored"]
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Mismatch", "Outcome", "Verdict"]
-
 
 class Outcome(StrEnum):
     """How a case ended for a subject of test."""

@@ -26,8 +26,6 @@ import nkeys  # type: ignore[import-untyped]
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["Collected", "Credentials", "Delivered", "RawClient", "shown_address"]
-
 LIMIT = 30.0
 """Seconds until a server that does not answer counts as gone; generous, as busy machines are slow."""
 _NO_RESPONDERS = b"NATS/1.0 503"

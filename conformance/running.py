@@ -13,8 +13,6 @@ from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed
 from nats_bridge.conformance.implementations.subject import Answer, BatchSubject, CannotPlay, Subject
 from nats_bridge.conformance.outcome import Outcome
 
-__all__ = ["Progress", "play_all"]
-
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the subject's label, the number of its finished cases, and their total."""
 

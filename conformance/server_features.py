@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["SERVER_FEATURES", "ServerFeature", "changes"]
-
 Config = Mapping[str, Any]
 """A stream configuration."""
 

@@ -19,8 +19,6 @@ from nats_bridge.conformance.judging import shown
 from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.conformance.reports.judgement import Cell
 
-__all__ = ["Change", "changes"]
-
 NOTHING = "nothing"
 _ABSENT = "absent"
 

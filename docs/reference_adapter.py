@@ -30,8 +30,6 @@ from nats_bridge.conformance.observation import Decision, Stored
 from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
 from nats_bridge.transforms.errors import EngineError
 
-__all__ = ["main"]
-
 Request: TypeAlias = Mapping[str, Json]
 Answer: TypeAlias = dict[str, Json]
 

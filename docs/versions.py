@@ -24,8 +24,6 @@ from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
 from nats_bridge.transforms.dialect import Version
 
-__all__ = ["version_changes"]
-
 _LONGEST = 180
 _MOST_EXAMPLES = 3
 _ONLY_WORDS = "another code or text of the refusal, which no case depends on"

@@ -37,8 +37,6 @@ import click
 
 from nats_bridge.native_servers import NativeServer, fetch
 
-__all__ = ["DOCS", "WALKS", "Step", "comparable", "play", "steps", "with_outputs"]
-
 DOCS: Final = Path(__file__).parent
 WALKS: Final[dict[str, str | None]] = {
     "tutorial.md": None,

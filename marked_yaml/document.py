@@ -17,8 +17,6 @@ from typing import Any, Final, Self, TypeAlias
 
 import yaml
 
-__all__ = ["LINE_BREAK", "Document", "DocumentError", "Mark", "Path", "compose"]
-
 Path: TypeAlias = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and list positions."""
 
@@ -36,12 +34,12 @@ _CONSTANTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 
 
-class WrittenFloat(float):
+class _WrittenFloat(float):
     """A number that is shown as it was written: `2.10` is no `2.1` to who meant a version."""
 
     _text: str
 
-    def __new__(cls, text: str) -> WrittenFloat:
+    def __new__(cls, text: str) -> Self:
         number = super().__new__(cls, text)
         number._text = text
         return number
@@ -201,7 +199,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     if _INTEGER.fullmatch(text):
         return int(text) if len(text) < 40 else text
     if _FLOAT.fullmatch(text):
-        return WrittenFloat(text)
+        return _WrittenFloat(text)
     return text
 
 

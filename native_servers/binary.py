@@ -10,8 +10,6 @@ from pathlib import Path
 from nats_bridge.native_servers.errors import WayFailedError
 from nats_bridge.native_servers.versions import parse
 
-__all__ = ["NAME", "on_path", "require_version", "version_of"]
-
 NAME = "nats-server"
 _SAYS = re.compile(r"nats-server:\s*v?(\S+)")
 _LIMIT = 60.0

@@ -18,8 +18,6 @@ from nats_bridge.native_servers.binary import NAME
 from nats_bridge.native_servers.errors import InvalidVersionError
 from nats_bridge.native_servers.versions import Version, parse
 
-__all__ = ["ServerCache", "default_root"]
-
 
 def default_root(environment: Mapping[str, str] | None = None) -> Path:
     """``$NATS_BRIDGE_CACHE``, else ``$XDG_CACHE_HOME/nats-bridge``, else ``~/.cache/nats-bridge``."""

@@ -10,8 +10,6 @@ import click
 from nats_bridge.native_servers.errors import ServersError
 from nats_bridge.native_servers.fetching import available, fetch
 
-__all__ = ["servers"]
-
 
 @click.group()
 def servers() -> None:

@@ -17,8 +17,6 @@ from nats_bridge.native_servers.binary import NAME
 from nats_bridge.native_servers.errors import WayFailedError
 from nats_bridge.native_servers.processes import Report, run
 
-__all__ = ["KEYRING", "SUITES", "exact_package_version", "mirror", "unpack"]
-
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SOURCES = Path("/etc/apt")
 SUITES = ("bookworm", "trixie", "sid")

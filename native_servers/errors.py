@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "InvalidVersionError",
-    "NoLeaderError",
-    "PortTakenError",
-    "ServerNotFoundError",
-    "ServerStartError",
-    "ServersError",
-    "WayFailedError",
-]
-
 
 class ServersError(Exception):
     """Base of this package's errors: ``code`` names the kind, ``exit_code`` is what a command ends with."""

@@ -20,8 +20,6 @@ from nats_bridge.native_servers.errors import ServerNotFoundError, WayFailedErro
 from nats_bridge.native_servers.processes import Report
 from nats_bridge.native_servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
 
-__all__ = ["WAYS", "FoundServer", "Way", "available", "fetch", "resolve"]
-
 
 @dataclass(frozen=True, slots=True)
 class Way:

@@ -10,8 +10,6 @@ from nats_bridge.native_servers.binary import NAME
 from nats_bridge.native_servers.errors import WayFailedError
 from nats_bridge.native_servers.processes import Report, run
 
-__all__ = ["MODULE", "build", "released_versions"]
-
 MODULE = "github.com/nats-io/nats-server/v2"
 BUILD_LIMIT = 900.0
 LIST_LIMIT = 60.0

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Lifetime"]
-
 
 class Lifetime(ABC):
     """What a server and a cluster have in common; a context manager, plain and async.

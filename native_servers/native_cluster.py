@@ -13,8 +13,6 @@ from nats_bridge.native_servers.fetching import fetch
 from nats_bridge.native_servers.lifetime import Lifetime
 from nats_bridge.native_servers.native_server import HOST, NativeServer, free_port
 
-__all__ = ["NativeCluster"]
-
 LEADER_LIMIT = 180.0
 """Seconds until a cluster without a meta leader counts as failed; elections take one to ten."""
 FIRST_LIMIT = 30.0

@@ -26,8 +26,6 @@ from nats_bridge.native_servers.errors import PortTakenError, ServersError, Serv
 from nats_bridge.native_servers.fetching import fetch
 from nats_bridge.native_servers.lifetime import Lifetime
 
-__all__ = ["HOST", "LEAF_LISTENER", "WEB_LISTENER", "NativeServer", "free_port"]
-
 HOST = "127.0.0.1"
 READY_LIMIT = 120.0
 """Seconds until a silent server counts as not starting; generous, as a busy machine is slow."""

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from nats_bridge.native_servers.errors import WayFailedError
 
-__all__ = ["HEARTBEAT", "Report", "run"]
-
 Report = Callable[[str], None]
 
 HEARTBEAT = 15.0

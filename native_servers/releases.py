@@ -13,8 +13,6 @@ from nats_bridge.native_servers.binary import NAME
 from nats_bridge.native_servers.errors import WayFailedError
 from nats_bridge.native_servers.processes import Report
 
-__all__ = ["BASE", "CHECKSUMS", "archive_name", "download"]
-
 BASE = "https://github.com/nats-io/nats-server/releases/download"
 CHECKSUMS = "SHA256SUMS"
 TIMEOUT = 60.0

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from nats_bridge.native_servers.errors import InvalidVersionError
 
-__all__ = ["KNOWN_NEWEST", "TWIN_VERSIONS", "Version", "is_minor", "newest_patch", "parse"]
-
 Version = tuple[int, int, int]
 
 TWIN_VERSIONS = ("2.9.10", "2.10.27", "2.15.1")

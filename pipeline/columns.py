@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CAPTURED", "COLUMNS", "DEFAULT", "ddl"]
-
 COLUMNS: Final[dict[str, str]] = {
     "stream": "string",
     "subject": "string",

@@ -17,8 +17,6 @@ from nats_bridge.bridge.replication import Connection, connect_options, open_con
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.errors import OptionError, PipelineError, UnreachableError
 
-__all__ = ["FIELDS", "connected", "connection_of", "options_of"]
-
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "servers": ("servers",),
     "context": ("context",),

@@ -12,20 +12,6 @@ from typing import Final
 
 from nats_bridge.bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
 
-__all__ = [
-    "DataLostError",
-    "JobFailedError",
-    "JobStoppedError",
-    "OptionError",
-    "PipelineError",
-    "RowError",
-    "SchemaError",
-    "SparkMissingError",
-    "UnreachableError",
-    "marking",
-    "reported",
-]
-
 _MARK: Final = "nats-bridge says: "
 _SAID: Final = re.compile(re.escape(_MARK) + r"\[(?P<kind>\w+)\] (?P<text>.*?) \|\|", re.DOTALL)
 

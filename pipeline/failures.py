@@ -9,8 +9,6 @@ from typing import Final
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.pipeline.errors import JobFailedError, PipelineError, reported
 
-__all__ = ["failure", "meaning_of_start"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Sign:

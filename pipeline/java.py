@@ -12,8 +12,6 @@ from typing import Final
 
 from nats_bridge.pipeline.errors import SparkMissingError
 
-__all__ = ["MINIMUM", "require_java"]
-
 MINIMUM: Final = 17
 """The oldest Java that Spark 4 runs on."""
 

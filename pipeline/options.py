@@ -13,8 +13,6 @@ from typing import Final
 from nats_bridge.pipeline.connections import FIELDS
 from nats_bridge.pipeline.errors import OptionError
 
-__all__ = ["READ", "WRITE", "duration", "flag", "given", "number"]
-
 _FOREIGN: Final = {
     "nats.stream.name": "stream",
     "nats.pull.subscription.stream.name": "stream",

@@ -12,7 +12,6 @@ from nats_bridge.pipeline.restore.configuration import probe_of
 if TYPE_CHECKING:
     from nats_bridge.pipeline.diff.sides import Place
 
-__all__ = ["capture_permissions", "repair_permissions", "restore_permissions"]
 
 _SERVERS: Final = "servers"
 _OF_STREAMS: Final = (

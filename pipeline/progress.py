@@ -22,7 +22,6 @@ from nats_bridge.pipeline.stopping import Stop, in_java, listening
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["INTERVAL", "Progress", "Shown", "State", "line", "span", "summary", "watched"]
 
 INTERVAL: Final = 10.0
 """Seconds between two lines where there is no terminal, unless another interval is asked for."""

@@ -38,8 +38,6 @@ from nats_bridge.pipeline.errors import DataLostError, PipelineError, Unreachabl
 from nats_bridge.pipeline.sink.row_bundle import RowBundle
 from nats_bridge.pipeline.source.stream_state import state_of
 
-__all__ = ["Place", "Rounds", "Sender", "Standing"]
-
 _Messages = TypeVar("_Messages", list[Operation], RowBundle)
 _Answer = TypeVar("_Answer")
 

@@ -27,7 +27,6 @@ from nats_bridge.pipeline.stopping import Stop, listening
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["job_session", "spark_session"]
 
 _INSTALL: Final = "install the extra: pip install 'nats-bridge[spark]'"
 _DEFAULTS: Final = {

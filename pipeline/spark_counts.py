@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkCounts"]
 
 _ROWS: Final = "number of output rows"
 _SCAN: Final = re.compile(r"^(?:Batch|MicroBatch|File)?Scan\b|^Scan ")

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["Stop", "in_java", "listening"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -25,8 +25,6 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, tokens
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["Array", "batch_function", "fnv1a_32"]
-
 Array: TypeAlias = Any
 """A `pyarrow.Array`, which comes without annotations."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from nats_bridge.pipeline.subject_batch import Array
 
-__all__ = ["answer_function", "compiled", "register_transform", "subject_function", "transform_subject"]
-
 
 def transform_subject(
     column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST

@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["use_this_python"]
-
 
 def use_this_python(context: Any) -> None:
     """On this machine, have workers run the Python of this process, unless Spark's settings name one.

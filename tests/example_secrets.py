@@ -9,8 +9,6 @@ import trustme
 
 from tests.live.credentials import Files, Operator, seed_of
 
-__all__ = ["USER", "WEST_USER", "place_secrets"]
-
 USER = 41
 """The number of the operator's user that the credentials file is for."""
 

@@ -21,8 +21,6 @@ from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 
-__all__ = ["main"]
-
 VERSIONS = f"{TWIN_VERSIONS[0]},{TWIN_VERSIONS[-1]}"
 _TRANSFORMS_SINCE = (2, 10)
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = [
-    *("connection", "document", "failed", "lagging", "nasty", "on_standby", "rule", "trouble", "waiting", "watching")
-]
-
 AT = "2026-11-21T12:00:00.000Z"
 SAMPLES = 120
 

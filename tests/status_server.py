@@ -15,8 +15,6 @@ from nats_bridge.bridge.observability.http.own_state import Check
 from nats_bridge.bridge.settings import Http
 from nats_bridge.native_servers import free_port
 
-__all__ = ["StatusServer", "status_server"]
-
 
 class StatusServer:
     """What is served, and how often it was asked for.

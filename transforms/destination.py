@@ -17,16 +17,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import DOT, REST, WHITE_SPACE, text_of
 
-__all__ = [
-    "CUTTING",
-    "DestinationToken",
-    "Kind",
-    "check_mapping_destination",
-    "index_out_of_range",
-    "parse_token",
-    "unused_wildcards",
-]
-
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
 INT64_MAX = 2**63 - 1

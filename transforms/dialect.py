@@ -17,8 +17,6 @@ from types import MappingProxyType
 
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["FEATURES", "KNOWN_LINES", "NEWEST", "Dialect", "Feature", "dialect", "server_dialect"]
-
 Version = tuple[int, int, int]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EngineError", "StreamConfigError", "TransformError", "UnknownDialectError"]
-
 
 class EngineError(Exception):
     """Base of everything the package raises; ``code`` names the kind of error and never changes."""

@@ -12,8 +12,6 @@ from nats_bridge.transforms.functions import bind, bind_random, fnv1a_32, modulu
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, text_of, tokens
 
-__all__ = ["Explanation", "Input", "Mismatch", "TokenOrigin", "explain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Input:

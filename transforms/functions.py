@@ -14,8 +14,6 @@ from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT
 
-__all__ = ["bind", "bind_random", "fnv1a_32", "modulus_of"]
-
 _FNV_OFFSET = 2166136261
 _FNV_PRIME = 16777619
 _MASK = 2**32 - 1

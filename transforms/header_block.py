@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["START", "append", "opened", "read", "remove", "remove_first", "remove_prefix"]
-
 START = b"NATS/1.0\r\n"
 _CRLF = b"\r\n"
 # The server takes a block that is no longer than an empty one for no headers, once it has removed something.

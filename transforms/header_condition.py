@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from nats_bridge.transforms.header_block import read
 
-__all__ = ["HeaderCondition"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeaderCondition:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nats_bridge.transforms.destination import Kind
 
-__all__ = ["Part"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

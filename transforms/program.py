@@ -15,8 +15,6 @@ from nats_bridge.transforms.functions import bind, bind_random
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
 
-__all__ = ["compile_program"]
-
 Program = Callable[[bytes], "bytes | None"]
 
 

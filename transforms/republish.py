@@ -29,8 +29,6 @@ from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, 
 from nats_bridge.transforms.timestamp import rfc3339_nano
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["Refusal", "Republish", "Republished", "StoredMessage", "compile_republish", "unpublishable"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:

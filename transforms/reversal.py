@@ -8,8 +8,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, DOT, REST, STAR_BYTE, text_of, tokens
 
-__all__ = ["reversed_texts"]
-
 
 def reversed_texts(pattern: bytes, parts: tuple[Part, ...], dialect: Dialect) -> tuple[bytes, bytes]:
     """Source and destination of the reverse transform.

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.subject import matches, text_of
 
-__all__ = ["Unselected", "left_out", "unmatched"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unselected:

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.subject import REST
 
-__all__ = ["HEADER", "TWIN_HEADER", "SourceRecord", "consumed_name", "external_name", "first_record", "last_record"]
-
 HEADER = b"Nats-Stream-Source"
 """The server's own header. 2.15 refuses it from clients (err_code 10227)."""
 

@@ -30,8 +30,6 @@ from nats_bridge.transforms.source_record import (
 from nats_bridge.transforms.subject import REST, matcher, text_member
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["Copied", "Outcome", "Sourcing", "compile_sourcing"]
-
 
 @dataclass(frozen=True, slots=True)
 class Copied:

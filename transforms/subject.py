@@ -12,22 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = [
-    "bytes_of",
-    "collide",
-    "is_subset",
-    "is_valid_filter",
-    "is_valid_literal",
-    "is_valid_pattern",
-    "is_valid_publish",
-    "matcher",
-    "matches",
-    "one_line",
-    "text_member",
-    "text_of",
-    "tokens",
-]
-
 DOT = b"."
 ANY = b"*"
 REST = b">"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-__all__ = ["nanoseconds_of", "rfc3339_nano"]
-
 _SECOND = 1_000_000_000
 
 

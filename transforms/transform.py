@@ -28,8 +28,6 @@ from nats_bridge.transforms.program import compile_program
 from nats_bridge.transforms.reversal import reversed_texts
 from nats_bridge.transforms.subject import ANY, REST, is_valid_pattern, tokens
 
-__all__ = ["Transform", "compile_mapping", "compile_transform"]
-
 
 @dataclass(frozen=True, slots=True)
 class Transform:

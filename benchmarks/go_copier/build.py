@@ -12,8 +12,6 @@ from pathlib import Path
 from benchmarks.errors import BenchmarkError
 from nats_bridge.native_servers.cache import default_root
 
-__all__ = ["built", "client_version"]
-
 _SOURCES = Path(__file__).parent
 _LIMIT = 600.0  # seconds
 

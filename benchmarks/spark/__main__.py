@@ -22,8 +22,6 @@ from benchmarks.spark.scene import Scene, scene
 from benchmarks.workers import worker
 from nats_bridge.native_servers import ServersError
 
-__all__ = ["main"]
-
 _ARMS = ("read", "write", "transform", "backfill", "diff")
 _PLAIN = 200_000  # messages for nats-py: it is slow, and as slow with more
 _DIFFED = 5  # million a side, whatever else is measured

@@ -17,7 +17,6 @@ from benchmarks.workers import Send
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["make_captures", "make_subjects", "read", "read_with_nats_py", "transform", "write"]
 
 _WARM_UP = 20_000  # messages
 _LARGE = 2_000_000  # messages: more are measured twice, not five times

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Figure", "draw", "slope"]
-
 _APART = 1.3  # factor between two labels, so that neither hides the other
 _COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c14c8a", "#787774", "#8a6d00")
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from nats.aio.msg import Msg
 
-__all__ = ["batches", "publish_loop", "publish_ready_made", "read_loop"]
 
 _FETCH = 500  # messages asked for at once
 _ROWS = 10_000  # rows of a batch for Spark

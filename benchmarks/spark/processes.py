@@ -14,8 +14,6 @@ from typing import Any
 
 from benchmarks.errors import BenchmarkError
 
-__all__ = ["Peak", "peak_of_tree", "run_job"]
-
 _EVERY = 0.25  # seconds
 _SERVER = "nats-server"  # started by the same process, and holds what other arms have stored
 

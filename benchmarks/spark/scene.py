@@ -10,8 +10,6 @@ from benchmarks.load import SUBJECTS, publish_all
 from benchmarks.raw_socket import RawSocket
 from nats_bridge.native_servers import NativeServer, fetch
 
-__all__ = ["SOURCE", "Scene", "make_empty", "scene"]
-
 SOURCE = "BENCH"
 
 

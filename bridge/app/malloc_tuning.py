@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["keep_freed_memory"]
-
 # Of glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = 16 << 20  # bytes at the end of the heap that may be free

@@ -14,8 +14,6 @@ from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["check_server", "with_server"]
-
 _Answer = TypeVar("_Answer")
 
 

@@ -19,8 +19,6 @@ from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["run", "suit_hot_paths"]
-
 _log = structlog.get_logger("bridge.sidecar")
 
 

@@ -9,8 +9,6 @@ import structlog
 
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
-__all__ = ["ReadinessWatch"]
-
 _log = structlog.get_logger("bridge.rule")
 
 _PATIENCE = 10.0  # seconds for which a rule may be not ready before that is logged

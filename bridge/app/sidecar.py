@@ -33,7 +33,6 @@ from nats_bridge.bridge.settings import Rule, Settings
 if TYPE_CHECKING:
     from nats_bridge.bridge.observability.http.listener import Listener
 
-__all__ = ["Sidecar"]
 
 _log = structlog.get_logger("bridge.sidecar")
 

@@ -10,8 +10,6 @@ import os
 import signal
 from types import FrameType
 
-__all__ = ["hangup_came", "listen_early"]
-
 _hangups: list[int] = []
 
 

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar
 import click
 import structlog
 
-__all__ = ["Stop", "ask", "progress", "quiet_logs", "stopping"]
-
 _Answer = TypeVar("_Answer")
 
 _SHOWN_EVERY: Final = 2.0  # seconds between two lines of progress

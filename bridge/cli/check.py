@@ -17,8 +17,6 @@ from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.bridge.settings.connections import check_server_url
 from nats_bridge.transforms.subject import bytes_of
 
-__all__ = ["check_command", "finding_line"]
-
 
 @click.command("check")
 @config_option

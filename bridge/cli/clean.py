@@ -17,8 +17,6 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
 from nats_bridge.bridge.settings import Settings, load
 
-__all__ = ["clean", "clean_command"]
-
 
 async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
     """Delete the rules' durable consumers and leases; the next start of such a rule follows its `start` again.

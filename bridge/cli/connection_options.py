@@ -12,8 +12,6 @@ from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.settings import Connection, Settings, load
 from nats_bridge.bridge.settings.connections import check_server_url
 
-__all__ = ["connection_named", "connection_options", "known_connections"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

@@ -16,8 +16,6 @@ from nats_bridge.bridge.client.wire import Delivered, WireClient
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer, fetch
 
-__all__ = ["demo_command"]
-
 _ORDERS = [
     (b"orders.eu.42", b"", b'{"total": 17}'),
     (b"orders.us.7", b"NATS/1.0\r\nCustomer: Ada\r\n\r\n", b'{"total": 3}'),

@@ -14,8 +14,6 @@ import click
 
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
-__all__ = ["main", "program"]
-
 # What each command is called, where it is, and what the list of commands says about it. Kept here as text,
 # because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {

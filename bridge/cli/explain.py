@@ -22,8 +22,6 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import bytes_of, is_valid_publish, one_line, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["LineAnswerer", "answer_stream", "explain_command"]
-
 if TYPE_CHECKING:
     from io import BufferedReader
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.failover.plan import Move, Plan, StreamPlan
     from nats_bridge.bridge.settings import Settings
 
-__all__ = ["failover_command"]
 
 _NAMED: Final = 10  # ranges that a line names
 

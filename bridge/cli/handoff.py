@@ -14,8 +14,6 @@ from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.jobs.handoff.rule_handoff import hand_over
 from nats_bridge.bridge.settings import load
 
-__all__ = ["handoff_command"]
-
 
 @click.command("handoff")
 @config_option

@@ -9,8 +9,6 @@ from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import text_of
 
-__all__ = ["literal_functions"]
-
 _LOOKS_SO = re.compile(rb"\{\{|\}\}|\$[0-9]")
 
 

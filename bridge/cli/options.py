@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.permissions import Need
     from nats_bridge.bridge.settings import Settings
 
-__all__ = ["config_option", "dialect_option", "print_permissions"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

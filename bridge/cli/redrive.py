@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.permissions import Need
     from nats_bridge.bridge.settings import Settings
 
-__all__ = ["redrive_command"]
 
 _NAMED: Final = 20  # letters that a line names
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.replica_diff.job import Result, Wanted
     from nats_bridge.bridge.settings import Settings
 
-__all__ = ["replica_diff_command"]
-
 
 @click.command("replica-diff")
 @click.argument("stream")

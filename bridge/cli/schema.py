@@ -8,8 +8,6 @@ import click
 
 from nats_bridge.bridge.settings.schema import configuration_schema
 
-__all__ = ["schema_command"]
-
 
 @click.command("schema")
 def schema_command() -> None:

@@ -17,8 +17,6 @@ from nats_bridge.bridge.observability.logs import configure_logs, is_json
 from nats_bridge.bridge.settings import Log, load
 from nats_bridge.marked_yaml import DocumentError, compose
 
-__all__ = ["run_command"]
-
 
 @click.command("run")
 @config_option

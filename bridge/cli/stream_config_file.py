@@ -9,8 +9,6 @@ from typing import Any
 
 from nats_bridge.bridge.errors import ConfigError
 
-__all__ = ["read_stream_config"]
-
 
 def read_stream_config(file: str) -> Any:
     """The JSON value of a file, or of stdin for `-`; of an answer of the API, the configuration in it.

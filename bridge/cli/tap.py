@@ -22,7 +22,6 @@ from nats_bridge.transforms.timestamp import rfc3339_nano
 if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.tap import Tapped, Wanted
 
-__all__ = ["tap_command"]
 
 _LAST = b"Nats-Last-Sequence"
 """An added header whose value a tap does not look up."""

@@ -12,8 +12,6 @@ from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.jobs.rule_tests import Verdict, run_tests
 from nats_bridge.bridge.settings import load
 
-__all__ = ["test_command"]
-
 
 @click.command("test")
 @config_option

@@ -16,8 +16,6 @@ from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 from nats_bridge.transforms.stream_config.reading import read_request
 
-__all__ = ["validate_command"]
-
 
 @click.command("validate")
 @click.argument("file", metavar="[FILE|-]", default="-")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.kinds.watching.watch import LinkState
     from nats_bridge.bridge.settings import Settings
 
-__all__ = ["watch_command"]
 
 _BETWEEN = 1.0  # seconds between two looks
 _REQUESTS = 200.0  # per second, at most

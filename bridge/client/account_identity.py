@@ -20,8 +20,6 @@ from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 
-__all__ = ["Pair", "SharedAccounts", "same_account", "same_stream"]
-
 Pair: TypeAlias = frozenset[Connection]
 """Two connections."""
 

@@ -21,7 +21,6 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import BatchSubscription, Delivered, WireClient
 
-__all__ = ["AUDIT_SUBJECT", "Changed", "Deleted", "Purged", "Removal", "Removals", "read_audit"]
 
 AUDIT_SUBJECT = "$JS.EVENT.ADVISORY.API"
 

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 from nats_bridge.bridge.client.nats_py import Client, errors
 from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
 
-__all__ = ["BatchParser", "Delivered", "InBulk", "Route"]
-
 Delivered: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 """One delivered message: subject, reply subject (empty if none), raw header block (empty if none), payload."""
 

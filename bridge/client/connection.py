@@ -18,8 +18,6 @@ from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 
-__all__ = ["Connection", "open_connection", "plain_reason"]
-
 _log = structlog.get_logger("bridge.connection")
 
 _PING = 10  # seconds between two PINGs; the third without a PONG ends the connection

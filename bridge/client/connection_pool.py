@@ -12,8 +12,6 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 
-__all__ = ["close_connections", "connected", "connections_of", "open_connections"]
-
 _CLOSE = 3.0  # seconds for closing one connection
 
 

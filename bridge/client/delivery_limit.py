@@ -7,8 +7,6 @@ soon after it was established is taken for one that was sent too much, and consu
 
 from __future__ import annotations
 
-__all__ = ["DeliveryLimit"]
-
 _SOON = 10.0  # seconds; a connection that lives longer has not ended because of what was sent ahead
 _RELAPSE = 60.0  # seconds from a growth of the limit, in which a loss is taken for its consequence
 _FIRST = 1024  # messages, after the first time

@@ -13,8 +13,6 @@ from typing import Any
 
 from nats_bridge.bridge.client.write_fence import WriteFence
 
-__all__ = ["FencedSocket"]
-
 _USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
 
 

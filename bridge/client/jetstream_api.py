@@ -26,15 +26,6 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-__all__ = [
-    "CONSUMER_IN_USE",
-    "CONSUMER_NOT_FOUND",
-    "MESSAGE_NOT_FOUND",
-    "NOT_ENABLED",
-    "STREAM_NOT_FOUND",
-    "JetStreamApi",
-    "Json",
-]
 
 Json: TypeAlias = dict[str, Any]
 _Answer = TypeVar("_Answer")

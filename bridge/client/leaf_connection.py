@@ -42,8 +42,6 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 from nats_bridge.bridge.settings.tls_context import RenewedContext
 
-__all__ = ["LeafConnection", "LeafOwner", "ask_listener"]
-
 _log = structlog.get_logger("bridge.connection")
 
 _PORT: Final = 7422

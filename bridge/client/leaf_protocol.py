@@ -20,23 +20,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
 
-__all__ = [
-    "PING",
-    "PONG",
-    "Event",
-    "Info",
-    "Interest",
-    "LeafParser",
-    "LeafProtocolError",
-    "Message",
-    "Ping",
-    "Pong",
-    "Refused",
-    "announcement",
-    "connect_line",
-    "message",
-]
-
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LONGEST_LINE", "checked_size", "parts_of", "publication"]
-
 LONGEST_LINE: Final = 4 * 1024 * 1024
 """Bytes without a line end; INFO can be long in large clusters, nothing is that long."""
 _LONGEST_MESSAGE: Final = 256 * 1024 * 1024  # bytes; servers accept no larger ones

@@ -6,8 +6,6 @@ import re
 
 from nats_bridge.bridge.errors import RuleRefusedError
 
-__all__ = ["not_allowed", "refused_publication", "refused_subscription"]
-
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 
 

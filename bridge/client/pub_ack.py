@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["INCREMENT_MISSING", "SEALED", "SOURCE_RECORD_REFUSED", "PubAck"]
 
 SEALED = 10109
 INCREMENT_MISSING = 10169

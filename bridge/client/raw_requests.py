@@ -10,8 +10,6 @@ from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
-__all__ = ["RawRequests"]
-
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 

@@ -6,8 +6,6 @@ import asyncio
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 
-__all__ = ["settled_stream"]
-
 _LOOKS = 40
 _PAUSE = 0.25  # seconds between two requests
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-__all__ = ["StreamEvents"]
 
 _SUBJECTS = tuple(f"$JS.EVENT.ADVISORY.STREAM.{what}.*" for what in ("CREATED", "UPDATED", "DELETED"))
 

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-__all__ = ["end_tasks", "happens", "task_over"]
-
 _PATIENCE = 0.2  # seconds until a cancellation counts as swallowed
 
 

@@ -12,8 +12,6 @@ import hashlib
 import secrets
 from typing import Final
 
-__all__ = ["WebSocket", "WebSocketError"]
-
 _ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """What a server adds to the key before it hashes it (RFC 6455, section 1.3)."""
 _LONGEST_ANSWER: Final = 64 * 1024

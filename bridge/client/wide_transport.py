@@ -20,7 +20,6 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
 
-__all__ = ["LARGE_WRITE", "WideTransport"]
 
 READ_SIZE = 256 * 1024
 LARGE_WRITE = 16 * 1024

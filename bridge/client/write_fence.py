@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ALWAYS_OPEN", "WriteFence"]
-
 
 class WriteFence(Protocol):
     """Decides whether a rule may write."""

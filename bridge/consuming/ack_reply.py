@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["AckReply", "fields_behind", "message_sequence"]
-
 
 class AckReply(NamedTuple):
     """The numbers in a delivered message's reply subject.

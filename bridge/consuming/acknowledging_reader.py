@@ -24,8 +24,6 @@ from nats_bridge.bridge.consuming.reader import BatchSink, Reader
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.errors import ApiError
 
-__all__ = ["AcknowledgingReader"]
-
 
 class AcknowledgingReader(Reader):
     """Reads one stream through a durable consumer with `ack_policy: explicit`.

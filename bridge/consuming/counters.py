@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["READING_FACTS", "Counters", "ReaderCounters"]
-
 READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "repeated": "redelivered",

@@ -28,8 +28,6 @@ from nats_bridge.bridge.errors import BridgeError, NotPermittedError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import Backlog
 
-__all__ = ["Edge", "LagWatch", "Reader", "Standpoint", "pause_after", "time_left", "waiting_after"]
-
 _log = structlog.get_logger("bridge.lag")
 
 _LOOK = 1.0  # seconds between two checks whether something was delivered

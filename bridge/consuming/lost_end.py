@@ -9,8 +9,6 @@ from __future__ import annotations
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["kept_until"]
-
 
 async def kept_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """The sequence up to which a stream holds what was read; None if it has lost nothing of that.

@@ -10,8 +10,6 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.errors import ApiError, NotPermittedError, StreamMissingError
 
-__all__ = ["appeared", "existing_stream", "named_stream"]
-
 _SHOWN = 5  # streams that are named
 _LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
 

@@ -25,8 +25,6 @@ from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
-__all__ = ["OrderedReader"]
-
 _POLL = 0.05  # seconds until a request that the server could not answer is repeated
 _LONGEST_POLL = 1.0  # the same, after some attempts
 _LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB

@@ -35,8 +35,6 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.transforms import header_block
 
-__all__ = ["BatchSink", "Reader", "Take", "Taken"]
-
 _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked

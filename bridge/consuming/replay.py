@@ -18,8 +18,6 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
-__all__ = ["HEARTBEAT", "LATE_ACK", "LIMITED", "Replay", "ephemeral_config", "filter_members", "filters_of"]
-
 HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
 LIMITED = "nats-bridge-limited-"
 """How the names of ephemeral consumers begin that acknowledge only to limit what is sent ahead.

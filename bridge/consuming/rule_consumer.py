@@ -32,8 +32,6 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
-__all__ = ["TAKEOVER", "ConsumerPlan", "Durable", "RuleConsumer", "consumer_owner", "durable_name", "marker_name"]
-
 _log = structlog.get_logger("bridge.rule_consumer")
 
 TAKEOVER = 3.0

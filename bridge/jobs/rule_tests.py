@@ -19,8 +19,6 @@ from nats_bridge.transforms.sourcing import Copied
 from nats_bridge.transforms.subject import text_of
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Verdict", "run_tests"]
-
 _Result: TypeAlias = Republished | Copied
 
 

@@ -31,8 +31,6 @@ from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.subject import is_subset, is_valid_filter
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Screen", "Tapped", "Wanted", "inputs_of", "tap", "tap_needs"]
-
 _BEHIND: Final = 2 * 10**9
 """Nanoseconds between a new message and its stream's newest one from which on those in between are skipped."""
 _POLL: Final = 0.1  # seconds, at least, between two requests for the state of a stream without new messages

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nats_bridge.transforms.selection import Unselected
     from nats_bridge.transforms.sourcing import Copied
 
-__all__ = ["RECEIVED", "Incoming", "Input", "Meanings", "Outcome", "RuleKind"]
 
 RECEIVED = "received"
 """The counter of messages that a rule has taken, in every kind."""

@@ -11,7 +11,6 @@ from nats_bridge.bridge.kinds.kind import RuleKind
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Rule
 
-__all__ = ["KINDS", "kind_named", "kind_of"]
 
 # The packages as text: a sidecar loads the kinds that its configuration has.
 KINDS: Final = MappingProxyType(

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from structlog import DropEvent
 
-__all__ = ["ALWAYS", "StormLimit"]
-
 ALWAYS: Final = frozenset(
     {
         "connection.closed",

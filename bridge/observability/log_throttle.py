@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["Pace"]
-
 
 class Pace:
     """Decides whether it is time to log again.

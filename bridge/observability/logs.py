@@ -14,8 +14,6 @@ from nats_bridge.bridge.observability.recent_errors import remember
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Log
 
-__all__ = ["configure_logs", "is_json"]
-
 
 def is_json(log: Log) -> bool:
     """Whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""

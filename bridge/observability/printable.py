@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["printable"]
-
 
 def printable(text: str) -> str:
     """The text without line ends, control characters and runs of blanks."""

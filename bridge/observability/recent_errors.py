@@ -10,8 +10,6 @@ from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["last_errors", "remember"]
-
 _MOST = 20  # lines per rule
 _WORTH = {"warning", "error", "critical", "exception"}
 _REASONS = ("reason", "server_says", "meaning", "error")

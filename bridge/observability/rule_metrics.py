@@ -24,7 +24,6 @@ from nats_bridge.bridge.observability.latency import Latencies, quantile
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["SAMPLE_INTERVAL", "Backlog", "InFlight", "RuleMetrics", "nothing_in_flight"]
 
 SAMPLE_INTERVAL = 2.0
 """Seconds between two samples of the history."""

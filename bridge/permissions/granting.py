@@ -15,8 +15,6 @@ from nats_bridge.bridge.settings import Connection, Rule, Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["ConnectionGrants", "Grant", "as_data", "as_text", "grants_of", "permissions_of"]
-
 
 def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
     """What the sidecar itself needs to read the accounts for loops."""

@@ -5,19 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "ANY_STREAM",
-    "Need",
-    "Way",
-    "acknowledgement",
-    "api_subject",
-    "flow_control",
-    "listen",
-    "stream_created",
-    "stream_events",
-    "write",
-]
-
 Way: TypeAlias = Literal["publish", "subscribe"]
 
 ANY_STREAM = "*"

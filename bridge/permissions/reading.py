@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from nats_bridge.bridge.consuming.rule_consumer import marker_name
 from nats_bridge.bridge.permissions.need import Need, acknowledgement, api_subject, flow_control, stream_created, write
 
-__all__ = ["durable_consumer", "existing", "passing_consumers", "replays"]
-
 _EXPIRE = "they stay on the server for some seconds more"
 
 

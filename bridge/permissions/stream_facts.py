@@ -10,8 +10,6 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["KnownStreams", "StreamFacts", "look_up"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
-__all__ = ["RuleContext", "queue_group"]
-
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:

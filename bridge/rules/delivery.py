@@ -26,8 +26,6 @@ from nats_bridge.bridge.client.wide_transport import LARGE_WRITE
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
 
-__all__ = ["Delivery", "DeliveryCounters"]
-
 _MOST_UNSENT = 4 << 20  # bytes in the socket's buffer before reading pauses
 _MOST_UNCONFIRMED = 32 << 20  # bytes kept for writing again before reading pauses
 _IDLE_CONFIRMATION = 0.05  # seconds between two checks of what at_most_once has in doubt

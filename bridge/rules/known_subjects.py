@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["KnownSubjects"]
-
 _MOST_BYTES = 20 << 20
 _ENTRY_BYTES = 160
 """An entry with its share of the dict; its subject and what is known of it come on top."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.observability.telemetry.names import Metric
     from nats_bridge.bridge.rules.context import RuleContext
 
-__all__ = ["RUN", "RuleRun", "RunEvent", "RunState"]
 
 _log = structlog.get_logger("bridge.rule")
 

@@ -16,8 +16,6 @@ from nats_bridge.bridge.settings import Rule, Settings
 if TYPE_CHECKING:
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
-__all__ = ["Assembly"]
-
 
 @dataclass(frozen=True, slots=True)
 class Assembly:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-__all__ = ["IllegalTransitionError", "StateTable"]
-
 _State = TypeVar("_State", bound=str)
 _Event = TypeVar("_Event", bound=str)
 

@@ -28,8 +28,6 @@ from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.runtime_config import Assembly
 from nats_bridge.bridge.settings import Rule
 
-__all__ = ["RuleSupervisor", "SupervisorState"]
-
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
 """`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule."""
 

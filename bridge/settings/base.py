@@ -12,26 +12,6 @@ from typing import Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-__all__ = [
-    "ADVISORIES",
-    "HEADER_NAME",
-    "LISTEN",
-    "PUBLISHABLE",
-    "SERVER_URL",
-    "SUBJECT",
-    "WITHOUT_SPACE",
-    "BucketName",
-    "DurableName",
-    "Flag",
-    "HeaderName",
-    "Part",
-    "StreamName",
-    "StreamPattern",
-    "Subject",
-    "kept_subject",
-    "pattern",
-]
-
 MAX_NAME_LENGTH = 64
 MAX_STREAM_LENGTH = 255
 HEADER_NAME: Final = "^[!-9;-~]+$"

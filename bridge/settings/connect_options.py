@@ -18,8 +18,6 @@ from nats_bridge.bridge.settings.connections import Connection, Tls, check_serve
 from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, SeedFile
 
-__all__ = ["connect_options", "options_of"]
-
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
     """The arguments of nats-py's `connect` for a connection.

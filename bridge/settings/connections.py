@@ -11,8 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from nats_bridge.bridge.settings.base import PUBLISHABLE, SERVER_URL, Flag, Part, pattern
 
-__all__ = ["CREDENTIALS", "IN_A_CONTEXT", "PATH_FIELDS", "Connection", "Tls", "check_server_url", "is_websocket"]
-
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields of which a connection has one: each says who its user is."""
 IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")

@@ -19,8 +19,6 @@ from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import did_you_mean, is_close
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["PREFIX", "SECRETS_DIR_VARIABLE", "Overlay", "overlay"]
-
 PREFIX: Final = "BRIDGE_"
 SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 """Names the folder with secret files."""

@@ -28,8 +28,6 @@ from nats_bridge.bridge.settings.rules import RULE, Rule
 from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 from nats_bridge.transforms.subject import one_line
 
-__all__ = ["SCHEMA_KEY", "load", "loads"]
-
 SCHEMA_KEY = "$schema"
 """A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
 

@@ -16,8 +16,6 @@ from nats_bridge.bridge.settings.problems import Problem, described, did_you_mea
 from nats_bridge.bridge.settings.rules import KINDS
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["allowed_keys", "model_problems"]
-
 # A place is given as pydantic's errors give it: behind a rule's position stands the rule's kind, which says what else
 # the rule may hold.
 

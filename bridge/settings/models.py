@@ -14,18 +14,6 @@ from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import Rule
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 
-__all__ = [
-    "DEFAULT_DIALECT",
-    "NATIVE_DIALECT",
-    "Http",
-    "LeadershipField",
-    "LeadershipSettings",
-    "Log",
-    "Reload",
-    "Settings",
-    "Telemetry",
-]
-
 
 class LeadershipSettings(Part):
     """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""

@@ -12,8 +12,6 @@ from typing import Any, Final
 from nats_bridge.marked_yaml import LINE_BREAK, Mark, Path
 from nats_bridge.transforms.subject import one_line
 
-__all__ = ["Problem", "described", "did_you_mean", "is_close", "path_text", "quoted", "shown"]
-
 _MAX_SHOWN: Final = 60
 
 _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(

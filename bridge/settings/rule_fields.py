@@ -13,8 +13,6 @@ from pydantic_core import PydanticCustomError
 from nats_bridge.bridge.settings.base import PUBLISHABLE
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["Duration", "OnRejected", "OnRejectedField", "Start", "StartField", "StartSequence", "StartTime"]
-
 _START_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
 _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _MAX_SEQUENCE: Final = 2**64 - 1

@@ -21,8 +21,6 @@ from nats_bridge.bridge.settings.base import (
 from nats_bridge.bridge.settings.rule_fields import StartSequence, StartTime
 from nats_bridge.transforms.header_condition import HeaderCondition
 
-__all__ = ["EXCLUDE", "WHERE", "External", "HeaderEquals", "KvSource", "RepublishObject", "Source", "SubjectTransform"]
-
 EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
 WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
 """The descriptions of `exclude` and `where`."""

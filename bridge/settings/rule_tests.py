@@ -13,8 +13,6 @@ from nats_bridge.bridge.settings.base import HEADER_NAME, PUBLISHABLE, Part, pat
 from nats_bridge.transforms.subject import is_valid_publish
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["ExpectedMessage", "GivenMessage", "RuleTest"]
-
 
 def _one_subject(value: str) -> str:
     if not is_valid_publish(value.encode()):

@@ -39,23 +39,6 @@ from nats_bridge.bridge.settings.rule_parts import (
     SubjectTransform,
 )
 
-__all__ = [
-    "KINDS",
-    "OBJECT_STREAM",
-    "AdvisoriesRule",
-    "CopyingRule",
-    "Delivery",
-    "KvSourcesRule",
-    "MirrorRule",
-    "NativeCopyRule",
-    "RepublishRule",
-    "Rule",
-    "SourcesRule",
-    "SubjectTransformRule",
-    "WatchRule",
-]
-
-
 OBJECT_STREAM = "OBJ_"
 """Begins the name of an object store's stream."""
 

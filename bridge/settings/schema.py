@@ -10,8 +10,6 @@ from nats_bridge.bridge.settings.loading import SCHEMA_KEY
 from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.transforms.dialect import KNOWN_LINES
 
-__all__ = ["SCHEMA_ID", "configuration_schema"]
-
 SCHEMA_ID: Final = "urn:nats-bridge:configuration"
 """Names the schema; it is no address, the schema comes with the program."""
 

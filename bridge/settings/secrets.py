@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-__all__ = ["CredsFile", "FieldError", "FromFile", "Held", "SeedFile", "check_readable"]
-
 _Content = TypeVar("_Content")
 
 

@@ -9,8 +9,6 @@ from typing import Self
 from nats_bridge.bridge.settings.connections import Tls
 from nats_bridge.bridge.settings.secrets import FieldError, check_readable
 
-__all__ = ["RenewedContext"]
-
 
 class RenewedContext(ssl.SSLContext):
     """A context that reads its files again before every handshake, so that rotated certificates are used.

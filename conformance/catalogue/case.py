@@ -17,30 +17,6 @@ from typing import Any, TypeAlias
 
 from nats_bridge.transforms.dialect import Feature, Version
 
-__all__ = [
-    "Case",
-    "Create",
-    "Delete",
-    "Difference",
-    "Drop",
-    "Expectation",
-    "ExpectedMessage",
-    "Json",
-    "Level",
-    "Message",
-    "Place",
-    "Publish",
-    "Purge",
-    "Refusal",
-    "Settle",
-    "Step",
-    "Transform",
-    "Update",
-    "copied_entries",
-    "raw_of",
-    "text_of",
-]
-
 Json: TypeAlias = Any
 """A value as ``json.loads`` gives it."""
 

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 
 from nats_bridge.conformance.catalogue.case import Level, Place
 
-__all__ = ["CaseFile", "CaseText", "fields_at", "schema"]
-
 _VERSION = r"[0-9]+\.[0-9]+(\.[0-9]+)?"
 
 

@@ -17,8 +17,6 @@ from nats_bridge.conformance.catalogue.case import (
     text_of,
 )
 
-__all__ = ["expanded_expectation", "expanded_steps", "expanded_streams"]
-
 _SOURCE, _TARGET = "O", "S"
 
 

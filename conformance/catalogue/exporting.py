@@ -10,8 +10,6 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue
 
-__all__ = ["ABOUT", "about", "export"]
-
 ABOUT = "catalogue.json"
 """The file that says what the cases are: name, version, licence and schema; exported, their checksum and number too."""
 

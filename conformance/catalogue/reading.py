@@ -49,8 +49,6 @@ from nats_bridge.marked_yaml import Path as DocumentPath
 from nats_bridge.transforms.dialect import Feature, Version, dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["CATALOGUE", "checksum", "read_catalogue", "read_file", "read_text"]
-
 CATALOGUE = Path(__file__).parent
 """The folder of the catalogue that is part of the suite."""
 

@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 from nats_bridge.conformance.catalogue.case import Case, Level
 from nats_bridge.conformance.errors import CatalogueError
 
-__all__ = ["select"]
-
 _ORDER = (Level.MUST, Level.SHOULD, Level.OBSERVED)
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from nats_bridge.conformance.errors import ConformanceError
 from nats_bridge.conformance.reports.judgement import Judged
 
-__all__ = ["read_expected_failures", "surprises"]
-
 
 def read_expected_failures(file: Path) -> frozenset[str]:
     """The ids in a file.

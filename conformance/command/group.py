@@ -22,8 +22,6 @@ from nats_bridge.conformance.errors import ConformanceError
 from nats_bridge.conformance.raw_client import Credentials
 from nats_bridge.native_servers import TWIN_VERSIONS
 
-__all__ = ["conform"]
-
 _EXIT_GOOD, _EXIT_NO, _EXIT_USAGE, _EXIT_UNREACHABLE = 0, 1, 2, 3
 
 

@@ -24,8 +24,6 @@ from nats_bridge.native_servers.binary import version_of
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["DEFAULT", "Plan", "Servers", "chosen_cases", "found_servers", "subjects_of"]
-
 DEFAULT = KINDS[:3]
 """What is tested where nothing is named."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-__all__ = ["Progress"]
-
 _STEP = 20
 
 

@@ -28,8 +28,6 @@ from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["Answer", "answers", "read_stream", "reported"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

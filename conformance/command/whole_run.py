@@ -24,8 +24,6 @@ from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import shown_address
 from nats_bridge.conformance.running import play_all
 
-__all__ = ["record"]
-
 
 async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path, progress: Progress) -> None:
     """Play the plan's cases and write the history; servers are ended and streams removed, whatever happens.

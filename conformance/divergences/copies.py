@@ -20,8 +20,6 @@ from nats_bridge.conformance.divergences.pair import (
 )
 from nats_bridge.transforms.dialect import dialect
 
-__all__ = ["NORMALISERS"]
-
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")

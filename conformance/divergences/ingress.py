@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from nats_bridge.conformance.divergences.pair import Normaliser, Pair, published, without_unpublishable
 
-__all__ = ["NORMALISERS"]
-
 _REFUSAL: Final = "stream transform: nats-bridge: "
 
 

@@ -19,8 +19,6 @@ from nats_bridge.conformance.divergences.pair import (
 )
 from nats_bridge.transforms.dialect import dialect
 
-__all__ = ["NORMALISERS"]
-
 _RECORD: Final = re.compile(rb"(?<=\r\nNats-Stream-Source: )([^ \r]+) ([^\r]*)(?=\r\n)")
 _NUMBERS: Final = (10022, 10030, 10046, 10140, 10152)
 _TEXTS: Final = ("detected cycle", "does not overlap with any origin stream subject")

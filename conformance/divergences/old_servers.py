@@ -12,8 +12,6 @@ from nats_bridge.conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Norm
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["NORMALISERS"]
-
 _INVALID: Final = 10052
 _STATUS: Final = re.compile(rb"\ANATS/1\.0[^\r]+\r\n")
 _REQUEST_INFO: Final = re.compile(rb"(?<=\r\n)Nats-Request-Info: [^\r]*\r\n")

@@ -11,19 +11,6 @@ from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Observation, Stored
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = [
-    "FIRST_WITH_TRANSFORMS",
-    "Normaliser",
-    "Pair",
-    "expected_blocks",
-    "message_with",
-    "published",
-    "seen_blocks",
-    "stored_with",
-    "unfound",
-    "without_unpublishable",
-]
-
 FIRST_WITH_TRANSFORMS: Final = (2, 10, 0)
 """The first server that transforms what streams copy and take in."""
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"

@@ -14,8 +14,6 @@ from nats_bridge.conformance.implementations.identity import Identity, Kind
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Mismatch
 
-__all__ = ["NORMALISERS", "reconciled"]
-
 Compare: TypeAlias = Callable[[Expectation, Observation], Iterable[Mismatch]]
 
 _ROOMS: Final[Mapping[Kind, tuple[ModuleType, ...]]] = MappingProxyType(

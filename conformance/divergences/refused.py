@@ -11,8 +11,6 @@ from typing import Final
 from nats_bridge.conformance.catalogue.case import Create, Expectation, Refusal, Update
 from nats_bridge.conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair
 
-__all__ = ["NORMALISERS"]
-
 _ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
 _NOT_UPDATED: Final = 10069
 

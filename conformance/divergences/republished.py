@@ -13,8 +13,6 @@ from nats_bridge.conformance.divergences.pair import Normaliser, Pair, unfound
 from nats_bridge.conformance.expected_text import matches_text, without_placeholders
 from nats_bridge.transforms.subject import WHITE_SPACE
 
-__all__ = ["NORMALISERS"]
-
 _LAST: Final = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: [0-9]+\r\n")
 _FIRST_WITHOUT_DEFECT: Final = (2, 12, 5)
 _SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")

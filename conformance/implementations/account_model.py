@@ -36,8 +36,6 @@ from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.transforms.dialect import Dialect, Feature
 from nats_bridge.transforms.subject import matches, tokens
 
-__all__ = ["AccountModel"]
-
 _DEEPEST = 32
 """So many times a message may be republished; more than that is a loop."""
 

@@ -30,8 +30,6 @@ from nats_bridge.conformance.raw_client import Credentials, RawClient
 from nats_bridge.native_servers import NativeServer, ServersError
 from nats_bridge.transforms.dialect import dialect as dialect_of
 
-__all__ = ["BridgeSubject"]
-
 _LANES: Final = 2
 """Batches that are played at the same time; a sidecar uses one core."""
 _BATCH: Final = 24

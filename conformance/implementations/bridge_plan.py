@@ -30,8 +30,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, is_valid_filter, matches, tokens
 from nats_bridge.transforms.transform import compile_transform
 
-__all__ = ["DEAD_LETTERS", "FILLER", "Plan", "PlannedRule", "plan"]
-
 FILLER: Final = "nats-bridge-filler"
 """The subject of messages that stand for sequences which the source of a mirror does not have."""
 

@@ -17,8 +17,6 @@ import aiohttp
 
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["Checked", "Sidecar", "SidecarEndedError", "check"]
-
 LIMIT: Final = 60.0
 """Seconds until a process that does not do what it is asked counts as stuck; generous, as machines can be busy."""
 _COMMAND: Final = (sys.executable, "-m", "nats_bridge")

@@ -21,8 +21,6 @@ from nats_bridge.conformance.implementations.stage import Stage
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.raw_client import Collected
 
-__all__ = ["BridgeStage", "error_number"]
-
 _LIMIT: Final = 90.0
 """Seconds until a rule that does not come to its end counts as stuck."""
 _ADVISORY_LIMIT: Final = 20.0

@@ -10,8 +10,6 @@ from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.transforms.dialect import Version, dialect
 
-__all__ = ["EngineSubject", "refuse_unplayable"]
-
 
 class EngineSubject:
     """An engine in the dialect of a version.

@@ -21,8 +21,6 @@ from nats_bridge.transforms.stream_config import validate
 from nats_bridge.transforms.subject import is_valid_filter
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["Config", "EngineOperations", "Results", "TransformsEngine"]
-
 Config: TypeAlias = Mapping[str, Json]
 Results: TypeAlias = tuple[bytes | None, ...] | Refusal
 """Return each new subject, None for no match; or that the transform itself is refused."""

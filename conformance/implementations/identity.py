@@ -7,8 +7,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from nats_bridge.transforms.dialect import NEWEST, Version, dialect
 
-__all__ = ["KINDS", "Identity", "Kind"]
-
 Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
 
 KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge", "native_copy")

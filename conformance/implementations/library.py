@@ -34,8 +34,6 @@ from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.subject import matches, tokens
 
-__all__ = ["LibrarySubject"]
-
 _START_LIMIT = 60.0
 """Seconds for a library to come up; generous, as machines are busy and runtimes slow."""
 _LIMIT = 30.0

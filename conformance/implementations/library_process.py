@@ -12,8 +12,6 @@ from typing import Any, Self
 from nats_bridge.conformance.catalogue.case import Json
 from nats_bridge.conformance.errors import SubjectError
 
-__all__ = ["LibraryProcess"]
-
 _LONGEST_LINE = 16 * 2**20
 _QUOTED = 200
 _COMMAND = 60

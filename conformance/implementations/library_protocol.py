@@ -12,18 +12,6 @@ from typing import Any
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
 from nats_bridge.conformance.observation import Decision, Stored
 
-__all__ = [
-    "CAPABILITIES",
-    "PROTOCOL",
-    "bytes_of",
-    "decision_of",
-    "json_of_bytes",
-    "json_of_message",
-    "json_of_stored",
-    "message_of",
-    "refusal_of",
-]
-
 PROTOCOL = 1
 """The version that is spoken here."""
 

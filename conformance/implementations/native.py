@@ -19,8 +19,6 @@ from nats_bridge.native_servers import NativeServer, ServersError
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 
-__all__ = ["NativeSubject", "RunningServer", "account_config"]
-
 
 def account_config(accounts: int) -> str:
     """Server configuration with so many accounts that have JetStream: user ``u0`` with password ``u0``, and so on."""

@@ -23,8 +23,6 @@ from nats_bridge.conformance.raw_client import RawClient
 from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from nats_bridge.transforms.dialect import dialect
 
-__all__ = ["NativeCopySubject"]
-
 
 class _NativeCopyStage(BridgeStage):
     """Plays one case; see `BridgeStage`. Everything happens while the sidecar runs."""

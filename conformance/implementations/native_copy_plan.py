@@ -19,8 +19,6 @@ from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.source_record import HEADER, SourceRecord, external_name
 
-__all__ = ["NativeCopyPlan", "leaf_of", "native_copy_plan"]
-
 _PREFIX: Final = "through.the.sidecar"
 _RECORD: Final = re.compile(rb"(?<=\r\n" + HEADER + rb":)( ?)([^\r]*)(?=\r\n)")
 _CYCLE: Final = "detected cycle"

@@ -15,8 +15,6 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Case, Json, Message, Publish
 
-__all__ = ["HERE", "Relocation", "obstacle"]
-
 _NAMES = frozenset({"name"})
 _SUBJECTS = frozenset({"src", "dest", "filter_subject"})
 _FIRST_TOKEN = re.compile(r"\$[-+0]|[(,]\s*[-+0]|[pP]artition\s*\([^,)]*\)|^[*>$]|^\{\{")

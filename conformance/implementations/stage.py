@@ -36,8 +36,6 @@ from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.raw_client import Collected, RawClient
 from nats_bridge.transforms.subject import matches
 
-__all__ = ["Stage"]
-
 _SETTLE_LIMIT = 60.0
 """Seconds until a copying stream is observed that does not hold what is expected."""
 _LOOK = 0.01

@@ -18,8 +18,6 @@ from nats_bridge.transforms.source_record import SourceRecord, first_record
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Clock", "Refused", "StreamModel", "header", "ingested", "start_of"]
-
 _START_NS = 1_767_225_600_000_000_000
 _STEP_NS = 250_000_000
 

@@ -10,8 +10,6 @@ from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Observation
 
-__all__ = ["Answer", "BatchSubject", "CannotPlay", "Subject"]
-
 
 class CannotPlay(Exception):  # noqa: N818 - an answer, not an error
     """A case that this subject of test does not play: ``is_skip`` distinguishes a skip from one that does not apply."""

@@ -11,8 +11,6 @@ from importlib.resources import files
 from nats_bridge.conformance.reports.judgement import Judged
 from nats_bridge.conformance.reports.page_data import page_data
 
-__all__ = ["page"]
-
 
 def page(judged: Judged, divergences: str = "") -> str:
     """The page. It asks no network for anything; links lead to the clauses.

@@ -8,8 +8,6 @@ from typing import Any
 from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.reports.judgement import Judged
 
-__all__ = ["FORMAT", "as_report", "badge"]
-
 FORMAT = 1
 """Counts up when a member changes its meaning or goes away; new members may come at any time."""
 

@@ -16,8 +16,6 @@ from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.reports.links import document_of
 
-__all__ = ["Cell", "Judged", "judged"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:

@@ -9,8 +9,6 @@ from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 
-__all__ = ["junit"]
-
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -6,8 +6,6 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["clause_link", "divergences_link", "document_of"]
-
 _ADR = "https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-{}.md"
 
 

@@ -12,8 +12,6 @@ from nats_bridge.conformance.reports.markdown_text import code, plain, row, shor
 from nats_bridge.conformance.reports.reproduction import reproduction
 from nats_bridge.conformance.reports.signs import NO_RECORD, SIGNS
 
-__all__ = ["markdown"]
-
 _LONGEST = 400
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["code", "plain", "row", "shortened"]
-
 
 def code(text: str) -> str:
     """A code span, for tables as well; an empty text gives an empty one."""

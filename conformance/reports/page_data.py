@@ -37,8 +37,6 @@ from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.reproduction import reproduction
 from nats_bridge.conformance.reports.signs import NO_RECORD, SIGNS
 
-__all__ = ["page_data"]
-
 _ID = "\0"
 """Stands for the case's id in the commands of the subjects of test."""
 

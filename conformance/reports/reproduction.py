@@ -6,8 +6,6 @@ import shlex
 
 from nats_bridge.conformance.implementations.identity import Identity
 
-__all__ = ["reproduction"]
-
 
 def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
     """Return a shell command. Only a library's owner knows its command: ``COMMAND`` stands for it.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from nats_bridge.conformance.outcome import Outcome
 
-__all__ = ["NO_RECORD", "SIGNS", "Sign"]
-
 NO_RECORD = "?"
 """The sign of a case that is not in the history."""
 

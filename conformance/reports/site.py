@@ -27,8 +27,6 @@ from nats_bridge.conformance.reports.judgement import Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.signs import SIGNS
 
-__all__ = ["add_run", "write_site"]
-
 _TITLE = "RePublish, transforms and sourcing, version by version"
 _NOTABLE = (Outcome.FAIL, Outcome.ERRORED, Outcome.DIFFERENCE, Outcome.DIVERGENCE, Outcome.SKIPPED)
 

@@ -16,8 +16,6 @@ from nats_bridge.conformance.reports.reproduction import reproduction
 from nats_bridge.conformance.reports.signs import SIGNS
 from nats_bridge.transforms.subject import one_line
 
-__all__ = ["summary", "wants_colour"]
-
 _MOST_FAILURES = 20
 _MOST_MISMATCHES = 4
 _SHORTEST_NAME = 16

@@ -14,8 +14,6 @@ from nats_bridge.conformance.observation import Stored
 from nats_bridge.conformance.raw_client import Collected, RawClient
 from nats_bridge.conformance.scenarios.waiting import first_that
 
-__all__ = ["REPUBLISH", "Account", "message"]
-
 REPUBLISH: Mapping[str, Json] = {"src": "in.*", "dest": "out.$1"}
 """What most scenarios republish of a stream."""
 

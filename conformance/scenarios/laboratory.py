@@ -15,8 +15,6 @@ from nats_bridge.conformance.scenarios.waiting import until
 from nats_bridge.native_servers import NativeCluster, NativeServer, ServersError, fetch
 from nats_bridge.native_servers.binary import version_of
 
-__all__ = ["Laboratory"]
-
 
 class Laboratory:
     """Starts servers and connections, and ends them all. An async context manager.

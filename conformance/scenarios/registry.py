@@ -10,8 +10,6 @@ from nats_bridge.conformance.errors import CatalogueError
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 
-__all__ = ["Scenario", "play_scenario", "scenario", "scenario_names"]
-
 Facts: TypeAlias = Mapping[str, Any]
 Scenario: TypeAlias = Callable[[Laboratory], Awaitable[Facts]]
 

@@ -18,8 +18,6 @@ from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import payloads_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import first_that
 
-__all__ = ["copied", "copied_or_stalled"]
-
 _MIRRORS = 4
 """How many mirrors must not stall until mirrors count as not stalling."""
 _ROUNDS = 2

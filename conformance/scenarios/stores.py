@@ -5,8 +5,6 @@ from __future__ import annotations
 from nats_bridge.conformance.scenarios.waiting import until
 from nats_bridge.native_servers import NativeServer
 
-__all__ = ["on_disk"]
-
 
 async def on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> None:
     """Wait until a payload is in the files of a server's streams, so many times.

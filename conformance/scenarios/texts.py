@@ -8,17 +8,6 @@ from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.observation import Stored
 from nats_bridge.conformance.raw_client import Collected
 
-__all__ = [
-    "header_of",
-    "headers_named",
-    "lines_of",
-    "messages_of",
-    "numbers_of",
-    "payloads_of",
-    "record_of",
-    "subjects_of",
-]
-
 _IDENTITY_FIELDS = 6
 
 

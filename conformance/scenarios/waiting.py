@@ -9,8 +9,6 @@ from typing import TypeVar
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.raw_client import Collected, Delivered
 
-__all__ = ["LIMIT", "arrived", "first_that", "until"]
-
 LIMIT = 90.0
 """Seconds until something that must come counts as failed; generous, as busy machines are slow."""
 _LOOK = 0.01

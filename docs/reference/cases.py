@@ -8,8 +8,6 @@ from typing import Final
 from docs.reference.markdown import code, table
 from nats_bridge.conformance.catalogue import Case, Level, read_catalogue
 
-__all__ = ["page"]
-
 _HEAD: Final = """\
 # Cases of the conformance suite
 

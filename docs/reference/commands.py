@@ -9,8 +9,6 @@ import click
 from docs.reference.markdown import code, fenced, table
 from nats_bridge.bridge.cli.entry import program
 
-__all__ = ["commands", "page"]
-
 _HEAD = """\
 # Commands
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from docs.reference.markdown import code, fenced, table
 from nats_bridge.bridge.settings.schema import configuration_schema
 
-__all__ = ["page"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Section:

@@ -20,8 +20,6 @@ from nats_bridge.bridge.observability.telemetry.names import (
     Metric,
 )
 
-__all__ = ["page"]
-
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\
 # Counters

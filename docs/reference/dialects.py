@@ -10,8 +10,6 @@ from typing import Final
 from docs.reference.markdown import code, table
 from nats_bridge.transforms.dialect import FEATURES, KNOWN_LINES, Feature
 
-__all__ = ["page"]
-
 _HEAD: Final = """\
 # Dialects
 

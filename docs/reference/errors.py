@@ -10,8 +10,6 @@ from nats_bridge.bridge import errors as bridge_errors
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.transforms.stream_config.refusals import REFUSALS
 
-__all__ = ["page"]
-
 _HEAD: Final = """\
 # Error codes
 
@@ -43,10 +41,8 @@ is the name in `transforms/stream_config/refusals.py`; texts in braces are fille
 
 def page() -> str:
     """The page's text."""
-    own = [getattr(bridge_errors, name) for name in bridge_errors.__all__]
-    kinds = [
-        kind for kind in own if inspect.isclass(kind) and issubclass(kind, BridgeError) and kind is not BridgeError
-    ]
+    classes = [found for _, found in inspect.getmembers(bridge_errors, inspect.isclass)]
+    kinds = [kind for kind in classes if issubclass(kind, BridgeError) and kind is not BridgeError]
     errors = table(
         ("code", "exit code", "trying again", "when"),
         ((code(kind.code), str(kind.exit_code), "can help" if kind.retriable else "-", _first(kind)) for kind in kinds),

@@ -14,8 +14,6 @@ from typing import Final, Literal, TypeAlias
 from docs.reference.markdown import code, table
 from nats_bridge.bridge.observability.log_rate_limit import ALWAYS
 
-__all__ = ["BOUND_FIELDS", "EVENTS", "Level", "LogEvent", "page"]
-
 _PAGE: Final = Path(__file__).parents[1] / "logs.md"
 _BEGIN, _END = "<!-- events: begin -->\n", "<!-- events: end -->"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["cell", "code", "fenced", "table"]
-
 
 def code(text: str) -> str:
     """A piece of code within a sentence."""

@@ -7,8 +7,6 @@ from typing import Final
 from docs.reference.markdown import code, table
 from nats_bridge.bridge.observability.telemetry.names import ATTRIBUTES, METRICS
 
-__all__ = ["page"]
-
 _HEAD: Final = """\
 # Metrics
 

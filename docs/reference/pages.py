@@ -19,8 +19,6 @@ from docs.reference import (
     server_features,
 )
 
-__all__ = ["FOLDER", "PAGES"]
-
 FOLDER: Final = Path(__file__).parent
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(

@@ -12,8 +12,6 @@ from docs.reference.markdown import code, table
 from nats_bridge.conformance.catalogue import Case, read_catalogue
 from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeature
 
-__all__ = ["FEATURES", "Feature", "Row", "page"]
-
 _ROOT: Final = Path(__file__).parents[2]
 _DIVERGENCES: Final = _ROOT / "docs" / "known-divergences.md"
 _HEAD: Final = """\

@@ -16,8 +16,6 @@ from nats_bridge.pipeline.backfill.rows import Piece
 from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
 from nats_bridge.transforms import header_block
 
-__all__ = ["copies_of"]
-
 _EMPTY: Final = constant(b"")
 _START: Final = constant(header_block.START)
 

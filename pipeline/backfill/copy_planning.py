@@ -37,8 +37,6 @@ from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.errors import OptionError
 
-__all__ = ["CopyRule", "entry_backfill", "entry_plans"]
-
 CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 
 

@@ -38,8 +38,6 @@ from nats_bridge.pipeline.backfill.spark_work import counts_of
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError
 
-__all__ = ["CopyTask"]
-
 _LOOK = 0.25  # seconds between two checks for an obstacle
 
 

@@ -17,8 +17,6 @@ from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copyi
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["fenced", "refuse_running"]
-
 _POLL = 0.1  # seconds between two requests for a consumer
 _TIMES = 3  # times a lease's time to wait for it
 

@@ -16,7 +16,6 @@ from nats_bridge.pipeline.errors import OptionError, marking
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["WRITTEN", "Writing", "write_files"]
 
 WRITTEN: Final = (
     "stream string, subject string, source_subject string, sequence bigint, time timestamp, time_ns bigint,"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from nats_bridge.pipeline.capture.manifest import Capture
 
-__all__ = ["CapturedHistory", "History", "LiveHistory", "TaskOfRows", "captured_history"]
 
 TaskOfRows: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 """Called with rows in a task of Spark's; gives one row (`REPORT`)."""

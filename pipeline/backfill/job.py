@@ -26,8 +26,6 @@ from nats_bridge.pipeline.source.loop_thread import LoopThread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["backfill", "rule_of"]
-
 
 def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
     """A rule whose history can be copied.

@@ -20,8 +20,6 @@ from nats_bridge.bridge.replication import (
 )
 from nats_bridge.transforms import header_block
 
-__all__ = ["CopyOutcomes", "Made", "Outcomes", "RepublishOutcomes"]
-
 _REASONS: Final = {
     "suppressed": "its destination is no subject that can be published",
     "looped": "its destination belongs to the rule's own stream",

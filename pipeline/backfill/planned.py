@@ -15,8 +15,6 @@ from nats_bridge.transforms.source_record import SourceRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Planned"]
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:

@@ -27,8 +27,6 @@ from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.subject import is_subset
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["republish_backfill"]
-
 
 async def republish_backfill(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], request: Request

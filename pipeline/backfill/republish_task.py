@@ -35,8 +35,6 @@ from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import SourceRecord
 
-__all__ = ["RepublishTask", "republished_position"]
-
 _log = structlog.get_logger("pipeline.backfill")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["EntrySummary", "Request"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

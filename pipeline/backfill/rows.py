@@ -22,8 +22,6 @@ from nats_bridge.bridge.replication import Delivered
 from nats_bridge.pipeline.errors import DataLostError, SchemaError
 from nats_bridge.pipeline.sink.row_bundle import rows_together
 
-__all__ = ["COLUMNS", "SCHEMA", "Batches", "KeptRows", "Piece", "deliveries_of", "pieces_of", "sequence_of"]
-
 SCHEMA: Final = pa.schema(
     {
         "subject": pa.string(),

@@ -22,7 +22,6 @@ from nats_bridge.transforms.source_record import SourceRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["REPORT", "StoredPosition", "counts_of", "done", "reported_of", "watching"]
 
 _Result = TypeVar("_Result")
 _KEPT: Final = "what was copied stays: run the same command again"

@@ -19,8 +19,6 @@ from nats_bridge.pipeline.source.loop_thread import LoopThread
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Account", "Results"]
-
 
 @dataclass(slots=True)
 class Results:

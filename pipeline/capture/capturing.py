@@ -24,7 +24,6 @@ from nats_bridge.pipeline.source.stream_state import StreamState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["capture"]
 
 _PATIENCE: Final = 3
 """Rounds in a row in which a stream may be missing that was there."""

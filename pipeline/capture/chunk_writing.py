@@ -12,8 +12,6 @@ from nats_bridge.pipeline.connections import options_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Written", "end_of_chunk", "tasks_for", "write_chunk", "writing_session"]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:

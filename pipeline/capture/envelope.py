@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["VERSION", "enclosed", "opened"]
-
 VERSION: Final = 1
 
 

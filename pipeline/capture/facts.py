@@ -10,8 +10,6 @@ from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
-__all__ = ["Facts", "facts_of", "sequence_before"]
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -21,8 +21,6 @@ from nats_bridge.pipeline.capture.place import Place
 from nats_bridge.pipeline.capture.saved_stream import SAVED
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 
-__all__ = ["MESSAGES", "STAGING", "Ledger", "folder_of"]
-
 MESSAGES: Final = "messages"
 STAGING: Final = ".staging"
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 from nats_bridge.pipeline.capture.place import Place
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["LOCK", "locked"]
-
 LOCK: Final = "_capture.lock"
 
 

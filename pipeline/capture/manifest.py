@@ -12,8 +12,6 @@ from typing import Any, Final
 from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.columns import CAPTURED, COLUMNS
 
-__all__ = ["FORMAT", "MANIFEST", "Capture", "Chunk", "Gap"]
-
 MANIFEST: Final = "_capture.json"
 FORMAT: Final = "nats-bridge capture"
 

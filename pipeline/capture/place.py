@@ -18,7 +18,6 @@ from nats_bridge.pipeline.errors import OptionError, PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["HadoopPlace", "LocalPlace", "Place", "absolute", "is_local", "place_of"]
 
 _URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
 

@@ -12,8 +12,6 @@ from nats_bridge.pipeline.errors import OptionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["capture_at", "is_capture", "read_capture"]
-
 
 def capture_at(spark: SparkSession, path: str) -> Capture:
     """The current capture in a directory.

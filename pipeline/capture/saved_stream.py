@@ -16,8 +16,6 @@ from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.source.stream_state import stream_info
 
-__all__ = ["SAVED", "SavedConsumer", "SavedStream", "saved_stream"]
-
 SAVED: Final = "_stream.json"
 FORMAT: Final = "nats-bridge stream"
 

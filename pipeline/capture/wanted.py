@@ -8,8 +8,6 @@ from typing import Any, Final
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.errors import OptionError
 
-__all__ = ["CHUNK", "INTERVAL", "Result", "Wanted"]
-
 CHUNK: Final = 4_000_000
 """Messages in a chunk, unless another number is asked for."""
 

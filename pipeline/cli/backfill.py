@@ -11,8 +11,6 @@ import click
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
-__all__ = ["backfill_command"]
-
 
 @click.command("backfill")
 @config_option

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nats_bridge.pipeline.capture.wanted import Result
     from nats_bridge.pipeline.source.read_options import ReadOptions
 
-__all__ = ["capture_command"]
 
 _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from-time", "endTime": "--to-time"}
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from nats_bridge.pipeline.diff.run import Result, Wanted
     from nats_bridge.pipeline.diff.sides import Place
 
-__all__ = ["diff_command"]
 
 _MEMORY: Final = "2g"
 _PASSWORD: Final = re.compile(r"//[^/@]*@")

@@ -10,8 +10,6 @@ import click
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.pipeline.progress import INTERVAL
 
-__all__ = ["progress_options", "spark_options"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 

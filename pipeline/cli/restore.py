@@ -15,8 +15,6 @@ from nats_bridge.pipeline.cli.options import progress_options, spark_options
 if TYPE_CHECKING:
     from nats_bridge.pipeline.restore.request import Selection
 
-__all__ = ["restore_command"]
-
 
 @click.command("restore")
 @click.argument("directory", metavar="DIR")

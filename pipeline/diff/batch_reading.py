@@ -27,8 +27,6 @@ from nats_bridge.pipeline.diff.comparing import (
 from nats_bridge.pipeline.diff.provenance import same_source
 from nats_bridge.transforms.header_block import START
 
-__all__ = ["BatchReader", "Columns", "batch_reader"]
-
 _MARK: Final = b"-Source: "
 _BEFORE: Final = len(b"\r\nNats-Stream")
 _USUAL: Final = re.compile(

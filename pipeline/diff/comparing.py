@@ -26,21 +26,6 @@ from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = [
-    "ALLOWANCES",
-    "By",
-    "Comparison",
-    "Ignored",
-    "Read",
-    "Reader",
-    "State",
-    "bits_of",
-    "ignored_of",
-    "is_plain",
-    "is_unrecorded",
-    "reader",
-]
-
 By: TypeAlias = Literal["sequence", "provenance", "provenance:right", "id", "subject"]
 """What identifies two messages as the same one; by subject, the newest of each is compared."""
 

@@ -15,7 +15,6 @@ from nats_bridge.transforms import header_block
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Decision", "decide"]
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["FINDINGS", "findings"]
 
 FINDINGS: Final = (
     "kind string, identity string, left_sequence bigint, right_sequence bigint, field string, "

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["READ", "digested", "key_columns", "read_side"]
 
 READ: Final = (
     "state tinyint, source binary, number bigint, sequence bigint, entry binary, subject binary, block binary, "

@@ -13,8 +13,6 @@ from typing import Final
 
 from nats_bridge.pipeline.diff.header_lines import differences
 
-__all__ = ["KINDS", "Finding", "Side", "found", "text"]
-
 KINDS: Final[dict[str, str]] = {
     "missing": "on the left only",
     "extra": "on the right only",

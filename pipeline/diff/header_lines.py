@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["HeaderDifference", "Kind", "differences", "header_lines"]
-
 Kind: TypeAlias = Literal[
     "header-added", "header-removed", "header-value", "header-case", "header-order", "header-spelling"
 ]

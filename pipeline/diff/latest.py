@@ -11,8 +11,6 @@ from nats_bridge.transforms.sourcing import Sourcing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["latest"]
-
 
 def latest(frame: DataFrame, rule: Sourcing | Republish | None = None) -> DataFrame:
     """Those of a side's messages behind which there is none with the same subject.

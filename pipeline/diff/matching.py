@@ -17,7 +17,6 @@ from nats_bridge.pipeline.diff.digests import digested, key_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Counts", "counts", "matched"]
 
 _RIGHT: Final = 1 << 32
 """One message of the right in a count of both sides; the left ones are below it."""

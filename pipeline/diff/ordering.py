@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-__all__ = ["MOST", "displaced", "out_of_order"]
 
 MOST: Final = 1_000_000
 """Messages that are between displaced ones, of which the fewest to be moved are still determined."""

@@ -12,7 +12,6 @@ from nats_bridge.pipeline.diff.findings import KINDS, Finding
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Overview", "overview_of"]
 
 _FEW: Final = 5_000
 """Findings that are counted here, at once; more are counted by Spark."""

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
 
-__all__ = ["REPAIR_HEADER", "Provenance", "provenance", "republished_from", "same_source", "without_republished_lines"]
-
 REPAIR_HEADER = b"Nats-Repair-Source"
 """The source record of a copy that a repair appended: neither servers nor the sidecar take it for a position."""
 

@@ -27,8 +27,6 @@ from nats_bridge.pipeline.diff.run import Result
 from nats_bridge.pipeline.diff.summary import as_json, example_line
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["write_report"]
-
 CLAUSE = "nats-bridge diff, two histories agree"
 
 

@@ -10,8 +10,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["rule_of", "transform_of"]
-
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
     """The rule of this name, for the messages of a stream.

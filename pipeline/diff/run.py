@@ -29,7 +29,6 @@ from nats_bridge.transforms.sourcing import Sourcing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Result", "Wanted", "compared"]
 
 Like: TypeAlias = Literal["auto", "exact", "bridged"]
 

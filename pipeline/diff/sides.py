@@ -17,7 +17,6 @@ from nats_bridge.transforms.subject import matches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["OpenSide", "Place", "open_side"]
 
 _COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
 _LIVE: Final = ddl(_COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too

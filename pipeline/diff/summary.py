@@ -9,8 +9,6 @@ from nats_bridge.bridge.replication import printable
 from nats_bridge.pipeline.diff.findings import KINDS, Finding
 from nats_bridge.pipeline.diff.run import Result
 
-__all__ = ["as_json", "example_line", "summary"]
-
 _BY = {
     "sequence": "their sequences",
     "provenance": "where they come from",

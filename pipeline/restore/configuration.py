@@ -18,20 +18,6 @@ from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = [
-    "FILLER",
-    "GENERATION",
-    "MARK",
-    "WINDOW",
-    "Mark",
-    "consumer_config",
-    "probe_of",
-    "restored_config",
-    "restoring_config",
-    "subject_of",
-    "unsupported",
-]
-
 MARK: Final = "nats-bridge-restore"
 """The member of a stream's metadata that says what it is restored from."""
 

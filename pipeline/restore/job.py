@@ -35,7 +35,6 @@ from nats_bridge.pipeline.source.loop_thread import LoopThread
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["restore"]
 
 _OLDEST: Final = (2, 10)
 """Servers from this version on keep a stream closed while it is restored: they have ingress transforms."""

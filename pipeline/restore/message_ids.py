@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-__all__ = ["RememberedIds"]
-
 _TOGETHER: Final = 50_000
 
 

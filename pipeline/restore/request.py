@@ -9,8 +9,6 @@ from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["Consumers", "Request", "Selection", "Summary"]
-
 Consumers = Literal["resume", "as-saved", "none"]
 """How durable consumers are restored: after what they had acknowledged, as they were configured, or not at all."""
 

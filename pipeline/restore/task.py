@@ -55,8 +55,6 @@ from nats_bridge.transforms.republish import unpublishable
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["CHECKED", "RestoreTask"]
-
 CHECKED: Final = 2 * LEAST
 """Sequences at the end of the stream that are compared with the rows before it continues: more than are in flight."""
 

@@ -24,8 +24,6 @@ from nats_bridge.pipeline.sink.stored_rows import StoredRows
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["BundleBuilder", "ForeignSubjectError"]
-
 _MOST_SUBJECTS = 65_536
 _MOST_NAMES = 4096
 _ID = b"Nats-Msg-Id"

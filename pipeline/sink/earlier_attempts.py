@@ -25,8 +25,6 @@ from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_back, read_range
 from nats_bridge.transforms import header_block
 
-__all__ = ["EarlierAttempts", "Look"]
-
 Look: TypeAlias = Literal["nothing", "read", "ask"]
 """There can be nothing; it is to be read from the stream; the answer to the first row shows it."""
 

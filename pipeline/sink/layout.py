@@ -10,7 +10,6 @@ from nats_bridge.pipeline.errors import SchemaError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["RowLayout"]
 
 _HEADERS: Final = "array<struct<name:string,value:string>>"
 

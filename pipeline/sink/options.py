@@ -11,8 +11,6 @@ from nats_bridge.pipeline.connections import connection_of
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.options import WRITE, flag, given
 
-__all__ = ["WriteOptions"]
-
 _PATIENCE: Final = 60.0
 
 

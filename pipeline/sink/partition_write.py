@@ -23,8 +23,6 @@ from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace, write_key
 from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_range
 from nats_bridge.transforms import header_block
 
-__all__ = ["PartitionWrite", "Written"]
-
 _PIECE: Final = 4096  # rows that become messages together
 _MOST_IN_ORDER: Final = 4 * LEAST  # messages in flight of the only task
 _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds

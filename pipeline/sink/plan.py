@@ -11,8 +11,6 @@ from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.sink.layout import RowLayout
 from nats_bridge.pipeline.sink.options import WriteOptions
 
-__all__ = ["TaskPlace", "WritePlan", "named_write"]
-
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9_.:-]{1,100}?)(?:@(?P<after>[0-9]{1,19}))?")
 
 

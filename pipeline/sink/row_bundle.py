@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from nats_bridge.bridge.replication import Operation
 
-__all__ = ["RowBundle", "as_text", "constant", "first_with", "joined", "rows_together"]
-
 _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 

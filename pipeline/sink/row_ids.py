@@ -11,8 +11,6 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-__all__ = ["RowId", "RowPlace", "write_key"]
-
 _SHAPE = re.compile(rb"spark-([0-9a-f]{12})-([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})-([0-9a-f]{8})")
 _KEY_BYTES = 6
 

@@ -14,8 +14,6 @@ from nats_bridge.bridge.replication import Delivered, JetStreamApi, Json, Replay
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.transforms import header_block
 
-__all__ = ["StoredRows", "counts_consumers", "read_back", "read_range", "removes_messages"]
-
 _ID = b"Nats-Msg-Id"
 
 

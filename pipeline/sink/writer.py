@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["JetStreamStreamWriter", "JetStreamWriter", "TaskReport", "batch_writer", "stream_writer"]
-
 
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'

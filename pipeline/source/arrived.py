@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from nats_bridge.bridge.replication import AckReply, Delivered
 
-__all__ = ["Arrived"]
-
 _PLAIN: Final = 8
 """Dots in a reply subject without a domain; see `AckReply`."""
 

@@ -17,8 +17,6 @@ from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.subject import matches
 
-__all__ = ["Asking"]
-
 _TOGETHER: Final = 256  # pending requests
 _NOT_TEXT: Final = "\ufffd".encode()
 

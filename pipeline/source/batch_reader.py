@@ -15,8 +15,6 @@ from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
 
-__all__ = ["BatchReader"]
-
 
 class BatchReader(DataSourceReader):
     """Reads what the stream holds when the read is planned.

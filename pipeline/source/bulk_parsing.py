@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 
 from nats_bridge.pipeline.source.arrived import Arrived
 
-__all__ = ["BulkParser"]
-
 _MOST_DIGITS: Final = 10
 _PIECES: Final = 6
 """Of a message: the kind, `subject sid reply`, the sizes, the header block, the payload, the line end."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["JetStreamDataSource"]
-
 
 class JetStreamDataSource(DataSource):
     """Streams of a NATS system as tables: `spark.read.format("jetstream")`, and the same for streaming and writing."""

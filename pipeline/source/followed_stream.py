@@ -12,8 +12,6 @@ from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.stream_offsets import Position
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
-__all__ = ["FollowedStream"]
-
 _LEAST: Final = 10_000
 """Messages in a range: for fewer, a task more costs more than it saves."""
 

@@ -9,8 +9,6 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
-__all__ = ["LoopThread"]
-
 _Result = TypeVar("_Result")
 
 

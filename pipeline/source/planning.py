@@ -24,8 +24,6 @@ from nats_bridge.pipeline.source.shares import cores, divided
 from nats_bridge.pipeline.source.stream_state import StreamState, names_of, state_of
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["SequenceRange", "check_filters", "cut", "plan", "planned", "stored_before"]
-
 
 @dataclass(frozen=True)
 class SequenceRange(InputPartition):

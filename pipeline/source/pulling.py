@@ -23,8 +23,6 @@ from nats_bridge.bridge.replication import Connection, Delivered, Json, filter_m
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.bulk_parsing import BulkParser
 
-__all__ = ["Pull"]
-
 _HEARTBEAT: Final = 2.0  # seconds between two heartbeats while a request waits
 _SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
 _QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better

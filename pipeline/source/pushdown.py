@@ -25,8 +25,6 @@ from pyspark.sql.datasource import (
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["narrowed"]
-
 _EQUAL: Final = (EqualTo, EqualNullSafe)
 _AT_LEAST: Final = (GreaterThan, GreaterThanOrEqual, *_EQUAL)
 _AT_MOST: Final = (LessThan, LessThanOrEqual, *_EQUAL)

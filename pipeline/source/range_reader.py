@@ -25,8 +25,6 @@ from nats_bridge.pipeline.source.record_batches import record_batch
 from nats_bridge.pipeline.source.schema import ReadSchema
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
-__all__ = ["arriving", "read_range"]
-
 _ROWS: Final = 10_000
 """In a record batch, about; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024

@@ -15,8 +15,6 @@ from nats_bridge.pipeline.options import READ, duration, flag, given, number
 from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
 from nats_bridge.transforms.subject import is_valid_filter
 
-__all__ = ["ReadOptions"]
-
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""
 _NO_NAME: Final = re.compile(r"[\s.*>/\\]")

@@ -10,8 +10,6 @@ from nats_bridge.pipeline.errors import SchemaError
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.schema import ReadSchema
 
-__all__ = ["header_fields", "record_batch"]
-
 
 def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.RecordBatch:
     """Messages of one stream as one batch, in their order.

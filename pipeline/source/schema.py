@@ -14,7 +14,6 @@ from nats_bridge.pipeline.errors import SchemaError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
-__all__ = ["ReadSchema"]
 
 _ARROW: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),

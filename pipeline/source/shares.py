@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CORES", "cores", "divided"]
-
 CORES: Final = "NATS_BRIDGE_SPARK_CORES"
 """The environment variable in which `pyspark_jetstream.register` passes Spark's default parallelism."""
 

@@ -13,8 +13,6 @@ from typing import Any
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.read_options import ReadOptions
 
-__all__ = ["Position", "offset_of", "positions_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Position:

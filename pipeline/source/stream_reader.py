@@ -34,8 +34,6 @@ else:
             """Not known to this PySpark."""
 
 
-__all__ = ["StreamReader"]
-
 _Result = TypeVar("_Result")
 
 

@@ -10,8 +10,6 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
 from nats_bridge.pipeline.errors import PipelineError
 
-__all__ = ["StreamState", "names_of", "state_of"]
-
 _LISTED = 10_000
 """So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
 

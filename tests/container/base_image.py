@@ -13,8 +13,6 @@ from nats_bridge.native_servers.debian import KEYRING, mirror
 from nats_bridge.native_servers.processes import Report, run
 from tests.container.engine import Engine
 
-__all__ = ["base_image", "machine_architecture", "wheels"]
-
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as OCI and Debian, and as Python's wheels call them
 _SYSTEM = ("ca-certificates", "netbase", "python3-venv", "tzdata")
 _LIMIT = 3600.0  # seconds; long under emulation

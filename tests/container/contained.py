@@ -13,8 +13,6 @@ from tests.container.engine import Image
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import LIMIT
 
-__all__ = ["Contained", "contained", "finished"]
-
 
 class Contained:
     """A started container.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Engine", "EngineError", "Image", "MissingToolError"]
-
 _TOOLS = ("podman", "runc", "debootstrap")
 _LIMIT = 900.0  # seconds; a bound for hangs
 _UNPRIVILEGED = (

@@ -14,8 +14,6 @@ from nats_bridge.native_servers import fetch
 from tests.differential import compare
 from tests.differential.report import text
 
-__all__ = ["main"]
-
 
 @click.command()
 @click.option("--versions", required=True, metavar="V,…", help="Server versions.")

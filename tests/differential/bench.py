@@ -14,8 +14,6 @@ from nats_bridge.conformance.raw_client import Collected, RawClient
 from tests.differential.drawing import SOURCE, TARGET
 from tests.differential.trial import Trial
 
-__all__ = ["Bench", "Expected", "Player"]
-
 Expected: TypeAlias = Callable[[Sequence[Stored]], int]
 """From what the source holds to how many copies of it the target is to be waited for."""
 

@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-__all__ = ["BUCKETS", "DRAWS", "FALSE_ALARM", "drawn_limits", "verdict"]
-
 DRAWS = 2000
 BUCKETS = 16
 FALSE_ALARM = 1e-12

@@ -15,8 +15,6 @@ from tests.differential.drawing import SOURCE, TARGET
 from tests.differential.engine import Engine
 from tests.differential.trial import Kind, Trial
 
-__all__ = ["Comparison", "comparisons", "copies_expected", "listening"]
-
 _ABSENT = "(absent)"
 _NOTHING = "nothing"
 

@@ -17,8 +17,6 @@ from tests.differential.drawn_transforms import (
 )
 from tests.differential.trial import ALL, Kind, Trial
 
-__all__ = ["SOURCE", "TARGET", "draw"]
-
 TARGET, SOURCE = "S", "O"
 """The stream that is asked for, and the one whose messages it copies."""
 

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 from tests.differential.drawn_transforms import draw_filter, draw_transform
 
-__all__ = ["OTHERS", "draw_config", "draw_previous", "draw_update"]
-
 OTHERS: tuple[Mapping[str, Any], ...] = (
     {"name": "A", "subjects": ["a.>"], "storage": "memory"},
     {"name": "B", "subjects": ["b.*", "c"], "storage": "memory", "sources": [{"name": "S", "filter_subject": "s.b"}]},

@@ -6,8 +6,6 @@ from random import Random
 
 from nats_bridge.conformance.catalogue.case import Message
 
-__all__ = ["draw_message"]
-
 _NAMES = (
     b"A",
     b"a",

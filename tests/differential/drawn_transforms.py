@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["DrawnTransform", "draw_destination", "draw_filter", "draw_subject", "draw_transform", "fitting_subject"]
-
 _LITERALS = ("foo", "a", "b-c", "$x", "*x", ">x", "é", "{{}}", "日本", "$", "$$", "x{{wildcard(1)}}", "A", "x>")
 _SPACED = ("a b", "x\ty", " ", "x ", "x\x0cy", "x\ny")
 _PIECES = (

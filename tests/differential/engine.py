@@ -22,8 +22,6 @@ from nats_bridge.transforms.subject import tokens
 from nats_bridge.transforms.transform import Transform, compile_transform
 from tests.differential.trial import Trial
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """The engine as a server of a version; configurations are as ``decide`` gave them."""

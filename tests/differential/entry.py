@@ -15,8 +15,6 @@ from tests.differential.comparing import Comparison
 from tests.differential.drawing import TARGET
 from tests.differential.trial import Kind, Trial
 
-__all__ = ["catalogue_entry"]
-
 _TIME = re.compile(
     rb"(\r\nNats-Time-Stamp: )[^\r]+(\r\nNats-Last-Sequence: [0-9]+\r\n(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n)$"
 )

@@ -16,8 +16,6 @@ from nats_bridge.transforms.subject import matches, tokens
 from tests.differential.engine import Engine
 from tests.differential.trial import Kind, Trial
 
-__all__ = ["held_back"]
-
 _ENDS_AT_NULL = "a null among the sources ends the server"
 _ENDS_AT_ZERO = "partition with modulus 0 ends the server"
 _LOOPS = "the empty republish of an update loops endlessly"

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from tests.differential.result import DifferentialResult, Disagreement
 
-__all__ = ["text"]
-
 
 def text(result: DifferentialResult) -> str:
     """The figures of a run, and every disagreement with its catalogue entry; lines without a final line end."""

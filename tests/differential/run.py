@@ -35,8 +35,6 @@ from tests.differential.result import DifferentialResult, Disagreement
 from tests.differential.shrinking import MOST_ASKED, shrunk
 from tests.differential.trial import ALL, Kind, Trial
 
-__all__ = ["AT_ONCE", "SHRUNK", "Run", "compare"]
-
 AT_ONCE = 12
 """Connections, each with an account of its own."""
 SHRUNK = 5

@@ -16,8 +16,6 @@ from typing import Any
 from nats_bridge.conformance.catalogue.case import Message
 from tests.differential.trial import Kind, Trial
 
-__all__ = ["MOST_ASKED", "shrunk", "smaller", "weight"]
-
 MOST_ASKED = 600
 """How often the server is asked for one shrunk trial, at most."""
 

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from nats_bridge.conformance.catalogue.case import Json, Message
 
-__all__ = ["ALL", "Kind", "Trial"]
-
 
 class Kind(StrEnum):
     """What a trial is about, and what a comparison is counted as."""

@@ -13,8 +13,6 @@ from nats_bridge.transforms.republish import Republish
 from tests.differential import Engine, Kind
 from tests.differential.trial import Trial
 
-__all__ = ["WRONG", "OneShareMore", "OneTooMany", "Wrong"]
-
 
 class OneShareMore(Engine):
     """partition(n) with n + 1 shares."""

@@ -11,8 +11,6 @@ import yaml
 
 from tests.k8s.rendering import PROJECT, Manifest
 
-__all__ = ["CHART", "HelmMissingError", "helm", "rendered"]
-
 CHART = PROJECT / "charts/nats-bridge"
 _LIMIT = 120.0  # seconds; a bound for hangs
 

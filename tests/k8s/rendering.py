@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 import yaml
 
-__all__ = ["OVERLAYS", "PROJECT", "KustomizeMissingError", "Manifest", "monitored", "name_of", "render"]
-
 Manifest: TypeAlias = dict[str, Any]
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -17,8 +17,6 @@ import kubernetes_validate
 
 from tests.k8s.rendering import OVERLAYS, KustomizeMissingError, Manifest, monitored, name_of
 
-__all__ = ["CLUSTERS", "problems"]
-
 CLUSTERS = {"classic-sidecar": ("1.25", "1.37"), "native-sidecar": ("1.29", "1.37"), "standalone": ("1.25", "1.37")}
 """The cluster versions that an overlay is for: the oldest, and a recent one."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from tests.k8s.rendering import PROJECT, Manifest
 
-__all__ = ["Pod", "of_image", "of_kind", "pods", "selects"]
-
 _BRIDGE = "nats-bridge"
 
 

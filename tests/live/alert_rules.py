@@ -16,8 +16,6 @@ import yaml
 
 from tests.live.metrics_endpoint import Scrape
 
-__all__ = ["ALERTS", "Look", "fires"]
-
 FILE: Final = Path(__file__).parents[2] / "dashboards" / "alerts.yaml"
 ALERTS: Final[dict[str, dict[str, Any]]] = {
     alert["alert"]: alert for alert in yaml.safe_load(FILE.read_text("utf-8"))["groups"][0]["rules"]

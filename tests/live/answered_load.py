@@ -15,8 +15,6 @@ from nats_bridge.bridge.client.wire import WireClient
 from tests.live.raw_messages import NO_PEERS
 from tests.live.until import LIMIT
 
-__all__ = ["AnsweredLoad", "answered_load"]
-
 _WAIT = 1.0  # seconds for one answer; a request without an answer is sent again
 _PAUSE = 0.02
 

@@ -17,8 +17,6 @@ from typing import Any
 from nats_bridge.bridge.cli.entry import main
 from tests.live.until import LIMIT
 
-__all__ = ["Ran", "command", "command_here"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ran:

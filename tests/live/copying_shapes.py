@@ -16,8 +16,6 @@ from tests.live.copied_messages import everything, last_sequence
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
-__all__ = ["SHAPES", "TRANSFORMS", "Shape", "Sources", "filled"]
-
 BLOCKS = [
     b"",
     b"NATS/1.0\r\nA: 1\r\nA: 2\r\na:3\r\nEmpty:\r\n\r\n",

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 from nats_bridge.bridge.client.tasks import end_tasks
 
-__all__ = ["CutWire", "cut_wire"]
-
 _TURNS = 4  # of the event loop, from accepting a connection to the first step of its task
 
 

@@ -12,8 +12,6 @@ from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
-__all__ = ["EveryKind"]
-
 
 @dataclass(frozen=True, slots=True)
 class EveryKind:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
-__all__ = ["FORGETFUL", "PROBE", "forgotten", "last_sequence", "until_forgotten"]
-
 FORGETFUL = {"duplicate_window": 100_000_000}
 """Part of a stream's configuration: ids are remembered for a tenth of a second."""
 

@@ -7,8 +7,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["go_program"]
-
 TESTS = Path(__file__).parents[1]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket
 from tests.live.raw_messages import RawPeer
 
-__all__ = ["LONG", "free", "lease"]
-
 LONG = 60.0
 """Seconds of a lease where no replica may lose a lead, however slow the machine is."""
 

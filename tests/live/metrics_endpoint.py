@@ -8,8 +8,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nats_bridge.bridge.app.sidecar import Sidecar
 
-__all__ = ["Scrape", "scrape"]
-
 
 class Scrape:
     """The samples of one request to `/metrics`."""

@@ -17,8 +17,6 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
 from tests.live.until import until
 
-__all__ = ["TRANSFORMS", "Pair", "external", "pair", "publish_oddities"]
-
 TRANSFORMS = [{"src": "orders.*", "dest": "west.{{wildcard(1)}}.new"}, {"src": "more.>", "dest": "other.>"}]
 
 

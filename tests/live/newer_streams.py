@@ -8,8 +8,6 @@ from nats_bridge.transforms.dialect import dialect
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
-__all__ = ["MINUTE", "MIXES", "config_of", "filled"]
-
 MINUTE = 60_000_000_000
 
 

@@ -13,8 +13,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-__all__ = ["OtlpReceiver", "attributes", "otlp_receiver"]
-
 
 class OtlpReceiver:
     """What was exported to an endpoint.

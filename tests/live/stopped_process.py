@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["stands_still"]
-
 
 def stands_still(pid: int) -> bool:
     """Whether a process has stopped after SIGSTOP: with few processors one thread gets it first."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from tests.live.raw_messages import RawPeer
 
-__all__ = ["Backup", "backup", "restore"]
-
 
 @dataclass(frozen=True, slots=True)
 class Backup:

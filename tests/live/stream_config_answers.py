@@ -11,8 +11,6 @@ from nats.aio.client import Client
 from nats_bridge.native_servers import NativeServer
 from tests.live.until import LIMIT
 
-__all__ = ["ask", "difference"]
-
 
 async def ask(server: NativeServer, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answer to each case: ``{"error": …}`` or ``{"config": …}``, without what servers add about themselves.

@@ -6,8 +6,6 @@ import pytest
 
 from nats_bridge.native_servers import TWIN_VERSIONS
 
-__all__ = ["OLDEST_AND_NEWEST", "few_or_many"]
-
 _OLDEST, *_BETWEEN, _NEWEST = TWIN_VERSIONS
 
 OLDEST_AND_NEWEST = [_OLDEST, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in _BETWEEN), _NEWEST]

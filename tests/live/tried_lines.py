@@ -15,8 +15,6 @@ from typing import Any
 
 from tests.live.raw_messages import Collected, RawPeer
 
-__all__ = ["Tried", "lines_to_try"]
-
 ROOT = Path(__file__).parents[2]
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-__all__ = ["LIMIT", "until"]
-
 LIMIT = 60.0
 """Seconds after which a test that waits for something has failed; no test measures time."""
 _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 0.002, 1.25, 0.05

@@ -18,8 +18,6 @@ from tests.miniatures.functions import FUNCTIONS
 from tests.miniatures.headers import HEADERS
 from tests.miniatures.miniature import Miniature
 
-__all__ = ["MINIATURES", "Caught", "caught", "failing"]
-
 MINIATURES: tuple[Miniature, ...] = (*HEADERS, *FUNCTIONS, *CONFIGURATIONS, *COPIES)
 """All of them."""
 

@@ -11,8 +11,6 @@ from nats_bridge.conformance.observation import Decision
 from nats_bridge.transforms.dialect import Dialect
 from tests.miniatures.miniature import Miniature
 
-__all__ = ["CONFIGURATIONS"]
-
 
 class _OtherDecisions(TransformsEngine):
     """Changes the answer."""

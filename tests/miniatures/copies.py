@@ -14,8 +14,6 @@ from nats_bridge.transforms.source_record import HEADER
 from nats_bridge.transforms.sourcing import Sourcing
 from tests.miniatures.miniature import Miniature
 
-__all__ = ["COPIES"]
-
 
 class _OtherCopies(TransformsEngine):
     """Changes the copy of a message; ``mirrors`` names the kind."""

@@ -18,8 +18,6 @@ from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.transform import Transform
 from tests.miniatures.miniature import Miniature
 
-__all__ = ["FUNCTIONS"]
-
 
 class _OtherTransforms(TransformsEngine):
     """Has every transform changed, wherever it is applied."""

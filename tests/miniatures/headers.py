@@ -13,8 +13,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import START
 from tests.miniatures.miniature import Miniature
 
-__all__ = ["HEADERS"]
-
 _SERVER_NAMES = (b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp", b"Nats-Last-Sequence")
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from nats_bridge.conformance.implementations.engine_operations import EngineOperations
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 
-__all__ = ["Miniature"]
-
 
 @dataclass(frozen=True, slots=True)
 class Miniature:

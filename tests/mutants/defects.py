@@ -10,8 +10,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AREAS", "Defect", "DefectError", "read_defects"]
-
 AREAS = ("intake", "delivery", "copying", "leadership", "reload", "ingress", "native_copy", "sidecar", "repairs")
 
 

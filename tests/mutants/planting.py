@@ -20,8 +20,6 @@ from pathlib import Path
 
 from tests.mutants.defects import Defect, DefectError
 
-__all__ = ["ROOT", "Scratch", "Trial"]
-
 ROOT = Path(__file__).parents[2]
 _ENDED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 _PASSED, _FAILED = 0, 1

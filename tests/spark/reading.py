@@ -23,8 +23,6 @@ from nats_bridge.pipeline.source.batch_reader import BatchReader
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
 
-__all__ = ["TYPES", "Read", "spark_schema"]
-
 TYPES: dict[str, DataType] = {
     "stream": StringType(),
     "subject": StringType(),

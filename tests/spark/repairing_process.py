@@ -20,8 +20,6 @@ from nats_bridge.pipeline.diff.repair.steps import Step
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from tests.spark.histories import block
 
-__all__ = ["message"]
-
 
 def message(stream: str, number: int, *, puts: bool) -> tuple[bytes, bytes, bytes]:
     """Subject, header block and payload that a stream should have."""

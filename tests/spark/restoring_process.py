@@ -19,8 +19,6 @@ from nats_bridge.pipeline.restore.configuration import Mark
 from nats_bridge.pipeline.restore.task import CHECKED, RestoreTask
 from tests.spark.histories import Stored, block
 
-__all__ = ["MARK", "SUBJECT", "batches_of", "config_of", "rows", "task_of"]
-
 MARK = Mark("ORDERS", "2026-01-01T00:00:00Z")
 SUBJECT = "orders"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["PATIENCE", "seen"]
-
 PATIENCE = 600.0
 """Seconds after which a test that waits for Spark has failed; no test measures time."""
 

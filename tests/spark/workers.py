@@ -10,8 +10,6 @@ from pathlib import Path
 from tests.live.cut_wire import CutWire
 from tests.live.until import until
 
-__all__ = ["kill_workers", "of_session"]
-
 _ESTABLISHED = "01"
 
 

@@ -22,8 +22,6 @@ import click
 from tests.stress.busy import busy_loops
 from tests.stress.rounds import play
 
-__all__ = ["main"]
-
 REPORT = Path("build/stress")
 
 

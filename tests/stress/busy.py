@@ -8,8 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-__all__ = ["busy_loops"]
-
 # Exits when its parent has ended, also by SIGKILL.
 _LOOP = """
 import os

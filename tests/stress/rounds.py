@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Outcome", "play"]
-
 ROOT = Path(__file__).parents[2]
 _TAIL = 60
 _ENDS = 60.0  # seconds that interrupted tests have to end their servers

@@ -17,8 +17,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["descendants"]
-
 _STOPPED_OR_GONE = "TtZX"
 
 

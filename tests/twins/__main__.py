@@ -14,8 +14,6 @@ import structlog
 from tests.twins.comparing import Comparison
 from tests.twins.playing import Round, pair
 
-__all__ = ["main"]
-
 VERSIONS = "2.10.27,2.12.15,2.14.9,2.15.1"
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from nats_bridge.transforms.republish import StoredMessage
 from tests.live.copied_messages import taken_apart
 
-__all__ = ["FILLER", "Comparison", "Republished", "compare_copies", "compare_counters", "compare_republished"]
-
 FILLER = b".filler"
 """How the subject of fillers ends, in targets with the source's sequence numbers."""
 _LAST = b"Nats-Last-Sequence"

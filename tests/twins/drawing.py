@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from nats_bridge.transforms.dialect import Dialect, dialect
 
-__all__ = ["END", "Batch", "Delete", "Expiry", "FastBatch", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
-
 END = "end"
 """The last token of the subject of a round's last message."""
 

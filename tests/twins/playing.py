@@ -29,8 +29,6 @@ from tests.twins.comparing import (
 )
 from tests.twins.drawing import END, Batch, Delete, Expiry, FastBatch, Publish, Purge, Shape, draw, steps
 
-__all__ = ["Pair", "Round", "pair"]
-
 OpenServer: TypeAlias = Callable[[str], NativeServer]
 _GONE = 10043  # the message to delete is not there
 

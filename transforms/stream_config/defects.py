@@ -18,8 +18,6 @@ from nats_bridge.transforms.subject import DOT, REST
 from nats_bridge.transforms.subject import collide as subjects_collide
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["ConfigWarning", "warnings_about"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:

@@ -12,8 +12,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, refusal
 from nats_bridge.transforms.stream_config.texts import encoded, is_valid_name
 
-__all__ = ["check_discard", "check_limits", "check_name"]
-
 _MILLISECOND = 1_000_000
 _DEFAULT_DUPLICATE_WINDOW = 120_000 * _MILLISECOND
 _SHORTEST = 100 * _MILLISECOND

@@ -10,8 +10,6 @@ from typing import Any
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.refusals import invalid
 
-__all__ = ["check_counters", "check_delete_markers", "check_persistence", "check_schedules"]
-
 _SECOND = 1_000_000_000
 
 

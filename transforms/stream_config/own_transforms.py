@@ -10,8 +10,6 @@ from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, ref
 from nats_bridge.transforms.stream_config.sources import mapping_error, transform_error
 from nats_bridge.transforms.stream_config.texts import collide, is_valid_subject
 
-__all__ = ["check_ingress", "check_republish"]
-
 
 def check_ingress(config: dict[str, Any], dialect: Dialect) -> None:
     """The ingress transform, as 2.11 and newer check it before anything is built."""

@@ -32,8 +32,6 @@ from nats_bridge.transforms.stream_config.schema import (
 )
 from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
 
-__all__ = ["Request", "read_request"]
-
 Request = dict[str, Any]
 
 

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from nats_bridge.transforms.errors import StreamConfigError
 
-__all__ = ["REFUSALS", "invalid", "not_created", "not_updated", "pedantic", "refusal"]
-
 REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
     {
         "invalid_json": (400, 10025, "invalid JSON{reason}"),

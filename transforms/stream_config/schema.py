@@ -15,8 +15,6 @@ from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["Choice", "Field", "ListOf", "Scalar", "StringMap", "Struct", "Time", "fields_of", "stream_request"]
-
 
 @dataclass(frozen=True, slots=True)
 class Scalar:

@@ -20,8 +20,6 @@ from nats_bridge.transforms.stream_config.texts import (
 )
 from nats_bridge.transforms.transform import compile_mapping, compile_transform
 
-__all__ = ["Streams", "check_cycles", "check_filters_of_sources", "check_mirror", "check_prefixes", "check_sources"]
-
 Streams = Mapping[str, Mapping[str, Any]]
 """Other streams of the account by name, decoded as requests are."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 
-__all__ = ["InvalidTimeError", "normal_time"]
-
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _PIECES = (
     ("2006", re.compile(r"\d{4}")),

@@ -8,8 +8,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.refusals import invalid, refusal
 from nats_bridge.transforms.stream_config.texts import collide, is_subset, is_valid_subject
 
-__all__ = ["check_subjects"]
-
 
 def check_subjects(config: dict[str, Any], dialect: Dialect) -> None:
     """Fill in the stream's name where there is neither subject nor source, and check each subject."""

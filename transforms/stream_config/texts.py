@@ -5,8 +5,6 @@ from __future__ import annotations
 from nats_bridge.transforms import subject
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["collide", "encoded", "is_publish_subject", "is_subset", "is_valid_name", "is_valid_subject"]
-
 _NOT_IN_NAMES = frozenset(" \t\r\n\f.*>")
 
 

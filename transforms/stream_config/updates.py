@@ -8,8 +8,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.refusals import invalid, not_updated, refusal
 from nats_bridge.transforms.stream_config.sources import identity, transform_error
 
-__all__ = ["carry_out", "check_changes", "seal"]
-
 _ONLY_FROM_FALSE = (
     ("sealed", "unseal a sealed stream"),
     ("deny_delete", "cancel deny message deletes"),

@@ -42,8 +42,6 @@ from nats_bridge.transforms.stream_config.texts import collide
 from nats_bridge.transforms.stream_config.updates import carry_out, check_changes, seal
 from nats_bridge.transforms.stream_config.writing import write_config
 
-__all__ = ["Accepted", "Sources", "examine", "validate"]
-
 Sources = Mapping[str, Sequence[str] | Mapping[str, object]]
 """Other streams of the account by name: their subjects, or their whole configuration (which cycles need)."""
 

@@ -7,8 +7,6 @@ from typing import Any
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.stream_config.schema import STREAM_FIELDS, Field, ListOf, Struct, fields_of, zero_of
 
-__all__ = ["write_config"]
-
 
 def write_config(request: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     """The normalised configuration, in the server's order of members.

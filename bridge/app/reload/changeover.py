@@ -23,8 +23,6 @@ from nats_bridge.bridge.rules.runtime_config import Assembly
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
 
-__all__ = ["Changeover", "RolledBackError"]
-
 
 class RolledBackError(BridgeError):
     """A checked configuration could not be started; the previous one is running again."""

@@ -16,8 +16,6 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.settings import Settings, load
 
-__all__ = ["ReloadFacts", "Reloader"]
-
 _log = structlog.get_logger("bridge.reload")
 
 _AGAIN = 10.0  # seconds until a file that could not be taken because of a server is tried again, if it is watched

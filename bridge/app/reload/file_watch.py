@@ -7,8 +7,6 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-__all__ = ["changes_of", "content_hash"]
-
 _LOOK = 1.0  # seconds between two reads
 
 

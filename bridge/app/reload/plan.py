@@ -10,8 +10,6 @@ from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import CopyingRule, MirrorRule, NativeCopyRule, Rule, Settings, Source
 
-__all__ = ["ReloadPlan", "plan_reload"]
-
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
 """Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
 

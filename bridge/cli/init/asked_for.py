@@ -15,8 +15,6 @@ from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["dead_letters", "known_stream", "republishing"]
-
 _GIVEN_UP = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 
 

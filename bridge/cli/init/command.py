@@ -24,8 +24,6 @@ from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.connections import check_server_url
 
-__all__ = ["init_command"]
-
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
 

@@ -24,8 +24,6 @@ from nats_bridge.bridge.settings import Settings, loads
 from nats_bridge.bridge.settings.checks import rule_problems
 from nats_bridge.bridge.settings.problems import path_text
 
-__all__ = ["Draft", "InitFile", "obstacle", "write_whole"]
-
 
 class Draft:
     """Rules, one after the other.

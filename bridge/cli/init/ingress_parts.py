@@ -11,8 +11,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide, is_subset
 from nats_bridge.transforms.transform import compile_transform
 
-__all__ = ["IngressPart", "ingress_parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class IngressPart:

@@ -12,8 +12,6 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms.dialect import Dialect, server_dialect
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["Landscape", "bucket_of", "look"]
-
 _BUCKETS = (("KV_", "key-value bucket"), ("OBJ_", "object store"))
 
 

@@ -11,8 +11,6 @@ from nats_bridge.bridge.jobs.handoff.stream_body import HARMLESS, body_of
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["Shortfall", "shortfall"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:

@@ -30,8 +30,6 @@ from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.stream_config import examine
 from nats_bridge.transforms.subject import REST, collide, is_subset
 
-__all__ = ["Answer", "Comparison", "Verdict", "compare"]
-
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
 
 

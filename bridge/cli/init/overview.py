@@ -9,8 +9,6 @@ from nats_bridge.bridge.cli.init.native_wish import Comparison
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["abilities", "overview", "verdict_lines"]
-
 _MOST_SHOWN = 30  # streams
 _MARKS = {
     "native": ("ok ", "green"),

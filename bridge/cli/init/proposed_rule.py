@@ -12,8 +12,6 @@ from typing import Any, Final
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings.base import MAX_NAME_LENGTH
 
-__all__ = ["ProposedRule", "configuration_text", "named"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProposedRule:

@@ -10,8 +10,6 @@ from typing import Literal
 
 from nats_bridge.bridge.client.jetstream_api import Json
 
-__all__ = ["StreamChange"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamChange:

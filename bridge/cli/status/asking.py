@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from nats_bridge.bridge.errors import ConfigError, ServerUnreachableError
 
-__all__ = ["DEFAULT_URL", "ask_for_status", "ask_whether_alive", "status_url", "url_of_listener"]
-
 DEFAULT_URL: Final = "http://127.0.0.1:8322"
 
 _PATIENCE = 5.0  # seconds for an answer

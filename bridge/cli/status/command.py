@@ -23,8 +23,6 @@ from nats_bridge.bridge.cli.status.asking import (
 from nats_bridge.bridge.cli.status.table import status_lines
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
 
-__all__ = ["status_command"]
-
 _PLAIN_WIDTH = 160  # columns where there is no terminal
 _LONGEST_INTERVAL = 3600  # seconds
 

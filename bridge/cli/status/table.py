@@ -12,8 +12,6 @@ import click
 
 from nats_bridge.bridge.observability.printable import printable
 
-__all__ = ["clock", "count", "duration", "milliseconds", "per_second", "status_lines"]
-
 _COLOURS: Final = {"ready": "green", "standby": "cyan", "failed": "red", "wedged": "red"}
 _RUNNING = ("ready", "standby")
 _LATE = 60.0  # seconds behind that are marked

@@ -15,8 +15,6 @@ from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["Account", "load_account", "read_account", "save_account", "saving_needs"]
-
 _FORMAT: Final = "nats-bridge failover 1"
 
 

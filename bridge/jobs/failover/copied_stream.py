@@ -19,8 +19,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.source_record import SourceRecord
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
-__all__ = ["CopiedStream", "CopiedStreams", "Entry"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

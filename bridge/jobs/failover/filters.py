@@ -11,8 +11,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["MovedFilters", "moved_filters"]
-
 
 @dataclass(frozen=True, slots=True)
 class MovedFilters:

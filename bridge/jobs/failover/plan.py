@@ -22,8 +22,6 @@ from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Move", "Plan", "StreamPlan", "failover_needs", "make_plan", "ranges"]
-
 _OWN: Final = "nats-bridge "  # begins the descriptions of the sidecar's own consumers
 
 

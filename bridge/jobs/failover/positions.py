@@ -28,8 +28,6 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 _PIECE = 65_536  # sequences
 _NO_CONSUMER = 2**64  # above every floor
 
-__all__ = ["Copies", "Place", "find_places"]
-
 
 @dataclass(slots=True)
 class Place:

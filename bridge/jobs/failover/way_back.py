@@ -15,8 +15,6 @@ from nats_bridge.bridge.jobs.handoff.spelling import unselected_subject
 from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.transforms.errors import TransformError
 
-__all__ = ["WayBack", "way_back"]
-
 
 @dataclass(frozen=True, slots=True)
 class WayBack:

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from nats_bridge.bridge.client.jetstream_api import Json
 
-__all__ = ["NO_SERVER_SELECTS", "Handoff", "Wish", "refused"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wish:

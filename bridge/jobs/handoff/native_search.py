@@ -20,8 +20,6 @@ from nats_bridge.transforms.source_record import HEADER, first_record, last_reco
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import REST, matches
 
-__all__ = ["Found", "Wanted", "find", "native_wanted", "own_wanted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

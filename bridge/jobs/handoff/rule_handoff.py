@@ -9,8 +9,6 @@ from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish, refused
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import CopyingRule, Rule, Settings
 
-__all__ = ["hand_over"]
-
 
 async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     """The configuration that takes over from a rule; sent, if wished.

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["as_transforms", "spellings", "unselected_subject"]
-
 _DOLLAR = re.compile(r"\$([0-9]+)")
 _WILDCARD = re.compile(r"\{\{\s*[wW]ildcard\s*\( *([0-9]+) *\)\s*\}\}")
 _NOTHING = "nats-bridge-handoff"

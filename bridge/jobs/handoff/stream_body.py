@@ -12,8 +12,6 @@ from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
-__all__ = ["HARMLESS", "body_of", "examined"]
-
 _SERVERS_OWN = "_nats."  # metadata that a server adds to what it returns, from 2.11 on
 HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republish-may-loop")
 """Warnings that keep no server from what a configuration says."""

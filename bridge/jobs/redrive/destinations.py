@@ -12,8 +12,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import is_valid_publish, matches
 from nats_bridge.transforms.transform import compile_transform
 
-__all__ = ["Destination", "Destinations"]
-
 _UNKNOWN = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
 _WINDOW = 120 * 10**9  # nanoseconds; what a server takes where a stream names no duplicate window
 

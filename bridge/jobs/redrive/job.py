@@ -20,8 +20,6 @@ from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, w
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["Result", "Wanted", "redrive", "redrive_needs"]
-
 _ADVICE: Final = "give the one that holds dead letters"
 
 

@@ -29,8 +29,6 @@ from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.transforms.header_block import START
 
-__all__ = ["JOURNAL", "Journal", "Pending", "StoppedError", "journal_subject"]
-
 JOURNAL: Final = "nats-bridge_redrive"
 """The stream that holds the records, in the account of the dead letters."""
 

@@ -15,8 +15,6 @@ from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME, Advisory
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.subject import matches
 
-__all__ = ["Letter", "Selection", "read_letter", "redrive_id", "restored", "without_last"]
-
 _ACTING: Final = re.compile(
     rb"(?<=\n)Nats-(?:Bridge-Original-)?(?:Rollup|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*"
     rb"|Schedule[^:\r\n]*):.*?\r\n",

@@ -18,8 +18,6 @@ from nats_bridge.bridge.jobs.redrive.letter import Letter, Selection, read_lette
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["Group", "Plan", "message_of", "plan"]
-
 _TOGETHER = 64  # letters whose messages are looked up at a time
 _Any = TypeVar("_Any")
 

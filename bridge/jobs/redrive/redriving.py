@@ -35,8 +35,6 @@ from nats_bridge.bridge.jobs.redrive.letter import read_letter, redrive_id, rest
 from nats_bridge.bridge.jobs.redrive.plan import message_of
 from nats_bridge.transforms import header_block
 
-__all__ = ["LARGEST", "Outcome", "Redriving"]
-
 LARGEST: Final = 64  # letters of a window
 _ANSWER: Final = 5.0  # seconds for the answers to a window
 _PAUSE: Final = 0.25  # seconds until what was not answered is looked for, at first

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Comparing", "Difference", "Held", "Kind"]
-
 Kind: TypeAlias = Literal["missing", "extra", "different"]
 
 _ALL: Final = 1 << 64  # above every sequence

@@ -19,8 +19,6 @@ from nats_bridge.bridge.jobs.replica_diff.comparing import Comparing, Difference
 from nats_bridge.bridge.jobs.replica_diff.replica_reader import ReplicaReader, placed_consumers
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["MOST", "Replica", "Report", "Result", "Wanted", "compare_replicas"]
-
 MOST: Final = 100_000
 """Sequences that differ, after which no more are compared."""
 

@@ -22,8 +22,6 @@ from nats_bridge.bridge.errors import ApiError, ConnectionLostError, NotPermitte
 from nats_bridge.bridge.jobs.replica_diff.comparing import Held
 from nats_bridge.bridge.permissions.need import Need, api_subject, write
 
-__all__ = ["ReplicaReader", "placed_consumers", "replica_diff_needs"]
-
 _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT"
 _DRAWS: Final = 30  # consumers for each server: of three, one is never drawn in one of 10**15 runs
 _FAILURES: Final = 5

@@ -20,8 +20,6 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import nanoseconds_of, rfc3339_nano
 
-__all__ = ["STREAM_NAME", "Advisory", "advisory_block", "attached_block"]
-
 _ACTING = re.compile(
     rb"(?<=\n)Nats-((?:Msg-Id|Rollup|TTL|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*|Schedule[^:\r\n]*):)"
 )

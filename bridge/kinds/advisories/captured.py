@@ -20,8 +20,6 @@ from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
 
-__all__ = ["CapturedAdvisories"]
-
 _ACK_WAIT: Final = 30.0  # seconds until the server delivers again what is neither acknowledged nor in progress
 _EXPIRES: Final = 20.0  # seconds that a request waits on the server
 _LATE: Final = 5.0  # seconds after that, until a request without an answer is repeated

@@ -9,8 +9,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
 from nats_bridge.transforms.subject import is_subset, is_valid_filter
 
-__all__ = ["compile_advisories"]
-
 _ADVISORIES = "$JS.EVENT.ADVISORY.>"
 
 

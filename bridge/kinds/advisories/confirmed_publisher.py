@@ -25,8 +25,6 @@ from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 
-__all__ = ["ConfirmedPublisher", "Outgoing"]
-
 _log = structlog.get_logger("bridge.rule")
 
 _ANSWER = 5.0  # seconds for a stream's answer

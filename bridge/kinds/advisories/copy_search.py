@@ -15,8 +15,6 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import SourceRecord, last_record
 
-__all__ = ["CopySearch"]
-
 _STEPS: Final = 1000  # messages of others that a step of the search goes past before it gives up
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.consuming.counters import Counters
 
-__all__ = ["AdvisoriesCounters"]
-
 
 @dataclass(slots=True)
 class AdvisoriesCounters(Counters):

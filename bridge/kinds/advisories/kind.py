@@ -16,8 +16,6 @@ from nats_bridge.bridge.settings import AdvisoriesRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
 
-__all__ = ["KIND"]
-
 
 def _inputs(rule: AdvisoriesRule) -> tuple[Input, ...]:
     stream = rule.captured_by or ""

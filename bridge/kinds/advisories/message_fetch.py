@@ -18,8 +18,6 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.republish import StoredMessage
 
-__all__ = ["MessageFetch"]
-
 _log = structlog.get_logger("bridge.rule")
 
 _AGAIN = 0.25  # seconds until a request that the server could not answer is sent again

@@ -15,8 +15,6 @@ from nats_bridge.bridge.settings import AdvisoriesRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.subject import ANY, REST
 
-__all__ = ["advisories_needs"]
-
 _UNCONFIRMED = "what a stream takes of it is not confirmed"
 _STREAM_TOKEN = 5  # in $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.<stream>.<consumer>
 

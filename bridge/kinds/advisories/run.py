@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import AdvisoriesRule
 
-__all__ = ["AdvisoriesRun"]
-
 
 _MOST_WAITING = 10_000  # advisories that may wait
 _WINDOW = 32  # advisories whose messages are fetched and published at a time

@@ -16,8 +16,6 @@ from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, firs
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["TargetStreams"]
-
 _log = structlog.get_logger("bridge.rule")
 
 _LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer

@@ -34,8 +34,6 @@ from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Source, Sourc
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["MOST_PENDING", "Acknowledging", "durables"]
-
 _log = structlog.get_logger("bridge.copying")
 
 MOST_PENDING = 16_384

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["INCREMENT", "RENAMED", "SCHEDULES", "counting", "renamed"]
-
 INCREMENT = b"Nats-Incr:"
 """What a message adds to a counter (2.12)."""
 

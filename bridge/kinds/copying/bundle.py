@@ -13,8 +13,6 @@ from typing import Protocol, TypeAlias
 
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 
-__all__ = ["Bundle", "Messages", "Part", "operations_of", "size_of"]
-
 
 class Bundle(Protocol):
     """Messages to publish, in order; what holds none is not sent."""

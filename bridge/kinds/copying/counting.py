@@ -31,8 +31,6 @@ from nats_bridge.bridge.kinds.copying.tail_reader import own_record
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms import header_block
 
-__all__ = ["Counting", "turns"]
-
 _THEIRS, _OURS = b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"
 _VALUE = re.compile(rb"(?<=\nNats-Incr:)[^\r]*")
 _AT_ONCE = 64  # pending requests

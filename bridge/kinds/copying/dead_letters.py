@@ -17,8 +17,6 @@ from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.transforms import header_block
 
-__all__ = ["DeadLetters", "Rejected"]
-
 _log = structlog.get_logger("bridge.copying.dead_letters")
 
 _ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters

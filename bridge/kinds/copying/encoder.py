@@ -25,8 +25,6 @@ from nats_bridge.transforms.republish import unpublishable
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.subject import matcher
 
-__all__ = ["OUR_ID", "CopiedAs", "CopyEncoder", "Operation", "Special"]
-
 OUR_ID = b"\nNats-Msg-Id: bridge-"
 """In the header block of what is a copy itself."""
 

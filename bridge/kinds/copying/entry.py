@@ -21,8 +21,6 @@ from nats_bridge.bridge.kinds.copying.round_life import RoundEvent, RoundLife
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.observability.rule_metrics import InFlight, nothing_in_flight
 
-__all__ = ["CopyEntry"]
-
 _log = structlog.get_logger("bridge.copying")
 
 _PAUSE = 0.1  # seconds until the next try while a server is away

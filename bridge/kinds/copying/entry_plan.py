@@ -8,8 +8,6 @@ from typing import Literal
 from nats_bridge.bridge.settings import Source
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["EntryPlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class EntryPlan:

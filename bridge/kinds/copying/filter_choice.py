@@ -12,8 +12,6 @@ from typing import Final
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.consuming.replay import Replay
 
-__all__ = ["SETS_APART", "consumer_filters"]
-
 SETS_APART: Final = "nats-bridge-failover"
 """Begins a filter that no message has: it makes an entry another one, whose start counts (`jobs.failover.way_back`)."""
 _WORTH_READING_ALL = 5  # one message in so many

@@ -23,8 +23,6 @@ from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["FormerConsumers"]
-
 _log = structlog.get_logger("bridge.copying")
 
 

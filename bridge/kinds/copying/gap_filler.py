@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 
-__all__ = ["GapFiller"]
-
 _PIECE = 2048  # fillers sent at once
 
 

@@ -32,9 +32,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import collide
 
-__all__ = ["CopyingHandoff", "copying_consumer", "names_of"]
-
-
 _BARRIER_WAIT = 10.0  # seconds
 
 

@@ -21,8 +21,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["copying_back"]
-
 
 async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[str, Connection]) -> Handoff:
     """The configuration without the native sources that a rule repeats.

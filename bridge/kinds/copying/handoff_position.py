@@ -26,8 +26,6 @@ from nats_bridge.bridge.settings import Source
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Doubt", "EntryAtTarget", "Waiting", "copied_up_to", "doubt_behind"]
-
 _MOST_LISTED = 5
 
 

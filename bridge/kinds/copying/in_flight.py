@@ -19,8 +19,6 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.target import Target
 
-__all__ = ["ANSWER_WAIT", "LostTrackError", "Unconfirmed"]
-
 ANSWER_WAIT = 5.0
 """Seconds without any answer, after which one is taken for lost."""
 

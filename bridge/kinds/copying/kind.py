@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 
-__all__ = ["KIND"]
-
 
 def _refuses_handoff(rule: CopyingRule) -> str:
     if not isinstance(rule, MirrorRule):

@@ -22,8 +22,6 @@ from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.pub_ack import INCREMENT_MISSING, PubAck
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
-__all__ = ["last_sequence_behind"]
-
 _BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
 _ANSWER_WAIT = 1.0  # seconds; a cluster that changes leaders loses requests
 _LOOKS = 50

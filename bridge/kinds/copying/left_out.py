@@ -26,8 +26,6 @@ from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["Behind", "gaps"]
-
 
 class Behind:
     """What is further back than the newest copies of an entry.

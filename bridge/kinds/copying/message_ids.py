@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["CopyId", "entry_key", "without_earlier"]
-
 _SHAPE = re.compile(rb"bridge-([0-9a-f]{12})-([0-9]{1,20})-([0-9]{1,20})")
 _HALF = 6
 _NAME = b"Nats-Msg-Id"

@@ -11,8 +11,6 @@ import json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.settings import OBJECT_STREAM
 
-__all__ = ["ObjectMetadata"]
-
 
 class ObjectMetadata:
     """Names one bucket for another in metadata.

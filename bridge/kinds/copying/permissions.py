@@ -12,8 +12,6 @@ from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["copying_needs"]
-
 
 def copying_needs(
     rule: SourcesRule | MirrorRule | KvSourcesRule, settings: Settings, dialect: Dialect, known: KnownStreams

@@ -55,8 +55,6 @@ from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
 
-__all__ = ["Publisher", "Refused"]
-
 _log = structlog.get_logger("bridge.copying.publisher")
 
 _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits

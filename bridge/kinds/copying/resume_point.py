@@ -18,18 +18,6 @@ from dataclasses import dataclass, field
 
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
 
-__all__ = [
-    "Resume",
-    "SourceMessage",
-    "behind_confirmed",
-    "compare",
-    "identity_changed",
-    "is_of",
-    "is_of_this_source",
-    "of_this_source",
-]
-
-
 _EVERYTHING = b">"
 
 

@@ -35,8 +35,6 @@ from nats_bridge.transforms.republish import Republish, StoredMessage
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["NEWEST", "Confirmed", "Read", "Resuming", "compared"]
-
 _log = structlog.get_logger("bridge.copying")
 
 NEWEST = 2 * LEAST

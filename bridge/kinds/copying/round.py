@@ -50,7 +50,6 @@ from nats_bridge.transforms.source_record import TWIN_HEADER
 if TYPE_CHECKING:
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
-__all__ = ["EntryContext", "Reader", "Round"]
 
 _log = structlog.get_logger("bridge.copying")
 

@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 
 from nats_bridge.bridge.rules.states import StateTable
 
-__all__ = ["ROUND", "RoundEvent", "RoundLife", "RoundState"]
-
 RoundState: TypeAlias = Literal["opening", "copying", "broken", "failed", "draining", "leaving", "cut", "closed"]
 RoundEvent: TypeAlias = Literal["opened", "interrupted", "failed", "drain", "leave", "cut", "closed"]
 

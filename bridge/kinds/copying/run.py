@@ -36,9 +36,6 @@ from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import collide, is_subset, matches
 
-__all__ = ["CopyRun", "open_without_echo"]
-
-
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
 _LOOK = 2.0  # seconds until the target is read without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from nats_bridge.bridge.consuming.lag import Standpoint
 
-__all__ = ["Reading"]
-
 
 class Reading(Protocol):
     """The reader of an entry. It passes batches to `CopyEntry.accept`, and awaits what that returns."""

@@ -26,8 +26,6 @@ from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import SourceRecord, last_record
 
-__all__ = ["StoredCopy", "TargetTail", "first_sequence", "own_record", "pieces_back", "read_piece", "read_tail"]
-
 _log = structlog.get_logger("bridge.copying.target_tail")
 
 FIRST_PIECE = 4096  # sequences

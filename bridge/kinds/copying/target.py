@@ -14,8 +14,6 @@ from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Target"]
-
 _NANOSECONDS = 10**9
 _LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
 _FEEDS = ("sources", "subject_delete_marker_ttl", "allow_msg_schedules")

@@ -10,8 +10,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 from nats_bridge.transforms.subject import ANY, REST, tokens
 
-__all__ = ["common_subject", "compiled_entry", "destinations"]
-
 _SOMETHING = b"nats-bridge"
 """Stands for whatever a wildcard or a function can be, in a subject that is only meant to be stored by a stream."""
 

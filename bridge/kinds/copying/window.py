@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Self
 
-__all__ = ["CHECKED_COPIES", "GAIN", "LEAST", "LEAST_SIZE", "MOST", "MOST_SIZE", "Window"]
-
 LEAST, LEAST_SIZE = 8192, 16 << 20
 """Messages, and bytes, that may be in flight whatever the distance.
 

@@ -14,8 +14,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import collide, is_valid_filter
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["IngressTarget", "compile_ingress", "read_stream"]
-
 _NOT_FOR_RULES = ("$JS.>", "$SYS.>", "_INBOX.>", "_R_.>")
 
 

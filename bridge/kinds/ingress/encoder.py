@@ -21,8 +21,6 @@ from nats_bridge.transforms.republish import Refusal, unpublishable
 from nats_bridge.transforms.subject import matches, text_of
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["IngressCounters", "IngressEncoder"]
-
 _LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
 _ERROR_CODE = 10156  # the server's own for a stream transform whose destination is invalid
 

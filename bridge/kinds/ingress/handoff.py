@@ -15,8 +15,6 @@ from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.subject import collide, is_subset
 
-__all__ = ["hand_back", "hand_over"]
-
 
 async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Handoff:
     """The configuration that takes over; see `RuleKind.handoff`."""

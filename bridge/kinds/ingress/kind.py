@@ -19,8 +19,6 @@ from nats_bridge.transforms.selection import unmatched
 with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
     from nats_bridge.bridge.kinds.ingress import handoff, permissions
 
-__all__ = ["KIND"]
-
 
 def _makes(rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
     transform, message = compile_ingress(rule, dialect), incoming.message

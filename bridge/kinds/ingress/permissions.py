@@ -13,8 +13,6 @@ from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import Settings, SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["ingress_needs"]
-
 
 def ingress_needs(
     rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import SubjectTransformRule
 
-__all__ = ["IngressRun"]
-
 
 _LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion
 _LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer

@@ -11,8 +11,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
-__all__ = ["TAKES_AT", "check_server_that_copies", "compile_rule", "is_at_least", "stream_to_create"]
-
 TAKES_AT: Final = (2, 11)
 """Since when a server takes a delivery over a leaf connection whose subject holds an `@`."""
 

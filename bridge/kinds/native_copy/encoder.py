@@ -16,8 +16,6 @@ from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.sourcing import Sourcing
 
-__all__ = ["NativeEncoder", "UndeliverableError", "renumbered"]
-
 _UNSENDABLE = frozenset(b" \t\r\n")
 
 

@@ -15,8 +15,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.header_block import remove
 from nats_bridge.transforms.sourcing import Copied
 
-__all__ = ["KIND"]
-
 
 def _makes(rule: NativeCopyRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
     sourcing, message = compile_rule(rule, dialect), incoming.message

@@ -11,8 +11,6 @@ from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import NativeCopyRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["concerns_leaf", "native_copy_needs"]
-
 _INBOXES = "$JSC.R."  # of servers that ask
 
 

@@ -16,8 +16,6 @@ from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_N
 from nats_bridge.bridge.consuming.replay import filter_members, filters_of
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["CreateRequest", "answer_with", "read_create", "refusal_of", "restored"]
-
 _DELETE: Final = "CONSUMER.DELETE"
 _FORWARDED: Final = ("STREAM.INFO", _DELETE)
 _OF_SERVERS: Final = ("JS_MIRROR_", "JS_SRC_")

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import NativeCopyRule
 
-__all__ = ["NativeCopyRun"]
-
 
 _ANSWER = 5.0  # seconds for the source's server to answer a request
 _PATIENCE = 60.0  # seconds of trying again; no server waits for so long (30)

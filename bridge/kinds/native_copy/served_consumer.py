@@ -17,8 +17,6 @@ from nats_bridge.bridge.client.wire import BatchSubscription, Delivered, WireCli
 from nats_bridge.bridge.kinds.native_copy.encoder import NativeEncoder, UndeliverableError
 from nats_bridge.bridge.observability.rule_metrics import Backlog, RuleMetrics
 
-__all__ = ["ServedConsumer"]
-
 _STALLED: Final = re.compile(rb"(?<=\nNats-Consumer-Stalled: )\S+")
 _LAST: Final = re.compile(rb"(?<=\nNats-Last-Consumer: )[0-9]+")
 

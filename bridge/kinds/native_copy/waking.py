@@ -17,8 +17,6 @@ from typing import Final
 from nats_bridge.bridge.client.leaf_protocol import message
 from nats_bridge.bridge.kinds.native_copy.requests import answer_with
 
-__all__ = ["ASKS_ON_CONNECT", "PENDING_FOR", "away", "may_be_ours", "outdated"]
-
 ASKS_ON_CONNECT: Final = (2, 11)
 """Since when a server asks for the consumers that it lacks when a leaf connects."""
 PENDING_FOR: Final = 0.3

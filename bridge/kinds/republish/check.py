@@ -8,8 +8,6 @@ from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish, compile_republish
 
-__all__ = ["compile_rule"]
-
 
 def compile_rule(rule: RepublishRule, dialect: Dialect) -> Republish:
     """The rule's transform, with what it leaves out.

@@ -16,8 +16,6 @@ try:
 except ImportError:
     INTERFACE, HotLoop, SubjectSequences = 0, None, None
 
-__all__ = ["CompiledLoop", "Made", "compiled_loop"]
-
 
 _INTERFACE = 2  # what this module calls; another one's loop is not used
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 
-__all__ = ["RuleCounters"]
-
 
 @dataclass(slots=True)
 class RuleCounters(ReaderCounters):

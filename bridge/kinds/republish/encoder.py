@@ -27,8 +27,6 @@ from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
-__all__ = ["Ask", "Left", "RepublishEncoder", "Suspect"]
-
 _HOT_BYTES = 40 << 20
 """How much the entries of recent subjects may take."""
 _ENTRY_BYTES = 260

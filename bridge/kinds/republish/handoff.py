@@ -19,8 +19,6 @@ from nats_bridge.bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.transforms.dialect import server_dialect
 
-__all__ = ["hand_back", "hand_over", "take_over"]
-
 
 async def take_over(
     rule: RepublishRule, settings: Settings, connections: Mapping[str, Connection], answer: Handoff, wish: Wish

@@ -19,8 +19,6 @@ from nats_bridge.transforms.dialect import Dialect
 with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
     from nats_bridge.bridge.kinds.republish import handoff, permissions
 
-__all__ = ["KIND"]
-
 
 def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
     republish, message = compile_rule(rule, dialect), incoming.message

@@ -15,8 +15,6 @@ from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["republish_needs"]
-
 
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""

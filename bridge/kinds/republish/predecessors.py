@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.kinds.republish.counters import RuleCounters
     from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder, Suspect
 
-__all__ = ["Predecessors"]
 
 _Answer = TypeVar("_Answer")
 

@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 
 from nats_bridge.transforms.subject import is_valid_literal, matches
 
-__all__ = ["Purge", "Retention", "StreamLimits"]
-
 _MOST_HOLES = 4_000_000
 
 

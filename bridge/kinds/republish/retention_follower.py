@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.client.wire import Delivered
 
-__all__ = ["RetentionFollower"]
 
 _REFRESH = 1.0  # seconds between two requests for the first sequence, where limits cannot be computed from outside
 _GAP_PAUSE = 0.1  # seconds between two requests for the stream's end, while sequences are missing

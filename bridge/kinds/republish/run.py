@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import RepublishRule
 
-__all__ = ["RepublishRun"]
-
 
 class RepublishRun(RuleRun):
     """One republish rule.

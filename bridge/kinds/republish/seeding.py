@@ -24,8 +24,6 @@ from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.settings import Start
 from nats_bridge.transforms import header_block
 
-__all__ = ["Seeding"]
-
 _MOST_LOOK_UPS = 256
 _MOST_GAP = 1_000_000
 

@@ -18,8 +18,6 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.replay import filters_of
 from nats_bridge.transforms.subject import is_subset
 
-__all__ = ["CONSUMER_RETENTIONS", "reason_against_watching"]
-
 CONSUMER_RETENTIONS = ("workqueue", "interest")
 
 

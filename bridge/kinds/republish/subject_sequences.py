@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["SubjectSequences"]
-
 _RECORDS_PER_BUCKET = 16  # when the next round of splitting begins; a quarter after it
 _INSERTIONS_PER_SPLIT = 4
 

@@ -27,8 +27,6 @@ from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.transform import compile_transform
 
-__all__ = ["take_over_from_sidecar"]
-
 _POLL = 0.05  # seconds until the next request for a consumer's position
 _QUIET = 2.0  # seconds without a message from the server, after which it has none of those in question
 

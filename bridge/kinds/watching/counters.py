@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.consuming.counters import Counters
 
-__all__ = ["WatchCounters"]
-
 
 @dataclass(slots=True)
 class WatchCounters(Counters):

@@ -7,8 +7,6 @@ from nats_bridge.bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.bridge.kinds.watching.permissions import watch_needs
 from nats_bridge.bridge.kinds.watching.run import WatchRun
 
-__all__ = ["KIND"]
-
 KIND = RuleKind(
     operation="watch",
     counters=WatchCounters,

@@ -9,8 +9,6 @@ from typing import Final
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.transforms.source_record import SourceRecord, consumed_name, external_name
 
-__all__ = ["OWN_API", "Link", "links_of"]
-
 OWN_API: Final = "$JS.API"
 
 

@@ -23,8 +23,6 @@ from nats_bridge.bridge.kinds.watching.link import Link
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
-__all__ = ["Looking", "Sight", "SourceError"]
-
 _READING = 3  # requests that a piece of a target takes: consumer created, flow control answered, consumer deleted
 
 

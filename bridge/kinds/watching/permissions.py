@@ -10,8 +10,6 @@ from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.settings import Settings, WatchRule
 from nats_bridge.transforms.dialect import Dialect
 
-__all__ = ["account_needs", "watch_needs"]
-
 
 def account_needs(connection: str) -> Iterator[Need]:
     """What comparing an account's links needs; for a source elsewhere, also the same below the prefix of its API."""

@@ -11,8 +11,6 @@ from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_N
 from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.kinds.watching.looking import Sight
 
-__all__ = ["Reason", "leaderless", "not_permitted", "overtaken", "reason_of"]
-
 _EXPECTED: Final = re.compile(rb"(?<=\n)Nats-Expected-[^:\r\n]+:")
 _DOMAIN: Final = re.compile(r"\$JS\.([^.]+)\.API")
 _STRIPS: Final = (2, 10, 14)

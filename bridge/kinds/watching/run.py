@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.rules.context import RuleContext
     from nats_bridge.bridge.settings import WatchRule
 
-__all__ = ["WatchRun"]
-
 
 _NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
 

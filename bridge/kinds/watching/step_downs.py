@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["StepDowns"]
-
 _FIRST: Final = 60.0  # seconds from one step down to the next of the same stream
 _LONGEST: Final = 3600.0  # the same, where streams stall again and again; each time twice as long
 

@@ -18,8 +18,6 @@ from nats_bridge.bridge.kinds.watching.progress import Progress
 from nats_bridge.bridge.kinds.watching.reasons import Reason, leaderless, not_permitted, overtaken, reason_of
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
 
-__all__ = ["CONDITIONS", "Condition", "LinkState", "Selection", "Watch"]
-
 Condition: TypeAlias = Literal["complete", "behind", "stalled", "unknown"]
 CONDITIONS: Final[tuple[Condition, ...]] = ("complete", "behind", "stalled", "unknown")
 """`complete`: nothing is missing; `behind`: it makes progress, or has been without for a short time."""

@@ -14,8 +14,6 @@ from nats_bridge.bridge.observability.http.callers import foreign_host
 from nats_bridge.bridge.observability.http.own_state import Check
 from nats_bridge.bridge.observability.printable import printable
 
-__all__ = ["guarded", "page_routes", "probe_answer"]
-
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Http
 

@@ -14,8 +14,6 @@ import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Final
 
-__all__ = ["foreign_host", "foreign_site", "is_loopback"]
-
 _OURS: Final = (".localhost", ".local", ".internal", ".svc", ".cluster.local", ".home.arpa")
 """Suffixes of names in private networks: no one can register these."""
 

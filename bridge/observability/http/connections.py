@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["AT_ONCE", "Connections"]
-
 AT_ONCE = 64
 """Connections that are kept open."""
 

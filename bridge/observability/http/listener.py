@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
     from nats_bridge.bridge.settings import Http
 
-__all__ = ["Listener"]
 
 _CLOSE = 1.0  # seconds for an answer that is being given while the listener closes
 _KEPT = 75.0  # seconds for which a connection is kept for the next request

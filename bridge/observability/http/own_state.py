@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
-__all__ = ["Check", "OwnState"]
 
 _WORDS = {"stopped": "stopped", "draining": "finishing what is in flight", "starting": "starting"}
 

@@ -30,7 +30,6 @@ from nats_bridge.bridge.rules.run import RuleRun
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Rule
 
-__all__ = ["ProgressWatch", "WatchedSeat"]
 
 _log = structlog.get_logger("bridge.http")
 

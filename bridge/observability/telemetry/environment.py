@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Wanted", "wanted"]
-
 _PROTOCOL = "http/protobuf"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 

@@ -17,8 +17,6 @@ from nats_bridge.bridge.observability.latency import BOUNDS, Latencies
 from nats_bridge.bridge.observability.telemetry.names import Metric
 from nats_bridge.bridge.observability.telemetry.readings import Reading
 
-__all__ = ["Exposition"]
-
 _END = b"# EOF\n"  # of OpenMetrics, once
 _PAUSE = 0.0002  # seconds
 _READ_AT_ONCE, _VALUES_AT_ONCE, _HISTOGRAMS_AT_ONCE = 500, 500, 25

@@ -14,8 +14,6 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from nats_bridge.bridge.observability.http.callers import is_loopback
 from nats_bridge.bridge.observability.log_throttle import Pace
 
-__all__ = ["FailedExports", "collector_session", "resource_of"]
-
 _log = structlog.get_logger("bridge.telemetry")
 
 

@@ -40,8 +40,6 @@ from nats_bridge.bridge.observability.telemetry.names import (
 from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
 from nats_bridge.bridge.observability.telemetry.readings import Reading
 
-__all__ = ["export_metrics"]
-
 _SCOPE = "nats-bridge"
 
 

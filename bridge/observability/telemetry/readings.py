@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
     from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
-__all__ = ["VERSION", "Reading", "readings"]
 
 VERSION: Final = version("nats-bridge")
 _RESULTS: Final = ("applied", "refused", "unchanged")

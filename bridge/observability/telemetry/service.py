@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.app.sidecar import Sidecar
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
 
-__all__ = ["Telemetry"]
 
 _log = structlog.get_logger("bridge.telemetry")
 

@@ -36,8 +36,6 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
 
-__all__ = ["RuleTracing", "TraceMode", "end", "start_tracing"]
-
 TraceMode: TypeAlias = Literal["link", "continue"]
 
 _MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)

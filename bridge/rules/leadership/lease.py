@@ -21,8 +21,6 @@ from typing import TypeAlias
 
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
-__all__ = ["Lease", "Look", "Record", "Rest", "Sighting", "Step", "Write"]
-
 _EAGER_FOR = 0.5  # seconds for which a reported release is polled
 _EAGER_EVERY = 0.02  # seconds between two reads then
 _NEVER = float("-inf")

@@ -33,8 +33,6 @@ from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
 from nats_bridge.bridge.rules.leadership.sharing import Announcement
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
-__all__ = ["Bucket", "Hint", "LeaseStore", "lease_subject"]
-
 _log = structlog.get_logger("bridge.leadership")
 
 _NAME_IN_USE = 10058

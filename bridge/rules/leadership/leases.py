@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.client.write_fence import WriteFence
     from nats_bridge.bridge.settings import LeadershipSettings, Rule, Settings
 
-__all__ = ["Leases", "open_leases", "replica_name"]
 
 _log = structlog.get_logger("bridge.leadership")
 

@@ -10,8 +10,6 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Rule
 
-__all__ = ["ALONE", "Leadership", "Term"]
-
 
 class Term(Protocol):
     """A time for which this sidecar leads one rule.

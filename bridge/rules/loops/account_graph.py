@@ -18,8 +18,6 @@ from nats_bridge.bridge.rules.loops.search import Loop, find_loops
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.dialect import server_dialect
 
-__all__ = ["AccountGraph", "Outlook"]
-
 _log = structlog.get_logger("bridge.sidecar")
 
 

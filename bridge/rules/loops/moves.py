@@ -29,8 +29,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import bytes_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 
-__all__ = ["Impossible", "Landscape", "Move", "Outcome", "Part", "Place", "Reach", "compiled", "parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reach:

@@ -22,8 +22,6 @@ from nats_bridge.bridge.rules.loops.moves import Landscape, Move, Place, Reach
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.bridge.settings import Settings
 
-__all__ = ["Loop", "find_loops"]
-
 
 @dataclass(frozen=True, slots=True)
 class Loop:

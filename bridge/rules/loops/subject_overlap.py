@@ -9,8 +9,6 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, tokens
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["covering_filter", "first_matching", "may_land_on", "takes_filters"]
-
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
     """Whether `transform` may give a subject that `pattern` stands for.

@@ -18,8 +18,6 @@ from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, DOT, REST, bytes_of
 from nats_bridge.transforms.transform import Transform
 
-__all__ = ["EVERYTHING", "Pattern"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Number:

@@ -13,8 +13,6 @@ from nats_bridge.bridge.settings.rules import KINDS, Rule
 from nats_bridge.bridge.settings.secrets import FieldError
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["connection_problems", "leadership_problems", "reference_problems", "websocket_problems"]
-
 
 def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
     """The problems of single connections, with the files that they name."""

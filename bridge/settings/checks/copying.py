@@ -18,8 +18,6 @@ from nats_bridge.bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["copying_problems"]
-
 
 def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Problem]:
     """The problems of a rule.

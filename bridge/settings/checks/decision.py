@@ -31,8 +31,6 @@ from nats_bridge.transforms.stream_config import validate
 from nats_bridge.transforms.subject import is_valid_filter
 from nats_bridge.transforms.transform import compile_mapping, compile_transform
 
-__all__ = ["decision_problems"]
-
 _SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
 _OVERLAPS: Final = frozenset({10147, 10152})
 

@@ -28,8 +28,6 @@ from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import validate
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["ingress_problems"]
-
 
 def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_prefix: str) -> Iterator[Problem]:
     """The problems of a rule.

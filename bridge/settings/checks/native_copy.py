@@ -13,8 +13,6 @@ from nats_bridge.bridge.settings.rules import NativeCopyRule, Rule, SourcesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.subject import is_valid_publish
 
-__all__ = ["native_copy_problems", "prefix_problems"]
-
 
 def prefix_problems(rules: Iterable[tuple[int, Rule]]) -> Iterator[Problem]:
     """Prefixes by which a server would reach two rules at once.

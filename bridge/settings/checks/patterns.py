@@ -11,16 +11,6 @@ from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.marked_yaml import Path
 from nats_bridge.transforms.subject import is_valid_filter, is_valid_pattern
 
-__all__ = [
-    "RESERVED",
-    "exclusion_problems",
-    "filter_problem",
-    "has_white_space",
-    "in_bytes",
-    "reserved_prefix",
-    "subjects_of",
-]
-
 RESERVED: Final = ("$JS.>", "$SYS.>", "_INBOX.>")
 """Subjects of the servers themselves, and of clients' replies."""
 

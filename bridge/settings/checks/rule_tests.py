@@ -8,8 +8,6 @@ from nats_bridge.bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import CopyingRule, Rule
 
-__all__ = ["test_problems"]
-
 
 def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[Problem]:
     """The problems of tests, beyond their shape."""

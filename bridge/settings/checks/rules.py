@@ -29,8 +29,6 @@ from nats_bridge.bridge.settings.rules import (
 )
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["rule_problems"]
-
 
 def rule_problems(
     rules: Iterable[tuple[int, Rule]], default_dialect: str, connections: Mapping[str, Connection]

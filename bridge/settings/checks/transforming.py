@@ -14,8 +14,6 @@ from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
-__all__ = ["between", "candidates", "crash", "dialect_problem", "mapping_code", "refusal", "remedy", "with_transforms"]
-
 _FIRST_WITH_TRANSFORMS: Final = dialect("2.10.0")
 
 

@@ -14,8 +14,6 @@ from nats_bridge.bridge.settings.rule_parts import Source, SubjectTransform
 from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.marked_yaml import Path
 
-__all__ = ["CopyingRules", "WrittenSource", "identity_problems", "key_problems", "written_sources"]
-
 CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
 """The kinds of rules that store copies in a stream."""
 

@@ -26,8 +26,6 @@ from nats_bridge.bridge.replication import (
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms import header_block
 
-__all__ = ["Applied", "Applying"]
-
 _ID: Final = b"Nats-Msg-Id"
 
 

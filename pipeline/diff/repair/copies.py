@@ -30,8 +30,6 @@ from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
 
-__all__ = ["Copies"]
-
 _ROLLUP: Final = b"\nNats-Rollup:"
 _EXPECTED: Final = b"Nats-Expected-Last-Subject-Sequence"
 

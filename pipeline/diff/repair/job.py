@@ -24,8 +24,6 @@ from nats_bridge.pipeline.progress import Progress
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.transforms.republish import Republish
 
-__all__ = ["Doing", "Group", "Repair", "Repairer", "Wanted", "as_data", "check_rule", "repairer"]
-
 _TOGETHER: Final = 256  # messages that are handed on at a time
 _LARGEST: Final = 4 << 20  # bytes of them
 _PATIENCE: Final = 60.0  # seconds

@@ -10,8 +10,6 @@ from nats_bridge.pipeline.diff.findings import text
 from nats_bridge.pipeline.diff.repair.job import Group, Repair, as_data
 from nats_bridge.pipeline.diff.repair.steps import Step
 
-__all__ = ["repair_as_json", "repair_lines"]
-
 _ORDER: Final = ("put", "append", "replace", "delete", "none")
 _WORDS: Final = {"none": "not repaired"}
 

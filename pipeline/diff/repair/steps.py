@@ -19,7 +19,6 @@ from nats_bridge.pipeline.diff.run import Result
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Action", "Rules", "Step", "held_by_source", "steps"]
 
 Action: TypeAlias = Literal["put", "append", "replace", "delete", "none"]
 """Put: a newer message of the subject. Replace: append the right one, and delete the wrong one."""

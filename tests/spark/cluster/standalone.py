@@ -20,8 +20,6 @@ import pyspark
 
 from tests.live.until import LIMIT
 
-__all__ = ["Job", "StandaloneCluster", "children", "command_of"]
-
 PATIENCE: Final = 30 * LIMIT
 """Seconds after which something of a cluster or job that has not happened never will; a busy machine takes minutes."""
 

@@ -15,8 +15,6 @@ import click
 from nats_bridge.native_servers import TWIN_VERSIONS
 from tests.twins.native_copies.playing import VICTIMS, Tally, play, servers
 
-__all__ = ["main"]
-
 
 @click.command()
 @click.option("--versions", default=",".join(TWIN_VERSIONS), show_default=True, help="Of the servers that copy.")

@@ -11,8 +11,6 @@ from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import HEADER, SourceRecord, external_name, first_record
 
-__all__ = ["Comparison", "Record", "compare_mirrors", "compare_sources"]
-
 _COUNTED = re.compile(rb"(?<=\r\nNats-Counter-Sources: )[^\r]*")
 _LINE = b"\r\n" + HEADER + b": "
 

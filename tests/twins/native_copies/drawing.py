@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from nats_bridge.transforms.dialect import dialect
 from tests.twins.drawing import Batch, Delete, Publish, Purge
 
-__all__ = ["Batch", "Delete", "Publish", "Purge", "Shape", "Step", "draw", "steps"]
-
 _ROOT = "s"
 _CUTS = {"src": "s.cut.*", "dest": "c.{{splitfromleft(1,2)}}.{{wildcard(1)}}"}
 _TRANSFORMS = [

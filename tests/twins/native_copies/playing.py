@@ -26,10 +26,9 @@ from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import SidecarProcess
 from tests.live.until import LIMIT, until
+from tests.twins.drawing import Batch, Delete, Publish, Purge
 from tests.twins.native_copies.comparing import Comparison, Record, compare_mirrors, compare_sources
-from tests.twins.native_copies.drawing import Batch, Delete, Publish, Purge, Shape, draw, steps
-
-__all__ = ["VICTIMS", "Servers", "Tally", "play", "servers"]
+from tests.twins.native_copies.drawing import Shape, draw, steps
 
 VICTIMS = ("sidecar", "target", "source", "link to the target", "link to the source")
 _LIMIT = 150.0  # seconds for what is to come; 2.10 pauses longer and longer after errors
