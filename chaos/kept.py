@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of
+from chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of, version
 from chaos.findings import Judgement, Verdict
 from chaos.plan import EXPIRING, STREAMS, RuleUnderTest
-from chaos.story import FORGETFUL, Original, Stored, Story
+from chaos.story import FORGETFUL, Stored, Story
 
 _SLACK = 1.0  # seconds in which a server may not have written what it has acknowledged
 _MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 72h0m0s\r\nNats-Rollup: sub\r\n\r\n"
@@ -87,10 +87,19 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
                 as_sent = COPY_ID.sub("", RECORD.sub("\r\n", stored.message.block, count=1), count=1)
                 if as_sent != _MARKER or stored.message.size:
                     judgement.add("wrong headers", "violation", f"{subject}: {stored.message.block!r}", at)
-            elif original := _original(story, stream, sequence, numbers.get(sequence), stored):
-                compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
-            elif not sent_without_answer(story, rule, stream, stored.message):
+                continue
+            original = version(story, rule, stream, sequence, stored.message)
+            known = original is not None and alike(original, stored.message)
+            if not known and sent_without_answer(story, rule, stream, stored.message):
+                continue
+            if original is None:
                 judgement.add("invented", "violation", f"{rule.target} {stored.sequence}: {stream} {sequence}", at)
+                continue
+            compare_copy(judgement, story, rule, stored, original, f"{stream} {sequence}")
+            there = story.final[stream].get(sequence)
+            if sequence not in numbers and (there is None or there.message != original):
+                what = f"{rule.target} {stored.sequence}: of {stream} {sequence}, which a power cut may have taken"
+                judgement.add("invented", "allowed", what, at)
         since = {
             sequence: story.sent_at[stream][number][1] for sequence, number in numbers.items() if sequence > marker
         }
@@ -99,14 +108,6 @@ def marked(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:
         for sequence in sorted(expected.keys() - set(sequences)):
             what = f"{subject}: {stream} {sequence}" + (", the delete marker" if sequence == marker else "")
             judgement.add("lost", "unknown" if _killed_behind(story, expected[sequence]) else "violation", what)
-
-
-def _original(story: Story, stream: str, sequence: int, number: int | None, copy: Stored) -> Original | None:
-    """What a copy was made of: also what the source still has, though a power cut was to take it back."""
-    if number is not None:
-        return story.sent[stream][number]
-    there = story.final[stream].get(sequence)
-    return there.message if there is not None and alike(there.message, copy.message) else None
 
 
 def _killed_behind(story: Story, at: float | None) -> bool:
