@@ -21,6 +21,7 @@ from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
@@ -56,6 +57,7 @@ __all__ = [
     "Delivered",
     "EntryContext",
     "EntryPlan",
+    "EntryStreams",
     "GapFiller",
     "JetStreamApi",
     "Json",

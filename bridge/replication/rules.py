@@ -6,7 +6,6 @@ from nats_bridge.bridge.client.connection_pool import close_connections, open_co
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.handoff import copying_consumer
-from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.resuming import Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
@@ -41,7 +40,6 @@ __all__ = [
     "covering_filter",
     "destinations",
     "durable_name",
-    "entry_key",
     "kind_of",
     "open_connections",
     "open_leases",

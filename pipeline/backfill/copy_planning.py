@@ -15,19 +15,17 @@ from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.replication import (
     Connection,
     EntryPlan,
-    Json,
+    EntryStreams,
     Replay,
     Target,
     last_sequence_behind,
     own_record,
-    read_tail,
 )
 from nats_bridge.bridge.replication.rules import (
     CopyRun,
     Resuming,
     RuleContext,
     consumer_filters,
-    entry_key,
 )
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
@@ -96,17 +94,22 @@ async def entry_backfill(
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
     source_info = await source_connection.api.stream_info(plan.source.name)
     target_info = await target.api.stream_info(plan.stream)
-    created = str(source_info["created"])
-    key = entry_key(plan.sourcing, created)
-    stream = Target.of(target_info, target.server_version)
     subjects = await consumer_filters(source_connection.api, source_info, plan.filters)
-    target_last = await last_sequence_behind(target, plan.stream, plan.probe)
+    streams = EntryStreams(
+        plan.sourcing,
+        Replay(source_connection.api, plan.source.name, subjects, headers_only=True),
+        source_info,
+        target.api,
+        target_info,
+        Target.of(target_info, target.server_version),
+        await last_sequence_behind(target, plan.stream, plan.probe),
+        plan.rule,
+    )
     if request.to_parquet is not None:
         first = request.first or await _begin(plan, source_connection)
     else:
-        looked = (source_connection, target), (source_info, target_info), (key, stream)
-        first = 1 + await _handled(plan, request, *looked, target_last)
-    last = int(source_info["state"]["last_seq"])
+        first = 1 + await _handled(plan, request, streams)
+    last = streams.source_last
     if request.last is not None:
         last = min(last, request.last)
     # A retried task must not begin anywhere else, whatever has been written to the target since.
@@ -117,16 +120,16 @@ async def entry_backfill(
         target=settings.connections[rule.target_connection],
         skip=rule.on_rejected.skip,
         client=settings.name,
-        created=created,
+        created=streams.created,
         first=first,
         patience=request.patience,
     )
-    outcomes = CopyOutcomes(plan, key, stream, target.client.max_payload)
+    outcomes = CopyOutcomes(plan, streams.key, streams.target, target.client.max_payload)
     return Planned(
         source=plan.source.name,
         target=plan.stream,
         connection=task.source_connection,
-        created=created,
+        created=streams.created,
         held_from=int(source_info["state"]["first_seq"]),
         first=first,
         last=last,
@@ -147,30 +150,18 @@ async def _begin(plan: EntryPlan, source_connection: Connection) -> int:
     return 1
 
 
-async def _handled(
-    plan: EntryPlan,
-    request: Request,
-    connections: tuple[Connection, Connection],
-    infos: tuple[Json, Json],
-    identity: tuple[bytes, Target],
-    target_last: int,
-) -> int:
+async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> int:
     """The source's sequence up to which nothing is to be read."""
-    (source_connection, target), (source_info, target_info), (key, stream) = connections, infos, identity
     wanted = request.first - 1 if request.first is not None else None
     begun = plan
     if wanted is not None:
         source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
         begun = replace(plan, source=source)
-    resuming = Resuming(begun, source_connection.api, target.api)
-    if plan.keep_sequence:
-        handled = (await resuming.kept_position(key, target_last, source_info)).handled
-    else:
-        filters = await consumer_filters(source_connection.api, source_info, plan.filters)
-        resume = await resuming.position(key, stream, target_last, target_info, source_info, filters)
-        handled = resume.handled
+    resuming = Resuming(begun, streams.source.api, streams.target_api)
+    position = resuming.kept_position if plan.keep_sequence else resuming.position
+    handled = (await position(streams)).handled
     if wanted is not None and wanted > handled:
-        tail = await read_tail(target.api, plan.stream, target_last, plan.sourcing.is_own, 1, rule=plan.rule)
+        tail = await streams.newest(1)
         if tail.copies:
             raise OptionError(
                 f"--from-sequence {wanted + 1}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to"

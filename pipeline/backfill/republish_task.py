@@ -19,6 +19,7 @@ from nats_bridge.bridge.replication import (
     Delivered,
     Operation,
     PubAck,
+    Replay,
     Resume,
     Target,
     TargetTail,
@@ -226,4 +227,5 @@ async def republished_position(
         return Resume(confirmed, frozenset(c.record.sequence for c in tail.copies if c.record.sequence > confirmed))
     if not tail.copies:
         return Resume(task.outcomes.first - 1)
-    return await compared(source.api, task.stream, task.filters, task.republish, info, tail, newest)
+    history = Replay(source.api, task.stream, task.filters, headers_only=True)
+    return await compared(history, task.republish, info, tail, newest)

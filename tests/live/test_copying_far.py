@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 
 from benchmarks.far_wire import FarWire
 from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import left_out, resuming
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Confirmed, Resuming
 from nats_bridge.bridge.kinds.copying.run import CopyRun
@@ -217,18 +218,22 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
         plan, api = run.plans[0], bridge.connections["default"].api
         resuming = Resuming(plan, api, api)
         infos = await api.stream_info(here.target), await api.stream_info(here.name)
-        key = entry_key(plan.sourcing, str(infos[1]["created"]))
-        target = Target.of(infos[0], newest_version)
-        last = target_last = int(infos[0]["state"]["last_seq"]) - 1  # without what this sidecar has made of the hole
+        target_last = int(infos[0]["state"]["last_seq"]) - 1  # without what this sidecar has made of the hole
+        streams = EntryStreams(
+            plan.sourcing,
+            Replay(api, here.name, plan.filters, headers_only=True),
+            infos[1],
+            api,
+            infos[0],
+            Target.of(infos[0], newest_version),
+            target_last,
+        )
 
-        async def position() -> Resume:
-            return await resuming.position(key, target, last, *infos, plan.filters)
-
-        await position()  # the streams are known from here on
+        await resuming.position(streams)  # the streams are known from here on
         with capture_logs() as logs:
             resuming.remember(Confirmed(confirmed, target_last), 0)
-            assert await position() == Resume(confirmed, there, missing=1)
-            assert await position() == Resume(confirmed, there)
+            assert await resuming.position(streams) == Resume(confirmed, there, missing=1)
+            assert await resuming.position(streams) == Resume(confirmed, there)
     (entry_logged,) = [entry for entry in logs if entry["event"] == "copying.incomplete"]
     assert entry_logged["missing"] == 1
 

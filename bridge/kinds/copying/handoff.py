@@ -18,14 +18,17 @@ from dataclasses import dataclass
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
 from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, refused
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
-from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, EntryAtTarget, Waiting, copied_up_to, doubt_behind
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, Waiting, copied_up_to, doubt_behind
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect, dialect, server_dialect
 from nats_bridge.transforms.errors import EngineError
@@ -197,8 +200,19 @@ class CopyingHandoff:
                     " (SIGTERM) and run handoff again",
                 ),
             )
-        entry = EntryAtTarget(source, sourcing, source_connection, source_info, self._target, info, last)
-        return await self._placed(entry, name)
+        # The rest is left out on arrival.
+        filters = tuple(each.decode() for each in sourcing.filters) if len(sourcing.filters) == 1 else ()
+        target = self._target
+        streams = EntryStreams(
+            sourcing,
+            Replay(source_connection.api, source.name, filters, headers_only=True),
+            source_info,
+            target.api,
+            info,
+            Target.of(info, target.server_version),
+            last,
+        )
+        return await self._placed(source, streams, name)
 
     async def _out_of_reach(self, source: Source, name: str, source_info: Json) -> str | None:
         if source.external is not None or source.connection == self._rule.target_connection:
@@ -217,58 +231,58 @@ class CopyingHandoff:
             " records), or leave this rule to the bridge"
         )
 
-    async def _placed(self, entry: EntryAtTarget, name: str) -> _Decision:
+    async def _placed(self, source: Source, streams: EntryStreams, name: str) -> _Decision:
         """Turn the bridge's position into the entry with which the server resumes there."""
-        reached = await copied_up_to(entry)
+        reached = await copied_up_to(streams)
         if isinstance(reached, Waiting):
             return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
-        given = self._after.get(entry.source.name)
-        if given is not None and not (reached or 0) <= given <= entry.source_last:
+        given = self._after.get(source.name)
+        if given is not None and not (reached or 0) <= given <= streams.source_last:
             least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
             return _Decision(
                 None,
                 "",
-                (f"{name}: --after {given}: {least}, and the last sequence there is {entry.source_last}",),
+                (f"{name}: --after {given}: {least}, and the last sequence there is {streams.source_last}",),
             )
-        (newest,) = await find(self._target.api, self._rule.target_stream, entry.last, [own_wanted(entry.sourcing)])
+        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own_wanted(streams.sourcing)])
         if given is None:
-            doubt = await doubt_behind(entry, newest, reached or 0)
+            doubt = await doubt_behind(streams, newest, reached or 0)
             if doubt is not None:
-                return _Decision(None, "", (self._doubtful(entry, name, reached, doubt),))
+                return _Decision(None, "", (self._doubtful(streams, name, reached, doubt),))
         if reached is None and given is None:
             # The bridge made no copy yet: the entry begins as it would have.
-            return _Decision(entry.source.native(), f"{name}: nothing was copied yet; the server begins as configured.")
+            return _Decision(source.native(), f"{name}: nothing was copied yet; the server begins as configured.")
         position = given if given is not None else reached or 0
-        return await self._worded(entry, name, position)
+        return await self._worded(source, streams, name, position)
 
-    def _doubtful(self, entry: EntryAtTarget, name: str, reached: int | None, doubt: Doubt) -> str:
-        target, first = self._rule.target_stream, doubt.sequences[0]
+    def _doubtful(self, streams: EntryStreams, name: str, reached: int | None, doubt: Doubt) -> str:
+        target, source, first = self._rule.target_stream, streams.source.stream, doubt.sequences[0]
         until = f" to {doubt.sequences[-1]}" if len(doubt.sequences) > 1 else ""
         if reached is None:
-            state = entry.target_info["state"]
+            state = streams.target_info["state"]
             why = "was purged" if not int(state["messages"]) else "lost messages"
             return (
                 f"{name}: '{target}' {why} and holds no copy any more, so the next message is unknown"
-                f" ({entry.source.name} holds {first}{until}): say --after {entry.source.name}=SEQUENCE, the last one"
+                f" ({source} holds {first}{until}): say --after {source}=SEQUENCE, the last one"
                 f" copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
             )
         if doubt.put_again:
             return (
                 f"{name}: the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
                 f" and put again locally on {doubt.listed}: copied again, that would overwrite the local value:"
-                f" say --after {entry.source.name}=SEQUENCE, the last one copied ({reached} to {doubt.sequences[-1]})"
+                f" say --after {source}=SEQUENCE, the last one copied ({reached} to {doubt.sequences[-1]})"
             )
         return (
             f"{name}: the newest copy left in '{target}' is of {reached}, and {doubt.gone} messages after it are lost"
-            f" (deleted?): {first}{until} may have been copied, too, or not: say --after {entry.source.name}=SEQUENCE,"
+            f" (deleted?): {first}{until} may have been copied, too, or not: say --after {source}=SEQUENCE,"
             f" the last one copied ({reached} to {doubt.sequences[-1]}), or let the sidecar copy one more message first"
         )
 
-    async def _worded(self, entry: EntryAtTarget, name: str, position: int) -> _Decision:
+    async def _worded(self, source: Source, streams: EntryStreams, name: str, position: int) -> _Decision:
         """The first spelling of the entry with which the server begins exactly after a position."""
         api, stream = self._target.api, self._rule.target_stream
         older: Found | None = None
-        for number, words in enumerate(self._spellings(entry)):
+        for number, words in enumerate(self._spellings(source, streams.target_info["config"])):
             try:
                 wanted = native_wanted(words, self._server)
             except EngineError as error:
@@ -277,7 +291,7 @@ class CopyingHandoff:
                         None, "", (f"{name}: server {self._target.server_version} does not take it: {error}",)
                     )
                 continue
-            (found,) = await find(api, stream, entry.last, [wanted])
+            (found,) = await find(api, stream, streams.last, [wanted])
             if found is not None and found.sequence == position:
                 return _Decision(
                     words,
@@ -311,12 +325,12 @@ class CopyingHandoff:
             ),
         )
 
-    def _spellings(self, entry: EntryAtTarget) -> list[Json]:
-        native = entry.source.native()
+    def _spellings(self, source: Source, target: Json) -> list[Json]:
+        native = source.native()
         if not self._server.stream_fields_of_2_10:
             return [next(spellings(native))]
         found = list(spellings(native))
-        if native.get("filter_subject") and entry.target_info["config"].get("subject_transform"):
+        if native.get("filter_subject") and target.get("subject_transform"):
             # Stored under other subjects, copies of a filter_subject are not found again by servers that look there.
             rest = {name: value for name, value in found[0].items() if name != "filter_subject"}
             found[0] = {**rest, "subject_transforms": as_transforms(native)}

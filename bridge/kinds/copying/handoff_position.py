@@ -9,57 +9,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.handoff.native_search import Found
-from nats_bridge.bridge.kinds.copying.left_out import Behind
-from nats_bridge.bridge.kinds.copying.message_ids import entry_key
-from nats_bridge.bridge.kinds.copying.resume_point import identity_changed, of_this_source
-from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared
-from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.settings import Source
-from nats_bridge.transforms.sourcing import Sourcing
-from nats_bridge.transforms.timestamp import nanoseconds_of
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
+from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared_entry
 
 _MOST_LISTED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class EntryAtTarget:
-    """An entry with everything that finding its position needs.
-
-    Attributes:
-        source: the entry as configured.
-        sourcing: the same, compiled.
-        source_connection: the connection that holds the source.
-        source_info: the source's `STREAM.INFO`.
-        target: the connection that holds the target.
-        target_info: the target's `STREAM.INFO`.
-        last: the target's last sequence.
-    """
-
-    source: Source
-    sourcing: Sourcing
-    source_connection: Connection
-    source_info: Json
-    target: Connection
-    target_info: Json
-    last: int
-
-    @property
-    def source_last(self) -> int:
-        """The source's last sequence."""
-        return int(self.source_info["state"]["last_seq"])
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """The filters of a consumer of the source; the rest is left out on arrival."""
-        return tuple(each.decode() for each in self.sourcing.filters) if len(self.sourcing.filters) == 1 else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,79 +59,63 @@ class Doubt:
         return f"{shown} and {more} more" if more > 0 else shown
 
 
-async def copied_up_to(entry: EntryAtTarget) -> int | Waiting | None:
+async def copied_up_to(streams: EntryStreams) -> int | Waiting | None:
     """The source's sequence up to which everything is in the target; what must be done first; None without any copy.
 
     Raises:
         ApiError: a server cannot be asked.
     """
-    source = entry.source
-    created = str(entry.source_info["created"])
-    key, created_ns = entry_key(entry.sourcing, created), nanoseconds_of(created)
-    stream = str(entry.target_info["config"]["name"])
-    source_connection, target_api, sourcing = entry.source_connection.api, entry.target.api, entry.sourcing
-    tail = await read_tail(target_api, stream, entry.last, sourcing.is_own, NEWEST)
-    if identity_changed(tail.copies, key, created_ns):
+    source, stream = streams.source.stream, streams.target.name
+    tail = await streams.newest(NEWEST)
+    if identity_changed(tail.copies, streams.key, streams.created_ns):
         return Waiting(
-            f"stream '{source.name}' is a new one (created {created}), and '{stream}' holds copies of the old one only",
+            f"stream '{source}' is a new one (created {streams.created}), and '{stream}' holds copies of the old one"
+            " only",
             "set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand over"
             " then",
         )
-    copies = of_this_source(tail.copies, key, created_ns)
-    if not copies:
+    tail = streams.of_present(tail)
+    if not tail.copies:
         return None
-    target = Target.of(entry.target_info, entry.target.server_version)
-
-    async def read(wanted: int, whatever_age: bool) -> TargetTail:
-        more = await read_tail(target_api, stream, entry.last, sourcing.is_own, wanted, whatever_age=whatever_age)
-        return replace(more, copies=of_this_source(more.copies, key, created_ns))
-
-    behind = Behind(
-        source_connection, source.name, entry.filters, sourcing, target_api, stream, entry.last, key, created_ns
-    )
-    checked = replace(tail, copies=copies)
-    resume = await compared(source_connection, source.name, entry.filters, sourcing, target, checked, read, behind)
+    resume = await compared_entry(streams, tail, streams.newest_of_present)
     if resume.missing:
         return Waiting(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
             " out",
             "start the sidecar until it is ready, stop it, and hand over then",
         )
-    if resume.handled > entry.source_last:
+    if resume.handled > streams.source_last:
         return Waiting(
-            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source.name}' ends at {entry.source_last}:"
+            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source}' ends at {streams.source_last}:"
             " it was restored or lost its end",
             "start the sidecar until it has copied a new message, and hand over then",
         )
     return resume.handled
 
 
-async def doubt_behind(entry: EntryAtTarget, newest: Found | None, after: int) -> Doubt | None:
+async def doubt_behind(streams: EntryStreams, newest: Found | None, after: int) -> Doubt | None:
     """Whether newer copies than the newest one that is left may have been in the target.
 
     Args:
-        entry: the entry.
+        streams: the entry's.
         newest: where that one is stored; None where there is none, which means "anywhere in the target".
         after: the source's sequence of it; 0 without one.
 
     Returns:
         None if there was none for certain, or if it would make no difference.
     """
-    stream = str(entry.target_info["config"]["name"])
-    behind = newest.stored if newest else 0
-    gaps = await _gaps(entry.target, stream, behind, entry.last)
+    gaps = await _gaps(streams, newest.stored if newest else 0)
     if not gaps.lost:
         return None
     sequences: list[int] = []
     destinations: list[bytes] = []
     all_put_again = True
     # Only then is a message that is gone one whose subject has a newer one.
-    by_subject_only = _loses_by_subject_only(entry.target_info["config"])
-    replay = Replay(entry.source_connection.api, entry.source.name, entry.filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(after + 1, entry.source_last)) as batches:
+    by_subject_only = _loses_by_subject_only(streams.target_info["config"])
+    async with contextlib.aclosing(streams.source.between(after + 1, streams.source_last)) as batches:
         async for batch in batches:
             for subject, reply, _, _ in batch:
-                destination = entry.sourcing.destination(subject)
+                destination = streams.sourcing.destination(subject)
                 if destination is None:
                     continue
                 ack = AckReply.parse(reply)
@@ -208,10 +152,11 @@ class _Gaps:
     newest: dict[bytes, int]
 
 
-async def _gaps(target: Connection, stream: str, behind: int, last: int) -> _Gaps:
-    lost, until_ns, expected = 0, 0, behind + 1
+async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
+    lost, until_ns, expected, last = 0, 0, behind + 1, streams.last
     newest: dict[bytes, int] = {}
-    async with contextlib.aclosing(Replay(target.api, stream, headers_only=True).between(behind + 1, last)) as batches:
+    replay = Replay(streams.target_api, streams.target.name, headers_only=True)
+    async with contextlib.aclosing(replay.between(behind + 1, last)) as batches:
         async for batch in batches:
             for subject, reply, _, _ in batch:
                 ack = AckReply.parse(reply)

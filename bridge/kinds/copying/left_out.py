@@ -4,7 +4,6 @@ A copy can be lost while so many later ones are stored as a window is wide at it
 cannot know how wide it was. The newest few are compared with the source in every detail (`position`). Behind them
 stands a plain question: is there a number in the source, between those of the copies, that none of them has? If the
 copies' own numbers have no gap, the source need not even be asked.
-
 """
 
 from __future__ import annotations
@@ -15,107 +14,70 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.bridge.kinds.copying.resume_point import is_of_this_source
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, own_record, pieces_back, read_piece
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.sourcing import Sourcing
 
 
-class Behind:
-    """What is further back than the newest copies of an entry.
+async def leaves_out(streams: EntryStreams, before: int) -> bool:
+    """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
 
     Args:
-        source_api: the API of the connection that holds the source.
-        name: the source's name.
-        filters: what to read it with.
-        sourcing: the entry.
-        target: the API of the connection that holds the target.
-        stream: the target.
-        last: its last sequence.
-        key: the entry's key with the present source.
-        created_ns: when that was created, in nanoseconds since 1970.
+        streams: the entry's.
+        before: only of messages before this one in the source is it asked.
+
+    Raises:
+        ApiError: a server cannot be asked.
     """
-
-    def __init__(
-        self,
-        source_api: JetStreamApi,
-        name: str,
-        filters: tuple[str, ...],
-        sourcing: Sourcing,
-        target: JetStreamApi,
-        stream: str,
-        last: int,
-        key: bytes,
-        created_ns: int,
-    ) -> None:
-        self._source_replay = Replay(source_api, name, filters, headers_only=True)
-        self._sourcing = sourcing
-        self._target = target
-        self._stream = stream
-        self._last = last
-        self._numbers = partial(_Numbers, sourcing, key, created_ns)
-
-    async def leaves_out(self, before: int) -> bool:
-        """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
-
-        Args:
-            before: only of messages before this one in the source is it asked.
-
-        Raises:
-            ApiError: a server cannot be asked.
-        """
-        sequences = [each for each in await self._sequences() if each <= before]
-        held = set(sequences)
-        if len(held) < len(sequences):
-            return True  # a source that lost its end has given numbers twice
-        holes = gaps(sequences)
-        if not holes:
-            return False
-        async with contextlib.aclosing(self._source_replay.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
-            async for batch in batches:
-                for subject, reply, block, _ in batch:
-                    if AckReply.parse(reply).stream_sequence not in held and self._sourcing.selects(subject, block):
-                        return True
+    sequences = [each for each in await _sequences(streams) if each <= before]
+    held = set(sequences)
+    if len(held) < len(sequences):
+        return True  # a source that lost its end has given numbers twice
+    holes = gaps(sequences)
+    if not holes:
         return False
+    async with contextlib.aclosing(streams.source.between(holes[0][0] + 1, holes[-1][1] - 1)) as batches:
+        async for batch in batches:
+            for subject, reply, block, _ in batch:
+                if AckReply.parse(reply).stream_sequence not in held and streams.sourcing.selects(subject, block):
+                    return True
+    return False
 
-    async def _sequences(self) -> list[int]:
-        """The numbers in the source of the newest copies, those that are much older than the newest one left out."""
-        first = await first_sequence(self._target, self._stream)
-        found: list[int] = []
-        newest_ns = 0
-        replay = Replay(self._target, self._stream, headers_only=True)
-        for low, high in pieces_back(first, self._last, found, CHECKED_COPIES):
-            piece, _ = await read_piece(replay, low, high, self._numbers, newest=high == self._last)
-            newest_ns = newest_ns or max(piece.times_ns, default=0)
-            since_ns = newest_ns - target_tail.TOGETHER_NS
-            young = [
-                number for number, time_ns in zip(piece.numbers, piece.times_ns, strict=True) if time_ns >= since_ns
-            ]
-            found[:0] = young
-            if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.numbers))):
-                break
-        return found[-CHECKED_COPIES:]
+
+async def _sequences(streams: EntryStreams) -> list[int]:
+    """The numbers in the source of the newest copies, those that are much older than the newest one left out."""
+    first = await first_sequence(streams.target_api, streams.target.name)
+    found: list[int] = []
+    newest_ns = 0
+    replay = Replay(streams.target_api, streams.target.name, headers_only=True)
+    for low, high in pieces_back(first, streams.last, found, CHECKED_COPIES):
+        piece, _ = await read_piece(replay, low, high, partial(_Numbers, streams), newest=high == streams.last)
+        newest_ns = newest_ns or max(piece.times_ns, default=0)
+        since_ns = newest_ns - target_tail.TOGETHER_NS
+        young = [number for number, time_ns in zip(piece.numbers, piece.times_ns, strict=True) if time_ns >= since_ns]
+        found[:0] = young
+        if len(found) >= CHECKED_COPIES or (newest_ns and (not young or len(young) < len(piece.numbers))):
+            break
+    return found[-CHECKED_COPIES:]
 
 
 class _Numbers:
     """The numbers in the source of the copies among some messages, and when they were stored."""
 
-    def __init__(self, sourcing: Sourcing, key: bytes, created_ns: int) -> None:
+    def __init__(self, streams: EntryStreams) -> None:
         self.numbers: list[int] = []
         self.times_ns: list[int] = []
-        self._sourcing = sourcing
-        self._key = key
-        self._created_ns = created_ns
+        self._streams = streams
         # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
         self._plain = re.compile(
             rb"\nNats-Msg-Id: bridge-%b-([0-9]+)-[0-9]+\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ \1[ \r][^\n]*\n"
-            rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % re.escape(key)
+            rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % re.escape(streams.key)
         )
 
     def take(self, batch: list[Delivered]) -> None:
@@ -130,11 +92,12 @@ class _Numbers:
 
     def _number(self, subject: bytes, block: bytes, time_ns: int) -> int:
         """The number in the source of a message that looks different; 0 if it is no copy of the entry."""
-        record = own_record(self._sourcing.is_own, block)
+        streams = self._streams
+        record = own_record(streams.sourcing.is_own, block)
         if record is None:
             return 0
         copy = StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
-        return record.sequence if of_this_source((copy,), self._key, self._created_ns) else 0
+        return record.sequence if is_of_this_source(copy, streams.key, streams.created_ns) else 0
 
 
 def gaps(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -6,17 +6,19 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TypeAlias
 
 import structlog
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.left_out import Behind
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.bridge.kinds.copying.left_out import leaves_out
 from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.bridge.kinds.copying.resume_point import (
     Resume,
@@ -25,9 +27,8 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     compare,
     identity_changed,
     is_of,
-    of_this_source,
 )
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record, read_tail
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
@@ -79,62 +80,45 @@ class Resuming:
         self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
-    async def position(
-        self,
-        key: bytes,
-        target: Target,
-        last: int,
-        target_info: Json,
-        source_info: Json,
-        filters: tuple[str, ...],
-    ) -> Resume:
+    async def position(self, streams: EntryStreams) -> Resume:
         """Return where to resume.
-
-        Args:
-            key: the entry's key with the present source.
-            target: the stream that receives.
-            last: its last sequence.
-            target_info: its `STREAM.INFO`.
-            source_info: the source's.
-            filters: what to read the source with.
 
         Raises:
             RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
             ApiError: a server cannot be asked.
         """
-        created_ns = nanoseconds_of(str(source_info["created"]))
-        tail = await self._read(max(NEWEST, 2 * self._widest), False, last)
+        tail = await streams.newest(max(NEWEST, 2 * self._widest))
         known = self._streams
-        confirmed, target_lost = await self._recall(key, target, last)
-        if identity_changed(tail.copies, key, created_ns):
-            self.decide_about_recreated(str(source_info["created"]))
+        confirmed, target_lost = await self._recall(streams)
+        if identity_changed(tail.copies, streams.key, streams.created_ns):
+            self.decide_about_recreated(streams.created)
             return Resume(0)
-        copies = of_this_source(tail.copies, key, created_ns)
-        if confirmed.sequence and await self._source_holds(copies, source_info):
+        tail = streams.of_present(tail)
+        if confirmed.sequence and await self._source_holds(tail.copies, streams.source_last):
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
-            resume = await self._behind_confirmed(confirmed.sequence, target, replace(tail, copies=copies), filters)
+            resume = await _behind_confirmed(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.left_out
             self._report(resume)
-            return replace(resume, handled=min(confirmed.sequence, int(source_info["state"]["last_seq"])))
+            return replace(resume, handled=min(confirmed.sequence, streams.source_last))
         self._reported = frozenset()
-        if not copies:
-            return Resume(await self._first_position(target_info, source_info), target_lost=target_lost)
-        if known[0] == key and known[1] != target.created:
+        if not tail.copies:
+            return Resume(await self._first_position(streams), target_lost=target_lost)
+        if known[0] == streams.key and known[1] != streams.target.created:
             # Another client recreated it during the round: it holds only what was in flight.
-            there = frozenset(copy.record.sequence for copy in copies)
-            return Resume(await self._first_position(target_info, source_info), there, missing=len(there))
-        resume = await self._by_copies(key, target, last, replace(tail, copies=copies), source_info, filters)
+            there = frozenset(copy.record.sequence for copy in tail.copies)
+            return Resume(await self._first_position(streams), there, missing=len(there))
+        resume = await self._by_copies(streams, tail)
         self._report(resume)
         return replace(resume, target_lost=target_lost)
 
-    async def _recall(self, key: bytes, target: Target, last: int) -> tuple[Confirmed, bool]:
+    async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, bool]:
         """What the target has confirmed in earlier rounds and still holds, or removed; and whether it has lost some."""
-        known, self._streams = self._streams, (key, target.created)
+        known, self._streams = self._streams, (streams.key, streams.target.created)
         confirmed, self._confirmed = self._confirmed, Confirmed()
         if known != self._streams or not confirmed.sequence:
             return Confirmed(), False
-        if last >= confirmed.target_last and await self._target_holds(confirmed.placed):
+        if streams.last >= confirmed.target_last and await self._target_holds(confirmed.placed):
             return confirmed, False
         self._log.warning(
             "copying.target_shorter",
@@ -145,43 +129,24 @@ class Resuming:
         )
         return Confirmed(), True
 
-    async def _by_copies(
-        self, key: bytes, target: Target, last: int, tail: TargetTail, source_info: Json, filters: tuple[str, ...]
-    ) -> Resume:
+    async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
-        plan, source_api, name = self._plan, self._source_api, self._plan.source.name
-        created = str(source_info["created"])
-        highest = max(map(_order, tail.copies))
-        source_last = int(source_info["state"]["last_seq"])
+        highest, source_last = max(map(_order, tail.copies)), streams.source_last
         if highest > source_last:
-            state = (await settled_stream(source_api, name, highest, created))["state"]
-            source_last = int(state["last_seq"])
+            info = await settled_stream(self._source_api, self._plan.source.name, highest, streams.created)
+            source_last = int(info["state"]["last_seq"])
 
-        def left(copies: Sequence[StoredCopy]) -> tuple[StoredCopy, ...]:
-            return tuple(copy for copy in copies if copy.record.sequence <= source_last)
+        def left(tail: TargetTail) -> TargetTail:
+            return replace(tail, copies=tuple(copy for copy in tail.copies if _order(copy) <= source_last))
 
         async def read(wanted: int, whatever_age: bool) -> TargetTail:
-            more = await self._read(wanted, whatever_age, last)
-            return replace(more, copies=left(of_this_source(more.copies, key, nanoseconds_of(created))))
+            return left(await streams.newest_of_present(wanted, whatever_age))
 
-        remaining = left(tail.copies)
-        beyond = len(tail.copies) - len(remaining)
+        remaining = left(tail)
+        beyond = len(tail.copies) - len(remaining.copies)
         resume = Resume(source_last)
-        if remaining:
-            behind = Behind(
-                source_api,
-                name,
-                filters,
-                plan.sourcing,
-                self._target,
-                plan.stream,
-                last,
-                key,
-                nanoseconds_of(created),
-            )
-            resume = await compared(
-                source_api, name, filters, plan.sourcing, target, replace(tail, copies=remaining), read, behind
-            )
+        if remaining.copies:
+            resume = await compared_entry(streams, remaining, read)
         if beyond:
             self._log.warning("copying.source_shorter", position=highest, last_sequence=source_last)
         if resume.assumed:
@@ -196,22 +161,6 @@ class Resuming:
             resume = replace(resume, source_lost=True)
         return resume
 
-    async def _behind_confirmed(
-        self, confirmed: int, target: Target, tail: TargetTail, filters: tuple[str, ...]
-    ) -> Resume:
-        """The messages missing between the confirmed ones and the newest copy, perhaps left out by an interruption."""
-        newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
-        highest = max((copy.record.sequence for copy in newer), default=confirmed)
-        if highest - confirmed == len(newer):
-            return behind_confirmed(confirmed, newer, Resume(highest), self._reported)
-        sequences = confirmed + 1, highest
-        messages = await _source_between(
-            self._source_api, self._plan.source.name, filters, self._plan.sourcing, *sequences
-        )
-        # Whatever is not there now is sent again, so nothing is taken for deleted.
-        found = _compared_with(messages, target, replace(tail, copies=newer, has_gaps=False))
-        return behind_confirmed(confirmed, newer, found, self._reported)
-
     def _report(self, resume: Resume) -> None:
         if resume.missing or resume.foreign:
             self._log.warning(
@@ -221,16 +170,11 @@ class Resuming:
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
 
-    async def copies(
-        self, key: bytes, target: Target, last: int, source_info: Json, wanted: int
-    ) -> tuple[dict[int, StoredCopy], bool]:
+    async def copies(self, streams: EntryStreams, wanted: int) -> tuple[dict[int, StoredCopy], bool]:
         """The newest copies of the present source, by its sequences: where acknowledgements are the position.
 
         Args:
-            key: the entry's key with the present source.
-            target: the stream that receives.
-            last: its last sequence.
-            source_info: the source's `STREAM.INFO`.
+            streams: the entry's.
             wanted: how many of them.
 
         Returns:
@@ -240,28 +184,20 @@ class Resuming:
             RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
             ApiError: the target cannot be asked.
         """
-        created = str(source_info["created"])
-        tail = await self._read(wanted, True, last)
-        _, target_lost = await self._recall(key, target, last)
-        if identity_changed(tail.copies, key, nanoseconds_of(created)):
-            self.decide_about_recreated(created)
-        found = of_this_source(tail.copies, key, nanoseconds_of(created))
-        return {copy.record.sequence: copy for copy in found}, target_lost
+        tail = await streams.newest(wanted, whatever_age=True)
+        _, target_lost = await self._recall(streams)
+        if identity_changed(tail.copies, streams.key, streams.created_ns):
+            self.decide_about_recreated(streams.created)
+        return {_order(copy): copy for copy in streams.of_present(tail).copies}, target_lost
 
-    async def _read(self, wanted: int, whatever_age: bool, last: int) -> TargetTail:
-        plan = self._plan
-        return await read_tail(
-            self._target, plan.stream, last, plan.sourcing.is_own, wanted, rule=plan.rule, whatever_age=whatever_age
-        )
-
-    async def _source_holds(self, copies: Sequence[StoredCopy], source_info: Json) -> bool:
+    async def _source_holds(self, copies: Sequence[StoredCopy], source_last: int) -> bool:
         """Whether the source still holds the newest message that was copied, and not another one in its place."""
         newest = max(copies, default=None, key=_order)
         if newest is None:
             return True
         message = await self._source_api.stored_message(self._plan.source.name, newest.record.sequence)
         if message is None:
-            return newest.record.sequence <= int(source_info["state"]["last_seq"])
+            return newest.record.sequence <= source_last
         message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
         return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
 
@@ -286,17 +222,16 @@ class Resuming:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
 
-    async def kept_position(self, key: bytes, last: int, source_info: Json) -> Resume:
+    async def kept_position(self, streams: EntryStreams) -> Resume:
         """With the source's numbers, the target's last one is the position; unless it is not of the source.
 
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
         """
-        plan = self._plan
+        plan, last, source_last = self._plan, streams.last, streams.source_last
         await self.remove_fillers()  # an earlier round may have left some
-        source_last = int(source_info["state"]["last_seq"])
         newest = await self._target.stored_message(plan.stream, last) if last else None
         copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
-        if copy_id is not None and copy_id.entry != key:
+        if copy_id is not None and copy_id.entry != streams.key:
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
                 " old one under the same sequences: delete it and create it again"
@@ -331,9 +266,9 @@ class Resuming:
         if self._plan.filler is not None:
             await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
-    async def _first_position(self, target_info: Json, source_info: Json) -> int:
+    async def _first_position(self, streams: EntryStreams) -> int:
         """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
-        source, state = self._plan.source, target_info["state"]
+        source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
         earliest = None
@@ -349,7 +284,7 @@ class Resuming:
             "copying.begins_at_time", time=earliest, meaning="the target holds no copy that shows the position"
         )
         replay = Replay(self._source_api, source.name)
-        return min(await replay.before(earliest), int(source_info["state"]["last_seq"]))
+        return min(await replay.before(earliest), streams.source_last)
 
     def decide_about_recreated(self, created: str) -> None:
         """Report that the source was recreated, or stop.
@@ -366,15 +301,18 @@ class Resuming:
         self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
 
 
+async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
+    """Compare the newest copies of an entry with its source; see `compared`, also for errors."""
+    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(leaves_out, streams))
+
+
 async def compared(
-    source_api: JetStreamApi,
-    name: str,
-    filters: tuple[str, ...],
+    source: Replay,
     rule: Sourcing | Republish,
     target: Target,
     tail: TargetTail,
     read: Read,
-    behind: Behind | None = None,
+    left_behind: Callable[[int], Awaitable[bool]] | None = None,
 ) -> Resume:
     """Compare the newest copies with the source, which is read for that.
 
@@ -386,37 +324,46 @@ async def compared(
     for an interruption. They were in flight together, so those that are stored are not far before them.
 
     Args:
-        source_api: the API of the connection that holds the source.
-        name: the source's name.
-        filters: what to read it with.
+        source: reads the source, headers only.
         rule: the entry, or whatever gives the copies their subjects.
         target: the stream that receives.
         tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
-        behind: what stands behind them; None where no window is wider than `LEAST`.
+        left_behind: whether a message before this one was left out; None where no window is wider than `LEAST`.
 
     Raises:
         ApiError: the server cannot be asked.
     """
-    messages: dict[int, SourceMessage] = {}
 
     async def named_by(copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
-        sequences = [copy.record.sequence for copy in copies]
-        return await _source_between(source_api, name, filters, rule, min(sequences), max(sequences))
+        sequences = [_order(copy) for copy in copies]
+        return await _source_between(source, rule, min(sequences), max(sequences))
 
     messages = await named_by(tail.copies)
     found = _compared_with(messages, target, tail)
-    wide = behind is not None and tail.is_cut
-    if wide and behind is not None:
-        lowest = min(copy.record.sequence for copy in tail.copies)
-        if found.missing or await behind.leaves_out(lowest):
-            tail = await read(CHECKED_COPIES, False)
-            messages = await named_by(tail.copies)
-            found = _compared_with(messages, target, tail)
+    wide = left_behind is not None and tail.is_cut
+    if wide and left_behind is not None and (found.missing or await left_behind(min(map(_order, tail.copies)))):
+        tail = await read(CHECKED_COPIES, False)
+        messages = await named_by(tail.copies)
+        found = _compared_with(messages, target, tail)
     if not found.missing:
         return found
     further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
     return _compared_with(messages, target, replace(tail, copies=further.copies))
+
+
+async def _behind_confirmed(
+    confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]
+) -> Resume:
+    """The messages missing between the confirmed ones and the newest copy, perhaps left out by an interruption."""
+    newer = tuple(copy for copy in tail.copies if _order(copy) > confirmed)
+    highest = max(map(_order, newer), default=confirmed)
+    if highest - confirmed == len(newer):
+        return behind_confirmed(confirmed, newer, Resume(highest), reported)
+    messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
+    # Whatever is not there now is sent again, so nothing is taken for deleted.
+    found = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
+    return behind_confirmed(confirmed, newer, found, reported)
 
 
 def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:
@@ -431,13 +378,12 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
 
 
 async def _source_between(
-    source_api: JetStreamApi, name: str, filters: tuple[str, ...], rule: Sourcing | Republish, first: int, last: int
+    source: Replay, rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, SourceMessage]:
     """The rule's selection of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
     where = rule.where if isinstance(rule, Sourcing) else None
-    replay = Replay(source_api, name, filters, headers_only=True)
-    async with contextlib.aclosing(replay.between(first, last)) as batches:
+    async with contextlib.aclosing(source.between(first, last)) as batches:
         async for batch in batches:
             for subject, reply, block, _ in batch:
                 destination = rule.destination(subject)

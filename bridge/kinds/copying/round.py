@@ -23,6 +23,7 @@ from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
 from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
@@ -32,6 +33,7 @@ from nats_bridge.bridge.kinds.copying.counting import Counting, turns
 from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
 from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
@@ -121,9 +123,7 @@ class Round:
     Args:
         context: what the entry's rounds have in common.
         life: its state.
-        target_info: the target's `STREAM.INFO`.
-        source_info: the source's.
-        filters: what to ask the source's server for.
+        streams: the entry's, as they stand.
 
     Attributes:
         plan, life: the same.
@@ -132,17 +132,11 @@ class Round:
         reader: reads the source.
     """
 
-    def __init__(
-        self, context: EntryContext, life: RoundLife, target_info: Json, source_info: Json, filters: tuple[str, ...]
-    ) -> None:
+    def __init__(self, context: EntryContext, life: RoundLife, streams: EntryStreams) -> None:
         plan = self.plan = context.plan
         self.life = life
         self._context = context
-        self._target_info, self._source_info = target_info, source_info
-        target = self._target = context.target_of(target_info)
-        self._created = str(source_info["created"])
-        self._key = entry_key(plan.sourcing, self._created)
-        self._filters = filters
+        self._streams, target = streams, streams.target
         acknowledging = context.acknowledging
         self.publisher = Publisher(
             context.target,
@@ -165,16 +159,16 @@ class Round:
         )
         self.encoder = CopyEncoder(
             plan.sourcing,
-            self._key,
+            streams.key,
             target,
             context.counters,
             max_payload=context.target.client.max_payload,
             records=not plan.keep_sequence,
         )
         self._gap_filler = (
-            GapFiller(plan.rule, plan.source.name, self._key, plan.filler) if plan.keep_sequence else None
+            GapFiller(plan.rule, plan.source.name, streams.key, plan.filler) if plan.keep_sequence else None
         )
-        self.reader = (context.reader or _consumer)(self, filters)
+        self.reader = (context.reader or _consumer)(self, streams.source.filters)
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
     @classmethod
@@ -192,7 +186,16 @@ class Round:
         filters = plan.filters
         if context.acknowledging is None:
             filters = await consumer_filters(context.source.api, source_info, filters)
-        begun = cls(context, life, target_info, source_info, filters)
+        streams = EntryStreams(
+            plan.sourcing,
+            Replay(context.source.api, plan.source.name, filters, headers_only=True),
+            source_info,
+            context.target.api,
+            target_info,
+            context.target_of(target_info),
+            rule=plan.rule,
+        )
+        begun = cls(context, life, streams)
         try:
             await begun._open()
             life.happened("opened")
@@ -208,31 +211,31 @@ class Round:
         last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)
         context.blocked = ""
         self.publisher.begin(last)
-        resume = await self._resume(last)
+        self._streams = streams = replace(self._streams, last=last)
+        resume = await self._resume()
         self.encoder.there = set(resume.there)
         context.standpoint = Standpoint(
-            plan.source.name, self._created, self._filters, resume.handled, direct=bool(plan.durable)
+            plan.source.name, streams.created, streams.source.filters, resume.handled, direct=bool(plan.durable)
         )
-        await self.reader.open(resume.handled, self._created)
+        await self.reader.open(resume.handled, streams.created)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
-    async def _resume(self, last: int) -> Resume:
-        """The point in the source to resume at, by what the target holds up to a sequence."""
-        context, plan, resuming = self._context, self.plan, self._context.resuming
+    async def _resume(self) -> Resume:
+        """The point in the source to resume at, by what the target holds."""
+        context, streams, resuming = self._context, self._streams, self._context.resuming
         if self._gap_filler is not None:
-            self._gap_filler.follow(last)
-            return await resuming.kept_position(self._key, last, self._source_info)
+            self._gap_filler.follow(streams.last)
+            return await resuming.kept_position(streams)
         if context.acknowledging is not None:
-            copies, lost = await resuming.copies(self._key, self._target, last, self._source_info, 2 * plan.max_pending)
-            resume = Resume(await context.acknowledging.position(copies, self._source_info), target_lost=lost)
+            copies, lost = await resuming.copies(streams, 2 * self.plan.max_pending)
+            handled = await context.acknowledging.position(copies, streams.source_info)
+            resume = Resume(handled, target_lost=lost)
         else:
-            resume = await resuming.position(
-                self._key, self._target, last, self._target_info, self._source_info, self._filters
-            )
+            resume = await resuming.position(streams)
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost
-        context.counting.begin(self._target, self._target_info, target_lost=resume.target_lost)
+        context.counting.begin(streams.target, streams.target_info, target_lost=resume.target_lost)
         return resume
 
     async def _close(self) -> None:
@@ -304,9 +307,8 @@ class Round:
         context, created = self._context, str(info["created"])
         context.resuming.decide_about_recreated(created)
         self.encoder.there.clear()
-        self._key = entry_key(self.plan.sourcing, created)
         target_info = await context.target.api.stream_info(self.plan.stream)
-        self.encoder.retarget(context.target_of(target_info), self._key)
+        self.encoder.retarget(context.target_of(target_info), entry_key(self.plan.sourcing, created))
 
     async def stream_shortened(self, info: Json, kept: int) -> None:
         """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
