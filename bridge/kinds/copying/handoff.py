@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
@@ -26,7 +26,7 @@ from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wa
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.bridge.kinds.copying.handoff_position import Doubt, Waiting, copied_up_to, doubt_behind
+from nats_bridge.bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
@@ -38,19 +38,8 @@ from nats_bridge.transforms.subject import collide
 _BARRIER_WAIT = 10.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """The server's takeover of one entry.
-
-    Attributes:
-        native: the entry for the stream's configuration; None if it cannot be handed over, or is native already.
-        step: what happens to it.
-        problems: what is in the way.
-    """
-
-    native: Json | None
-    step: str
-    problems: tuple[str, ...] = ()
+_Decision: TypeAlias = "tuple[Json | None, str]"
+"""The entry for the stream's configuration, None if it is native already; and what happens to it."""
 
 
 def names_of(entries: tuple[Source, ...]) -> list[str]:
@@ -103,15 +92,19 @@ class CopyingHandoff:
             return refused(*problems)
         last = await self._settled_last(info)
         info = await target.api.stream_info(rule.target_stream)
-        decisions = []
+        decisions: list[_Decision] = []
         for source, name in zip(rule.entries, names_of(rule.entries), strict=True):
-            decisions.append(await self._decide(source, name, info, last))
-        problems = [problem for decision in decisions for problem in decision.problems]
+            try:
+                native, step = await self._decide(source, info, last)
+            except (EntryRefusedError, EngineError) as error:
+                problems.append(f"{name}: {error}")
+            else:
+                decisions.append((native, f"{name}: {step}"))
         if problems:
             return refused(*problems)
         body = body_of(info["config"])
         kept = list(body.get("sources") or ())
-        added = [decision.native for decision in decisions if decision.native is not None]
+        added = [native for native, _ in decisions if native is not None]
         if not added:
             return await self._is_native_already(body, last)
         body["sources"] = [*kept, *added]
@@ -171,38 +164,30 @@ class CopyingHandoff:
 
     # -- one entry ---------------------------------------------------------------------------------------------------
 
-    async def _decide(self, source: Source, name: str, info: Json, last: int) -> _Decision:
+    async def _decide(self, source: Source, info: Json, last: int) -> _Decision:
+        """The server's takeover of one entry.
+
+        Raises:
+            EntryRefusedError, EngineError: what is in the way.
+        """
         if (native := self._native_already(source, info["config"])) is not None:
             if self._same_texts(source.native(), native):
-                return _Decision(None, f"{name}: the server copies it already.")
-            return _Decision(
-                None,
-                "",
-                (
-                    f"{name}: '{info['config']['name']}' sources it natively already, in other words"
-                    f" ({_reported(native)}): take that source out, or the rule",
-                ),
+                return None, "the server copies it already."
+            raise EntryRefusedError(
+                f"'{info['config']['name']}' sources it natively already, in other words ({_reported(native)}): take"
+                " that source out, or the rule"
             )
-        source_connection = self._connections[source.connection]
-        try:
-            source_info = await existing_stream(source_connection, self._rule.name, source.name)
-            sourcing = compile_sourcing(source.native(), self._dialect)
-        except EngineError as error:
-            return _Decision(None, "", (f"{name}: {error}",))
-        if (hidden := await self._out_of_reach(source, name, source_info)) is not None:
-            return _Decision(None, "", (hidden,))
+        source_connection, target = self._connections[source.connection], self._target
+        source_info = await existing_stream(source_connection, self._rule.name, source.name)
+        sourcing = compile_sourcing(source.native(), self._dialect)
+        await self._check_reach(source, source_info)
         if consumer := await copying_consumer(source_connection, source.name, self._owner):
-            return _Decision(
-                None,
-                "",
-                (
-                    f"{name}: the rule copies from it at this moment (consumer '{consumer}'): stop the sidecar"
-                    " (SIGTERM) and run handoff again",
-                ),
+            raise EntryRefusedError(
+                f"the rule copies from it at this moment (consumer '{consumer}'): stop the sidecar (SIGTERM) and run"
+                " handoff again"
             )
         # The rest is left out on arrival.
         filters = tuple(each.decode() for each in sourcing.filters) if len(sourcing.filters) == 1 else ()
-        target = self._target
         streams = EntryStreams(
             sourcing,
             Replay(source_connection.api, source.name, filters, headers_only=True),
@@ -212,73 +197,40 @@ class CopyingHandoff:
             Target.of(info, target.server_version),
             last,
         )
-        return await self._placed(source, streams, name)
+        return await self._placed(source, streams)
 
-    async def _out_of_reach(self, source: Source, name: str, source_info: Json) -> str | None:
+    async def _check_reach(self, source: Source, source_info: Json) -> None:
         if source.external is not None or source.connection == self._rule.target_connection:
-            return None
+            return
         try:
             seen = await self._target.api.stream_info(source.name)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
             seen = None
-        if seen is not None and seen["created"] == source_info["created"]:
-            return None
-        return (
-            f"{name}: it is on connection '{source.connection}', and a server copies from another account or cluster"
-            f" only through an API prefix: add external: {{api: …}} to the entry (the sidecar then writes it into its"
-            " records), or leave this rule to the bridge"
-        )
+        if seen is None or seen["created"] != source_info["created"]:
+            raise EntryRefusedError(
+                f"it is on connection '{source.connection}', and a server copies from another account or cluster"
+                " only through an API prefix: add external: {api: …} to the entry (the sidecar then writes it into its"
+                " records), or leave this rule to the bridge"
+            )
 
-    async def _placed(self, source: Source, streams: EntryStreams, name: str) -> _Decision:
+    async def _placed(self, source: Source, streams: EntryStreams) -> _Decision:
         """Turn the bridge's position into the entry with which the server resumes there."""
         reached = await copied_up_to(streams)
-        if isinstance(reached, Waiting):
-            return _Decision(None, "", (f"{name}: {reached.why}: {reached.remedy}",))
         given = self._after.get(source.name)
         if given is not None and not (reached or 0) <= given <= streams.source_last:
             least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
-            return _Decision(
-                None,
-                "",
-                (f"{name}: --after {given}: {least}, and the last sequence there is {streams.source_last}",),
-            )
+            raise EntryRefusedError(f"--after {given}: {least}, and the last sequence there is {streams.source_last}")
         (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own_wanted(streams.sourcing)])
         if given is None:
-            doubt = await doubt_behind(streams, newest, reached or 0)
-            if doubt is not None:
-                return _Decision(None, "", (self._doubtful(streams, name, reached, doubt),))
+            await check_newest(streams, newest, reached)
         if reached is None and given is None:
             # The bridge made no copy yet: the entry begins as it would have.
-            return _Decision(source.native(), f"{name}: nothing was copied yet; the server begins as configured.")
-        position = given if given is not None else reached or 0
-        return await self._worded(source, streams, name, position)
+            return source.native(), "nothing was copied yet; the server begins as configured."
+        return await self._worded(source, streams, given if given is not None else reached or 0)
 
-    def _doubtful(self, streams: EntryStreams, name: str, reached: int | None, doubt: Doubt) -> str:
-        target, source, first = self._rule.target_stream, streams.source.stream, doubt.sequences[0]
-        until = f" to {doubt.sequences[-1]}" if len(doubt.sequences) > 1 else ""
-        if reached is None:
-            state = streams.target_info["state"]
-            why = "was purged" if not int(state["messages"]) else "lost messages"
-            return (
-                f"{name}: '{target}' {why} and holds no copy any more, so the next message is unknown"
-                f" ({source} holds {first}{until}): say --after {source}=SEQUENCE, the last one"
-                f" copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
-            )
-        if doubt.put_again:
-            return (
-                f"{name}: the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
-                f" and put again locally on {doubt.listed}: copied again, that would overwrite the local value:"
-                f" say --after {source}=SEQUENCE, the last one copied ({reached} to {doubt.sequences[-1]})"
-            )
-        return (
-            f"{name}: the newest copy left in '{target}' is of {reached}, and {doubt.gone} messages after it are lost"
-            f" (deleted?): {first}{until} may have been copied, too, or not: say --after {source}=SEQUENCE,"
-            f" the last one copied ({reached} to {doubt.sequences[-1]}), or let the sidecar copy one more message first"
-        )
-
-    async def _worded(self, source: Source, streams: EntryStreams, name: str, position: int) -> _Decision:
+    async def _worded(self, source: Source, streams: EntryStreams, position: int) -> _Decision:
         """The first spelling of the entry with which the server begins exactly after a position."""
         api, stream = self._target.api, self._rule.target_stream
         older: Found | None = None
@@ -287,42 +239,31 @@ class CopyingHandoff:
                 wanted = native_wanted(words, self._server)
             except EngineError as error:
                 if not number:
-                    return _Decision(
-                        None, "", (f"{name}: server {self._target.server_version} does not take it: {error}",)
-                    )
+                    raise EntryRefusedError(f"server {self._target.server_version} does not take it: {error}") from None
                 continue
             (found,) = await find(api, stream, streams.last, [wanted])
             if found is not None and found.sequence == position:
-                return _Decision(
-                    words,
-                    f"{name}: the server finds the record of sequence {position} in '{stream}' and resumes at"
-                    f" {position + 1}.",
+                return words, (
+                    f"the server finds the record of sequence {position} in '{stream}' and resumes at {position + 1}."
                 )
             if found is None:
                 start = words | {"opt_start_seq": position + 1}
                 if not number or older is None:
-                    return _Decision(
-                        start,
-                        f"{name}: the server finds no record of its own in '{stream}' and begins at opt_start_seq"
-                        f" {position + 1}, one after the last copy.",
+                    return start, (
+                        f"the server finds no record of its own in '{stream}' and begins at opt_start_seq"
+                        f" {position + 1}, one after the last copy."
                     )
-                return _Decision(
-                    start,
-                    f"{name}: the server would find the record of sequence {older.sequence} first and copy what follows"
-                    f" again; therefore the entry is written in other words ({_reported(words)}), for which it finds"
-                    " none,"
-                    f" and begins at opt_start_seq {position + 1}.",
+                return start, (
+                    f"the server would find the record of sequence {older.sequence} first and copy what follows again;"
+                    f" therefore the entry is written in other words ({_reported(words)}), for which it finds none,"
+                    f" and begins at opt_start_seq {position + 1}."
                 )
             older = older or found
         assert older is not None
-        return _Decision(
-            None,
-            "",
-            (
-                f"{name}: server {self._target.server_version} would find the record of sequence {older.sequence} and"
-                f" resume after it, but {position} is the last one copied: let the sidecar copy one more message (with"
-                " dialect 2.10 or newer), stop it, and hand over then",
-            ),
+        raise EntryRefusedError(
+            f"server {self._target.server_version} would find the record of sequence {older.sequence} and"
+            f" resume after it, but {position} is the last one copied: let the sidecar copy one more message (with"
+            " dialect 2.10 or newer), stop it, and hand over then"
         )
 
     def _spellings(self, source: Source, target: Json) -> list[Json]:
@@ -381,13 +322,13 @@ class CopyingHandoff:
 
     def _steps(self, body: Json, decisions: list[_Decision], before: Json) -> list[str]:
         rule, version = self._rule, self._target.server_version
-        starts = any("opt_start_seq" in (decision.native or {}) for decision in decisions)
+        starts = any("opt_start_seq" in (native or {}) for native, _ in decisions)
         steps = [
             f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
             " refuse to, because the stream then has the same sources natively.",
             f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}; server {version} takes over from then on. (If"
             " the sidecar copies anything before that, run handoff again.)",
-            *(decision.step for decision in decisions),
+            *(step for _, step in decisions),
         ]
         if starts:
             steps.append(

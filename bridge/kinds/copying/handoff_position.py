@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_bridge.bridge.client.jetstream_api import Json
@@ -22,94 +21,87 @@ from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared_entry
 _MOST_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The obstacle to a handoff at this moment.
-
-    Attributes:
-        why: the reason, without the entry's name.
-        remedy: what to do about it.
-    """
-
-    why: str
-    remedy: str
+class EntryRefusedError(Exception):
+    """No server can take the entry over now; `str` says why and what to do, without the entry's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Messages of the source that may have been copied, or not: their copies would be gone.
-
-    Attributes:
-        gone: how many messages the target lost after the newest copy that is left.
-        sequences: the source's messages concerned, in order, at most so many as were lost.
-        destinations: the subjects of their copies, each once.
-        put_again: whether the target holds a message of its own on each of these subjects.
-    """
-
-    gone: int
-    sequences: tuple[int, ...]
-    destinations: tuple[bytes, ...]
-    put_again: bool
-
-    @property
-    def listed(self) -> str:
-        """The subjects, not too many."""
-        shown = ", ".join(f"'{each.decode('utf-8', 'replace')}'" for each in self.destinations[:_MOST_LISTED])
-        more = len(self.destinations) - _MOST_LISTED
-        return f"{shown} and {more} more" if more > 0 else shown
-
-
-async def copied_up_to(streams: EntryStreams) -> int | Waiting | None:
-    """The source's sequence up to which everything is in the target; what must be done first; None without any copy.
+async def copied_up_to(streams: EntryStreams) -> int | None:
+    """The source's sequence up to which everything is in the target; None without any copy.
 
     Raises:
+        EntryRefusedError: something must be done first.
         ApiError: a server cannot be asked.
     """
     source, stream = streams.source.stream, streams.target.name
     tail = await streams.newest(NEWEST)
     if identity_changed(tail.copies, streams.key, streams.created_ns):
-        return Waiting(
+        raise EntryRefusedError(
             f"stream '{source}' is a new one (created {streams.created}), and '{stream}' holds copies of the old one"
-            " only",
-            "set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand over"
-            " then",
+            " only: set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand"
+            " over then"
         )
     tail = streams.of_present(tail)
     if not tail.copies:
         return None
     resume = await compared_entry(streams, tail, streams.newest_of_present)
     if resume.missing:
-        return Waiting(
+        raise EntryRefusedError(
             f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
-            " out",
-            "start the sidecar until it is ready, stop it, and hand over then",
+            " out: start the sidecar until it is ready, stop it, and hand over then"
         )
     if resume.handled > streams.source_last:
-        return Waiting(
+        raise EntryRefusedError(
             f"'{stream}' holds a copy of sequence {resume.handled}, and '{source}' ends at {streams.source_last}:"
-            " it was restored or lost its end",
-            "start the sidecar until it has copied a new message, and hand over then",
+            " it was restored or lost its end: start the sidecar until it has copied a new message, and hand over then"
         )
     return resume.handled
 
 
-async def doubt_behind(streams: EntryStreams, newest: Found | None, after: int) -> Doubt | None:
-    """Whether newer copies than the newest one that is left may have been in the target.
+async def check_newest(streams: EntryStreams, newest: Found | None, reached: int | None) -> None:
+    """Check that no newer copies than the newest one that is left were in the target, if that makes a difference.
 
     Args:
         streams: the entry's.
         newest: where that one is stored; None where there is none, which means "anywhere in the target".
-        after: the source's sequence of it; 0 without one.
+        reached: the source's sequence of it; None without one.
 
-    Returns:
-        None if there was none for certain, or if it would make no difference.
+    Raises:
+        EntryRefusedError: some may have been.
+        ApiError: a server cannot be asked.
     """
     gaps = await _gaps(streams, newest.stored if newest else 0)
-    if not gaps.lost:
-        return None
-    sequences: list[int] = []
-    destinations: list[bytes] = []
-    all_put_again = True
+    doubted = await _perhaps_copied(streams, gaps, reached or 0) if gaps.lost else []
+    if not doubted:
+        return
+    target, source = streams.target.name, streams.source.stream
+    first, last = doubted[0][0], doubted[-1][0]
+    until = f" to {last}" if len(doubted) > 1 else ""
+    if reached is None:
+        why = "lost messages" if int(streams.target_info["state"]["messages"]) else "was purged"
+        raise EntryRefusedError(
+            f"'{target}' {why} and holds no copy any more, so the next message is unknown"
+            f" ({source} holds {first}{until}): say --after {source}=SEQUENCE, the last one"
+            " copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
+        )
+    destinations = list(dict.fromkeys(destination for _, destination in doubted))
+    if all(gaps.newest.get(each) for each in destinations):
+        listed = ", ".join(f"'{each.decode('utf-8', 'replace')}'" for each in destinations[:_MOST_LISTED])
+        more = len(destinations) - _MOST_LISTED
+        raise EntryRefusedError(
+            f"the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
+            f" and put again locally on {listed}{f' and {more} more' if more > 0 else ''}: copied again, that would"
+            f" overwrite the local value: say --after {source}=SEQUENCE, the last one copied ({reached} to {last})"
+        )
+    raise EntryRefusedError(
+        f"the newest copy left in '{target}' is of {reached}, and {gaps.lost} messages after it are lost"
+        f" (deleted?): {first}{until} may have been copied, too, or not: say --after {source}=SEQUENCE,"
+        f" the last one copied ({reached} to {last}), or let the sidecar copy one more message first"
+    )
+
+
+async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> list[tuple[int, bytes]]:
+    """The source's messages whose copies would be gone: sequences and destinations, at most so many as were lost."""
+    found: list[tuple[int, bytes]] = []
     # Only then is a message that is gone one whose subject has a newer one.
     by_subject_only = _loses_by_subject_only(streams.target_info["config"])
     async with contextlib.aclosing(streams.source.between(after + 1, streams.source_last)) as batches:
@@ -122,19 +114,11 @@ async def doubt_behind(streams: EntryStreams, newest: Found | None, after: int) 
                 put = gaps.newest.get(destination, 0)
                 # Copies are made in order: where one was certainly not made, none after it was.
                 if ack.time_ns > gaps.until_ns or (by_subject_only and put < ack.time_ns):
-                    return _doubt(gaps.lost, sequences, destinations, put_again=all_put_again)
-                sequences.append(ack.stream_sequence)
-                destinations.append(destination)
-                all_put_again &= put > 0
-                if len(sequences) == gaps.lost:
-                    return _doubt(gaps.lost, sequences, destinations, put_again=all_put_again)
-    return _doubt(gaps.lost, sequences, destinations, put_again=all_put_again)
-
-
-def _doubt(gone: int, sequences: Sequence[int], destinations: Sequence[bytes], *, put_again: bool) -> Doubt | None:
-    if not sequences:
-        return None
-    return Doubt(gone, tuple(sequences), tuple(dict.fromkeys(destinations)), put_again)
+                    return found
+                found.append((ack.stream_sequence, destination))
+                if len(found) == gaps.lost:
+                    return found
+    return found
 
 
 @dataclass(frozen=True, slots=True)
