@@ -19,31 +19,3 @@ from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
-
-__all__ = [
-    "TAKEOVER",
-    "CopyRun",
-    "Need",
-    "RepublishRun",
-    "Resuming",
-    "Retention",
-    "RuleContext",
-    "StreamLimits",
-    "api_subject",
-    "close_connections",
-    "common_subject",
-    "compile_rule",
-    "compiled_entry",
-    "consumer_filters",
-    "consumer_owner",
-    "copying_consumer",
-    "covering_filter",
-    "destinations",
-    "durable_name",
-    "kind_of",
-    "open_connections",
-    "open_leases",
-    "permissions_of",
-    "replays",
-    "write",
-]
