@@ -58,6 +58,11 @@ def _passing(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.retriable
 
 
+def _name_of(listed: Any) -> str:
+    """The name of what a list holds: a name, a consumer, or a stream."""
+    return str(listed if isinstance(listed, str) else listed.get("name") or listed["config"]["name"])
+
+
 def _is_clustered(stream: Json) -> bool:
     """Whether `cluster` of STREAM.INFO is that of a cluster.
 
@@ -189,9 +194,9 @@ class JetStreamApi:
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
     async def _answer_to(
-        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, limit: float = _LIMIT
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, limit: float | None = None
     ) -> bytes:
-        place = f"connection '{self.connection}'"
+        place, limit = f"connection '{self.connection}'", _LIMIT if limit is None else limit
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
@@ -247,33 +252,15 @@ class JetStreamApi:
 
     async def stream_names(self, *, subject: str = "") -> list[str]:
         """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
-        names: list[str] = []
-        only: Json = {"subject": subject} if subject else {}
-        while True:
-            page = await self.request("STREAM.NAMES", {"offset": len(names), **only})
-            found = page.get("streams") or []
-            names += found
-            if not found or len(names) >= int(page.get("total", 0)):
-                return names
+        return (await self._listed("STREAM.NAMES", "streams", {"subject": subject} if subject else {}))[0]
 
     async def streams(self) -> tuple[list[Json], list[str]]:
         """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
 
         A stream that comes or goes between two pages may be missed or given twice.
         """
-        listed: list[Json] = []
-        silent: list[str] = []
-        passed = 0
-        while True:
-            page = await self.request("STREAM.LIST", {"offset": passed})
-            # A cluster names the streams whose leader did not answer in time; they count for the offset, and those
-            # that it lists as well (all their servers are away, 2.15) once.
-            found, missing = page.get("streams") or [], page.get("missing") or []
-            listed += found
-            silent += missing
-            passed += len({info["config"]["name"] for info in found}.union(missing))
-            if not (found or missing) or passed >= int(page.get("total", 0)):
-                return listed, silent
+        listed, silent, _ = await self._listed("STREAM.LIST", "streams", {})
+        return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
         """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
@@ -281,15 +268,24 @@ class JetStreamApi:
 
     async def consumers_and_silent(self, stream: str) -> tuple[list[Json], int]:
         """The same, and how many do not answer, which clusters leave out."""
-        listed: list[Json] = []
+        listed, _, total = await self._listed(f"CONSUMER.LIST.{stream}", "consumers", {})
+        return listed, max(total - len(listed), 0)
+
+    async def _listed(self, subject: str, member: str, body: Json) -> tuple[list[Any], list[str], int]:
+        """All pages of a list: what it holds, the names of what does not answer, and how many there are in all."""
+        listed: list[Any] = []
+        silent: list[str] = []
         passed = 0
         while True:
-            page = await self.request(f"CONSUMER.LIST.{stream}", {"offset": passed})
-            found, missing, total = page.get("consumers") or [], page.get("missing") or [], int(page.get("total", 0))
+            page = await self.request(subject, {"offset": passed, **body})
+            # A cluster names those whose leader did not answer in time; they count for the offset, and those
+            # that it lists as well (all their servers are away, 2.15) once.
+            found, missing, total = page.get(member) or [], page.get("missing") or [], int(page.get("total", 0))
             listed += found
-            passed += len(found) + len(missing)
+            silent += missing
+            passed += len(found) + len(set(missing).difference(map(_name_of, found)))
             if not (found or missing) or passed >= total:
-                return listed, max(total - len(listed), 0)
+                return listed, silent, total
 
     async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
         """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.

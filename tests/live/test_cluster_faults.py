@@ -50,7 +50,7 @@ no_auth_user: app
 def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence and requests without an answer are noticed sooner; nothing else changes."""
     monkeypatch.setattr(replay, "HEARTBEAT", 0.4)
-    monkeypatch.setitem(JetStreamApi._answer_to.__kwdefaults__, "limit", 1.0)
+    monkeypatch.setattr(jetstream_api, "_LIMIT", 1.0)
 
 
 @pytest.mark.parametrize("versions", [TWIN_VERSIONS[-1:], pytest.param(TWIN_VERSIONS, marks=pytest.mark.exhaustive)])
