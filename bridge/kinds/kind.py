@@ -94,7 +94,7 @@ class RuleKind:
         meanings: how to read its counters.
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
-        moves: how messages move through a rule.
+        moves: how messages move through a rule; raises `TransformError` where the rule's own check would refuse it.
         inputs: where a rule's messages come from.
         makes: the results of a rule for one message, where that needs no server; or why there is none.
         refuses_handoff: why no server can take over from a rule; empty if one can.

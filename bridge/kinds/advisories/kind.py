@@ -10,7 +10,7 @@ from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import AdvisoriesRun
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
-from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import AdvisoriesRule
 from nats_bridge.transforms.dialect import Dialect
@@ -33,13 +33,12 @@ def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterat
 
 
 def _moves(rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
-    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.republish.src or ">", rule.republish.dest
     outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
-    if not isinstance(outcome, Impossible):
-        text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
-        takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
-        yield Move(text, rule.name, takes, puts, Pattern.of_source(source), (), outcome)
+    text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
+    takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
+    yield Move(text, rule.name, takes, puts, Pattern.of_source(source), (), outcome)
 
 
 KIND = RuleKind(

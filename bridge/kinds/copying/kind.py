@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from nats_bridge.bridge.kinds.copying.run import CopyRun, open_without_echo
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
-from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled, parts
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled, copying
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
 from nats_bridge.transforms.dialect import Dialect
@@ -65,19 +66,18 @@ def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[
 def _moves(rule: SourcesRule | MirrorRule | KvSourcesRule, landscape: Landscape, version: str) -> Iterator[Move]:
     """The moves of a rule; see `RuleKind.moves`. Copies are published: any stream may take them."""
     space, place = landscape.space(rule.target_connection), f"rule '{rule.name}'"
-    dialect = landscape.dialect(rule.target_connection, version)
+    build = partial(compiled, version=landscape.dialect(rule.target_connection, version))
     for entry in rule.entries:
         excluded = tuple(map(Pattern.of, entry.exclude))
-        found = list(parts(entry.native(), excluded, dialect, compiled))
         for source in landscape.stores(entry.connection, entry.name):
-            for part in found:
-                yield Move(f"{place} copies {part.text}", rule.name, source, space, *part.how)
+            copies = list(copying(entry.native(), f"{place} copies", rule.name, source, space, excluded, build))
+            for copy in copies:
+                yield copy
                 if rule.on_rejected.skip:
                     text = f"{place} puts what is rejected on {rule.on_rejected.skip}"
-                    dead_letter = Pattern.of(rule.on_rejected.skip)
-                    yield Move(text, rule.name, source, space, part.selects, part.leaves, dead_letter)
+                    yield replace(copy, text=text, becomes=Pattern.of(rule.on_rejected.skip))
             if isinstance(rule, MirrorRule) and rule.keep_sequence and rule.filler_subject:
-                filler, copied = Pattern.of(rule.filler_subject), tuple(part.selects for part in found)
+                filler, copied = Pattern.of(rule.filler_subject), tuple(copy.selects for copy in copies)
                 text = f"{place} fills gaps with {rule.filler_subject}"
                 yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)
 

@@ -9,7 +9,7 @@ from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
 from nats_bridge.bridge.kinds.ingress.run import IngressRun
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
-from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
@@ -29,10 +29,10 @@ def _makes(rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> 
 
 
 def _moves(rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
-    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.subject_transform.src or ">", rule.subject_transform.dest
     outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
-    if destination and not isinstance(outcome, Impossible):
+    if destination:
         space = landscape.space(rule.source_connection)
         text = f"rule '{rule.name}' transforms {source} to {destination}"
         yield Move(text, rule.name, space, space, Pattern.of_source(source), (), outcome)

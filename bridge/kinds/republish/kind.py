@@ -11,7 +11,7 @@ from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.late_imports import late
-from nats_bridge.bridge.rules.loops.moves import Impossible, Landscape, Move, compiled
+from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import RepublishRule
 from nats_bridge.transforms.dialect import Dialect
@@ -28,11 +28,9 @@ def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterato
 
 
 def _moves(rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
-    """The moves of a rule; see `RuleKind.moves`. None for a transform that the rule's own check refuses."""
+    """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.republish.src or ">", rule.republish.dest
     outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
-    if isinstance(outcome, Impossible):
-        return
     text = f"rule '{rule.name}' republishes {source} to {destination}"
     space, leaves = landscape.space(rule.target_connection), tuple(map(Pattern.of, rule.exclude))
     for store in landscape.stores(rule.source_connection, rule.stream):

@@ -14,10 +14,12 @@ receive. The message that an advisory is *about* is no edge: storing a message m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.kinds.registry import kind_of
@@ -128,7 +130,8 @@ class Landscape:
                     found += self._of_stream(reach, info)
         for rule in settings.rules:
             if all(name in self._reaches for name in rule.connections):
-                found += kind_of(rule).moves(rule, self, settings.dialect_of(rule))
+                with contextlib.suppress(TransformError):  # the rule's own check refuses it
+                    found += kind_of(rule).moves(rule, self, settings.dialect_of(rule))
         return found
 
     def space(self, connection: str) -> Place:
@@ -164,8 +167,8 @@ class Landscape:
             entries.append(("mirror", config["mirror"]))
         for what, entry in entries:
             for source_place in self._native_sources(reach, entry):
-                for part in parts(entry, (), reach.dialect, _native):
-                    yield Move(f"native {what} {part.text}", None, source_place, door, *part.how)
+                native = partial(_native, version=reach.dialect)
+                yield from copying(entry, f"native {what}", None, source_place, door, (), native)
 
     def _native_sources(self, reach: Reach, entry: Json) -> Iterable[Place]:
         """Yield the stores that a native source or mirror reads, where they are visible."""
@@ -180,26 +183,21 @@ class Landscape:
         return [_place("store", reach, info) for info in reach.streams if info["config"]["name"] == stream]
 
 
-class Impossible:
-    """A transform that cannot be built."""
+def compiled(source: str, destination: str, version: Dialect) -> Transform:
+    """A rule's transform.
 
-
-_IMPOSSIBLE: Final = Impossible()
-_Build: TypeAlias = Callable[[str, str, Dialect], Outcome | Impossible]
-
-
-def compiled(source: str, destination: str, version: Dialect) -> Outcome | Impossible:
-    """A rule's transform."""
-    try:
-        return compile_transform(bytes_of(source), bytes_of(destination), version)
-    except TransformError:
-        return _IMPOSSIBLE
+    Raises:
+        TransformError: it cannot be built.
+    """
+    return compile_transform(bytes_of(source), bytes_of(destination), version)
 
 
 def _native(source: str, destination: str, version: Dialect) -> Outcome:
     """A transform that a server has accepted; of a newer one it may hold what we do not know."""
-    outcome = compiled(source, destination, version)
-    return Pattern.of_destination(destination) if isinstance(outcome, Impossible) else outcome
+    try:
+        return compiled(source, destination, version)
+    except TransformError:
+        return Pattern.of_destination(destination)
 
 
 def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> Iterator[Move]:
@@ -213,36 +211,36 @@ def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> It
     yield Move("", None, door, store, EVERYTHING, (matching,))
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of the ways in which an entry of sources gives a subject to its copies."""
+def copying(
+    entry: Json,
+    text: str,
+    rule: str | None,
+    takes: Place,
+    puts: Place,
+    excluded: tuple[Pattern, ...],
+    build: Callable[[str, str], Outcome],
+) -> Iterator[Move]:
+    """The moves of an entry of `sources`, or of a `mirror`: the first transform that matches counts.
 
-    text: str
-    selects: Pattern
-    leaves: tuple[Pattern, ...]
-    becomes: Outcome
-
-    @property
-    def how(self) -> tuple[Pattern, tuple[Pattern, ...], Outcome]:
-        """The last three fields of its `Move`."""
-        return self.selects, self.leaves, self.becomes
-
-
-def parts(entry: Json, excluded: tuple[Pattern, ...], version: Dialect, build: _Build) -> Iterator[Part]:
-    """An entry of `sources`, or `mirror`: the first transform that matches counts."""
+    Args:
+        entry: as in a native configuration.
+        text: how their descriptions begin.
+        rule: see `Move`.
+        takes: the source's store.
+        puts: where copies go.
+        excluded: what is not copied.
+        build: makes a transform of source and destination.
+    """
     transforms = entry.get("subject_transforms") or ()
     if not transforms:
-        filter_subject = entry.get("filter_subject") or ">"
-        yield Part(filter_subject, Pattern.of(filter_subject), excluded, None)
-    earlier: tuple[Pattern, ...] = ()
+        selected = entry.get("filter_subject") or ">"
+        yield Move(f"{text} {selected}", rule, takes, puts, Pattern.of(selected), excluded)
     for transform in transforms:
         source, destination = transform.get("src") or ">", transform.get("dest") or ""
-        outcome = build(source, destination, version)
         selects = Pattern.of(source)
-        if not isinstance(outcome, Impossible):
-            text = f"{source} to {destination}" if destination else source
-            yield Part(text, selects, (*excluded, *earlier), outcome)
-        earlier = (*earlier, selects)
+        what = f"{source} to {destination}" if destination else source
+        yield Move(f"{text} {what}", rule, takes, puts, selects, excluded, build(source, destination))
+        excluded = (*excluded, selects)
 
 
 def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> Place:
