@@ -23,7 +23,7 @@ from nats_bridge.bridge.errors import BridgeError, ConfigError, ConnectionLostEr
 from nats_bridge.bridge.observability.http.own_state import OwnState
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.telemetry.service import Telemetry
-from nats_bridge.bridge.rules.leadership.term import ALONE, Leadership
+from nats_bridge.bridge.rules.leadership.term import Leadership
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.rules.runtime_config import Assembly
@@ -64,7 +64,7 @@ class Sidecar:
         self._assembly: Assembly | None = None
         self._connections: list[Connection] = []  # all that are open
         self._watcher: asyncio.Task[None] | None = None
-        self._leadership: Leadership = ALONE
+        self._leadership = Leadership()
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
         self.began = time.time()

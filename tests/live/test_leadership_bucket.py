@@ -96,7 +96,7 @@ async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
 ) -> None:
     connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
     store = LeaseStore(
-        connection, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None, lambda _: None
+        connection, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None, lambda *_: None
     )
     await store.open("rule")
     ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
-from nats_bridge.bridge.rules.leadership.sharing import Announcement, Share
+from nats_bridge.bridge.rules.leadership.sharing import Share
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
 SILENT = 2.0
@@ -16,7 +16,7 @@ SILENT = 2.0
 def share(me: str = "m", **others: int) -> Share:
     made = Share(me, SILENT)
     for name, leads in others.items():
-        made.receive(Announcement(name, leads), 0.0)
+        made.receive(name, leads, 0.0)
     return made
 
 
@@ -53,7 +53,7 @@ def test_who_is_silent_or_stops_counts_no_more() -> None:
     assert silent.surplus(6, 6, SILENT - 0.1) == 3
     assert silent.surplus(6, 6, SILENT) == 0
     stopped = share(a=0)
-    stopped.receive(Announcement("a", None), 1.0)
+    stopped.receive("a", None, 1.0)
     assert stopped.surplus(6, 6, 1.0) == 0
 
 
@@ -84,7 +84,7 @@ def come_to_rest_evenly(seed: int) -> None:
             free += given
         for mine in shares.values():
             for name, led in announced.items():
-                mine.receive(Announcement(name, led), now)
+                mine.receive(name, led, now)
         for _ in range(free):
             takers = [n for n in names if not shares[n].leaves_to_others(leads[n], rules, now)] or names
             leads[chance.choice(takers)] += 1

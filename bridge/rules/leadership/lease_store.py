@@ -12,7 +12,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -30,7 +30,6 @@ from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
 from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
-from nats_bridge.bridge.rules.leadership.sharing import Announcement
 from nats_bridge.bridge.rules.leadership.timing import Timing
 
 _log = structlog.get_logger("bridge.leadership")
@@ -98,7 +97,7 @@ class LeaseStore:
         bucket: where the leases are.
         timing: the time limits for answers.
         hint: called for writes of other replicas.
-        announced: called with each announcement of a replica.
+        announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class LeaseStore:
         bucket: Bucket,
         timing: Timing,
         hint: Hint,
-        announced: Callable[[Announcement], None],
+        announced: Callable[[str, int | None], None],
     ) -> None:
         self._connection = connection
         self._sidecar = sidecar
@@ -175,26 +174,19 @@ class LeaseStore:
 
     async def write(self, rule: str, write: Write) -> PubAck:
         """Write a lease over the revision that is expected."""
-        record = write.record
-        payload = {
-            "holder": record.holder,
-            "term": record.term,
-            "beat": record.beat,
-            "ttl": record.ttl,
-            "released": record.released,
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),  # for people; no replica uses it
-        }
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica uses it
+        payload = {**asdict(write.record), "at": at}
         subject = lease_subject(self._bucket.name, self._sidecar, rule)
         return PubAck.of(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
 
-    def announce(self, announcement: Announcement) -> None:
-        """Send an announcement to all replicas; it may be lost.
+    def announce(self, replica: str, leads: int | None) -> None:
+        """Let all replicas know how many rules one leads, None when it stops; this may be lost.
 
         It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
         reaches: subscribers receive it, and the bucket does not store it.
         """
         if self._connection.client.is_connected:
-            payload = json.dumps({"replica": announcement.replica, "leads": announcement.leads}).encode()
+            payload = json.dumps({"replica": replica, "leads": leads}).encode()
             subject = lease_subject(self._bucket.name, self._sidecar, _REPLICAS).encode()
             self._connection.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
 
@@ -296,7 +288,7 @@ class LeaseStore:
                 said = json.loads(payload)
                 if "replica" in said:
                     leads = said["leads"]
-                    self._announced(Announcement(str(said["replica"]), None if leads is None else int(leads)))
+                    self._announced(str(said["replica"]), None if leads is None else int(leads))
                 else:
                     self._hint(subject.decode().rpartition(".")[2], bool(said["released"]))
             except (ValueError, KeyError, TypeError):

@@ -25,12 +25,12 @@ from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Rest, Write
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
-from nats_bridge.bridge.rules.leadership.sharing import Announcement, Share
+from nats_bridge.bridge.rules.leadership.sharing import Share
+from nats_bridge.bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.client.write_fence import WriteFence
     from nats_bridge.bridge.settings import LeadershipSettings, Rule, Settings
 
 
@@ -67,8 +67,8 @@ def replica_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-class Leases:
-    """The leaders of rules, decided by leases (see `bridge.rules.leadership.term.Leadership`).
+class Leases(Leadership):
+    """The leaders of rules, decided by leases.
 
     Args:
         connection: a connection for leases alone; closed by `close`.
@@ -103,7 +103,7 @@ class Leases:
             self._sharing = asyncio.create_task(self._share_rules(self._share))
         _log.info("leadership.ready", replica=self.me, ttl=self._timing.ttl)
 
-    async def lead(self, rule: Rule) -> _HeldTerm:
+    async def lead(self, rule: Rule) -> Term:
         """Wait until this replica leads the rule; see `Leadership`."""
         holding = self._holdings.get(rule.name)
         if holding is None:
@@ -124,7 +124,7 @@ class Leases:
         """Announce that this replica stops, so that the others take what it releases; see `Leadership`."""
         await end_tasks(self._sharing)
         if self._share is not None:
-            self._store.announce(Announcement(self.me, None))
+            self._store.announce(self.me, None)
 
     async def close(self) -> None:
         """Release all leases, and close the connection; see `Leadership`."""
@@ -141,8 +141,8 @@ class Leases:
 
     # -- sharing -----------------------------------------------------------------------------------------------------
 
-    def _announced(self, announcement: Announcement) -> None:
-        if self._share is not None and self._share.receive(announcement, clock.now()):
+    def _announced(self, replica: str, leads: int | None) -> None:
+        if self._share is not None and self._share.receive(replica, leads, clock.now()):
             self._replicas_changed.set()
 
     async def _share_rules(self, share: Share) -> None:
@@ -151,7 +151,7 @@ class Leases:
             now = clock.now()
             wanted = [holding for holding in self._holdings.values() if holding.wanted]
             leading = [holding for holding in wanted if holding.leads]
-            self._store.announce(Announcement(self.me, len(leading)))
+            self._store.announce(self.me, len(leading))
             movable = [holding for holding in leading if holding.may_move(now)]
             for holding in movable[: share.surplus(len(leading), len(wanted), now)]:
                 holding.hand_over(now)
@@ -190,16 +190,13 @@ class _HeldFence:
         self._renewed.set()
 
 
-class _HeldTerm:
-    """A term of one rule (see `bridge.rules.leadership.term.Term`)."""
-
-    fence: WriteFence
+class _HeldTerm(Term):
+    """A term of one rule that ends with its lease."""
 
     def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
-        self.fence = self.held_fence = _HeldFence(lease, unsent_for)
+        self.held_fence = _HeldFence(lease, unsent_for)
+        super().__init__(self.held_fence)
         self.number = lease.term
-        self.lost = asyncio.Event()
-        self.surplus = asyncio.Event()
         self._end = end
 
     async def end(self, *, finished: bool = True) -> None:

@@ -9,21 +9,6 @@ announcement costs evenness and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """A replica's announcement.
-
-    Attributes:
-        replica: its name.
-        leads: how many rules it leads; None when it stops.
-    """
-
-    replica: str
-    leads: int | None
-
 
 class Share:
     """One replica's share of the rules.
@@ -40,15 +25,18 @@ class Share:
         self._silent_for = silent_for
         self._others: dict[str, tuple[int, float]] = {}  # what each leads, and when it said so
 
-    def receive(self, announcement: Announcement, now: float) -> bool:
-        """Apply what a replica announces, this one's own included; return whether it has just come or stopped."""
-        name = announcement.replica
-        if name == self._me:
+    def receive(self, replica: str, leads: int | None, now: float) -> bool:
+        """Apply how many rules a replica announces that it leads, this one's own included; None when it stops.
+
+        Returns:
+            Whether it has just come or stopped.
+        """
+        if replica == self._me:
             return False
-        if announcement.leads is None:
-            return self._others.pop(name, None) is not None
-        new = name not in self._received_lately(now)
-        self._others[name] = (announcement.leads, now)
+        if leads is None:
+            return self._others.pop(replica, None) is not None
+        new = replica not in self._received_lately(now)
+        self._others[replica] = (leads, now)
         return new
 
     def surplus(self, leads: int, rules: int, now: float) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
@@ -11,18 +11,21 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.settings import Rule
 
 
-class Term(Protocol):
-    """A time for which this sidecar leads one rule.
+class Term:
+    """A time for which this sidecar leads one rule; that of a sidecar that is alone never ends.
+
+    Args:
+        fence: checked before anything is written for the rule.
 
     Attributes:
-        fence: checked before anything is written for the rule.
         lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
         surplus: set when another replica should lead the rule: the run drains, and the term ends.
     """
 
-    fence: WriteFence
-    lost: asyncio.Event
-    surplus: asyncio.Event
+    def __init__(self, fence: WriteFence = ALWAYS_OPEN) -> None:
+        self.fence = fence
+        self.lost = asyncio.Event()
+        self.surplus = asyncio.Event()
 
     async def end(self, *, finished: bool = True) -> None:
         """Release it, after the run: another replica may lead. Without effect if it is lost.
@@ -33,56 +36,24 @@ class Term(Protocol):
         """
 
 
-class Leadership(Protocol):
-    """Decides who leads.
+class Leadership:
+    """Decides who leads: without replicas, this sidecar.
 
     Attributes:
         shared: whether there may be other replicas at all; supervisors become standbys only if so.
     """
 
-    shared: bool
+    shared = False
 
     async def lead(self, rule: Rule) -> Term:
         """Wait until this sidecar leads the rule; if cancelled, it does not lead.
 
         Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
         """
+        return Term()
 
     async def leave(self) -> None:
         """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
 
     async def close(self) -> None:
         """Release what is left, when no supervisor runs any more."""
-
-
-class _Always:
-    """The term of a sidecar that is alone: it never ends."""
-
-    fence: WriteFence = ALWAYS_OPEN
-
-    def __init__(self) -> None:
-        self.lost = asyncio.Event()
-        self.surplus = asyncio.Event()
-
-    async def end(self, *, finished: bool = True) -> None:
-        """Do nothing: there is no other replica."""
-
-
-class _Alone:
-    """The leadership of a sidecar without replicas."""
-
-    shared = False
-
-    async def lead(self, _: Rule) -> Term:
-        """Return a term at once."""
-        return _Always()
-
-    async def leave(self) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-
-ALONE: Leadership = _Alone()
-"""The empty id: there are no replicas."""
