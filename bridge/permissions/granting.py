@@ -47,13 +47,12 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     yield write(connection, subject, "takes, renews and gives back leases")
     yield write(connection, api_subject("STREAM.INFO", bucket.stream), "looks for the bucket of the leases")
     yield write(connection, api_subject("STREAM.MSG.GET", bucket.stream), "reads leases")
-    if leases.create:
-        yield write(
-            connection,
-            api_subject("STREAM.CREATE", bucket.stream),
-            "makes the bucket of the leases",
-            without="the bucket must be there, and is not made again when it is deleted",
-        )
+    yield write(
+        connection,
+        api_subject("STREAM.CREATE", bucket.stream),
+        "makes the bucket of the leases",
+        without="the bucket must be there, and is not made again when it is deleted",
+    )
     yield listen(
         connection,
         subject,

@@ -236,13 +236,6 @@ def _route_port(node: NativeServer) -> int:
     return int(node.monitored("/varz")["cluster"]["cluster_port"])
 
 
-async def test_a_bucket_that_must_not_be_made(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.10.27")
-    here = await Scene.make(await raw_peer(url), unique_name("absent"))
-    with pytest.raises(ConfigError, match=f"there is no bucket '{here.name}' on connection 'default'"):
-        await Sidecar(settings(url, here.name, here.rule(), leadership={"create": False})).start()
-
-
 @pytest.mark.parametrize(
     ("config", "reason"),
     [

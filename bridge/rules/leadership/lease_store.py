@@ -53,17 +53,9 @@ def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Which bucket, and what may be done to it.
-
-    Attributes:
-        name: its name.
-        create: create it if it does not exist.
-        replicas: the bucket's number of replicas; None for three, or one where the cluster has fewer servers.
-    """
+    """Which bucket, by its name."""
 
     name: str
-    create: bool = True
-    replicas: int | None = None
 
     @property
     def stream(self) -> str:
@@ -126,7 +118,7 @@ class LeaseStore:
         """Make sure that leases can be read and written; `rule` is one of those that need one.
 
         Raises:
-            ConfigError: the bucket cannot be used for leases, or does not exist and must not be created.
+            ConfigError: the bucket cannot be used for leases.
             NotPermittedError: the user may not use it.
             ApiError: the server cannot be asked.
         """
@@ -167,7 +159,7 @@ class LeaseStore:
             return _sighting(answer["message"])
         if error.get("err_code") == MESSAGE_NOT_FOUND:
             return Sighting(0, None)
-        if error.get("err_code") == STREAM_NOT_FOUND and self._bucket.create:
+        if error.get("err_code") == STREAM_NOT_FOUND:
             _log.warning("leadership.bucket_deleted", bucket=self._bucket.name, meaning="it is recreated")
             await self._ensure(check=False)
         return None
@@ -216,38 +208,32 @@ class LeaseStore:
 
     async def _ensure(self, *, check: bool) -> bool:
         """Create the bucket if it does not exist; return False if that should be retried."""
-        api, bucket = self._connection.api, self._bucket
         try:
-            info = await api.stream_info(bucket.stream)
+            info = await self._connection.api.stream_info(self._bucket.stream)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
-            if not bucket.create:
-                raise ConfigError(
-                    f"leadership: there is no bucket '{bucket.name}' on connection '{self._connection.name}':"
-                    " make it, or set leadership.create: true"
-                ) from None
             return await self._create()
         if check:
             self._refuse_unfit(info["config"])
         return True
 
     async def _create(self) -> bool:
-        bucket = self._bucket
         try:
-            await self._request(bucket.replicas or 3)
+            await self._request(3)
         except ApiError as error:
             if error.err_code == _TOO_FEW_SERVERS and self._gathering():
                 return False
-            if bucket.replicas is not None or error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
+            if error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
                 raise
             await self._request(1)
             if error.err_code == _TOO_FEW_SERVERS:
                 meaning = (
-                    f"without that server no replica leads: set num_replicas of stream {bucket.stream} to 3 when it"
-                    " can be"
+                    f"without that server no replica leads: set num_replicas of stream {self._bucket.stream} to 3 when"
+                    " it can be"
                 )
-                _log.warning("leadership.one_server", bucket=bucket.name, reason=error.description, meaning=meaning)
+                bucket, reason = self._bucket.name, error.description
+                _log.warning("leadership.one_server", bucket=bucket, reason=reason, meaning=meaning)
         self._too_few_since = None
         return True
 

@@ -52,8 +52,7 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
     # One of its own: messages of rules must not delay renewals.
     connection = await open_connection(wanted.connection, options, client_name=settings.name)
-    bucket = Bucket(wanted.bucket, wanted.create, wanted.replicas)
-    leases = Leases(connection, settings.name, bucket, wanted.ttl, share=wanted.share)
+    leases = Leases(connection, settings.name, Bucket(wanted.bucket), wanted.ttl, share=wanted.share)
     try:
         await leases.open(settings.rules[0].name)
     except BaseException:
