@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from nats_bridge.bridge.kinds.watching.link import links_of
-from nats_bridge.bridge.kinds.watching.progress import Progress
+from nats_bridge.bridge.kinds.watching.reasons import Reason
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
-from nats_bridge.bridge.kinds.watching.watch import Selection
+from nats_bridge.bridge.kinds.watching.run import WatchRun
+from nats_bridge.bridge.kinds.watching.watch import LinkState, Progress, Selection
+from nats_bridge.bridge.rules.context import RuleContext
+from nats_bridge.bridge.settings import WatchRule, loads
 from nats_bridge.transforms.source_record import SourceRecord
 
 
@@ -86,26 +90,27 @@ def test_which_streams_are_watched() -> None:
     assert "anything" in Selection()
 
 
-def test_a_leader_steps_down_once_in_a_stall_and_later_each_time() -> None:
-    steps = StepDowns()
-    assert steps.may("T", 0)
-    steps.asked("T", 0)
-    assert steps.may("OTHER", 0)
-    assert not steps.may("T", 10_000)  # the same stall
-    steps.recovered("T")
-    assert not steps.may("T", 59)
-    assert steps.may("T", 60)
-    steps.asked("T", 60)
-    steps.recovered("T")
-    assert not steps.may("T", 179)
-    assert steps.may("T", 180)
-    steps.asked("T", 180)
-    steps.recovered("T")
-    assert not steps.may("T", 419)
-    assert steps.may("T", 420)
-    steps.asked("T", 180 + 240 + 3600)  # it did well for long enough
-    steps.recovered("T")
-    assert steps.may("T", 180 + 240 + 3600 + 60)
+async def test_a_leader_steps_down_once_in_a_stall_and_again_in_a_later_one() -> None:
+    asked: list[str] = []
+
+    async def request(subject: str, **_: Any) -> None:
+        asked.append(subject)
+
+    settings = loads("rules: [{name: watch, kind: watch, on_stall: step_down}]", Path(), "bridge.yaml", {})
+    connection: Any = SimpleNamespace(api=SimpleNamespace(request=request))
+    run = WatchRun(cast(WatchRule, settings.rules[0]), connection, RuleContext("bridge", "native", lambda _: None))
+    (link,) = links_of([{"config": {"name": "T", "mirror": {"name": "S"}}}])
+    stalled = LinkState(link, "stalled", reason=Reason("wedged", "", "", new_leader_helps=True), replicas=2)
+
+    async def see(state: LinkState, now: float) -> int:
+        run._take([state], now)
+        await run._help([state], now)
+        return len(asked)
+
+    assert [await see(stalled, now) for now in (0, 10, 100_000)] == [1, 1, 1]
+    assert await see(LinkState(link, "complete"), 100_000) == 1
+    assert [await see(stalled, now) for now in (100_599, 100_600, 100_601)] == [1, 2, 2]
+    assert asked == ["STREAM.LEADER.STEPDOWN.T"] * 2
 
 
 def test_links_and_their_records() -> None:

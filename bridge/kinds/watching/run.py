@@ -8,6 +8,7 @@ stalls that are known stay, and time without an answer does not count against th
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.bridge.kinds.watching.link import links_of
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.step_downs import StepDowns
 from nats_bridge.bridge.kinds.watching.watch import CONDITIONS, LinkState, Selection, Watch
 from nats_bridge.bridge.observability.telemetry import names
 from nats_bridge.bridge.rules.run import RuleRun
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.settings import WatchRule
 
 
+_AGAIN = 600.0  # seconds from the end of a stall until the leader of the same stream may be asked to step down again
 _NOT_SEEN = "not_permitted"  # the code of links that may not be asked about
 
 
@@ -49,10 +50,10 @@ class WatchRun(RuleRun):
         self._selection = Selection(rule.watched_streams)
         rate = RequestRate(rule.max_requests)
         self._watch = Watch(connection, rule.stalled_after, rate, self._selection)
-        self._step_downs = StepDowns()
         self._states: tuple[LinkState, ...] = ()
         self._logged: dict[object, str] = {}  # by link, the code of the reason
         self._helped: dict[str, str] = {}  # by stalled stream, what was done about its leader
+        self._next_step_down: dict[str, float] = {}  # by stream, when its leader may be asked again
         self._unseen = "the first comparison"
         self._missing: dict[str, str] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -154,12 +155,12 @@ class WatchRun(RuleRun):
                 self._unseen = f"an answer of the account: {error}"
                 self._warn("watch.not_seen", reason=str(error))
             else:
-                self._take(states)
+                self._take(states, loop.time())
                 if self.rule.on_stall == "step_down":
                     await self._help(states, loop.time())
             await asyncio.sleep(max(due - loop.time(), 0))
 
-    def _take(self, states: Sequence[LinkState]) -> None:
+    def _take(self, states: Sequence[LinkState], now: float) -> None:
         self._states, self._unseen = tuple(states), ""
         self.counters.looks += 1
         self.metrics.progressed()
@@ -173,7 +174,8 @@ class WatchRun(RuleRun):
         stalled = {state.link.target for state in states if state.condition == "stalled"}
         for stream in self._helped.keys() - stalled:
             del self._helped[stream]
-            self._step_downs.recovered(stream)
+            if stream in self._next_step_down:
+                self._next_step_down[stream] = now + _AGAIN
 
     def _log_change(self, state: LinkState, before: str | None) -> None:
         """Log and count what a link has begun or ended, given the code that was logged before."""
@@ -205,10 +207,10 @@ class WatchRun(RuleRun):
     # -- a stalled copy's leader -------------------------------------------------------------------------------------
 
     async def _help(self, states: Sequence[LinkState], now: float) -> None:
-        """Have one leader step down, if one may be asked and that can help."""
+        """Have one leader step down, if one may be asked and that can help: once in a stall."""
         for state in states:
             stream = state.link.target
-            if state.condition != "stalled" or not self._step_downs.may(stream, now):
+            if state.condition != "stalled" or now < self._next_step_down.get(stream, now):
                 continue
             log = self._log.bind(stream=stream, source=state.link.source)
             if refusal := _why_not(state):
@@ -216,7 +218,7 @@ class WatchRun(RuleRun):
                     self._helped[stream] = refusal
                     log.warning("watch.no_step_down", reason=refusal)
                 continue
-            self._step_downs.asked(stream, now)
+            self._next_step_down[stream] = math.inf  # in this stall not again
             try:
                 await self._connection.api.request(
                     f"STREAM.LEADER.STEPDOWN.{stream}", fence=self._context.fence, patience=0
