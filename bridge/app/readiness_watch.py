@@ -16,40 +16,26 @@ _LOOK = 2.0  # seconds between two checks of all rules
 _SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
 
 
-class ReadinessWatch:
-    """Watches the readiness of all rules of a sidecar.
+async def watch_readiness(supervisors: Callable[[], Sequence[RuleSupervisor]]) -> None:
+    """Watch the readiness of all rules of a sidecar, until cancelled.
 
     Args:
         supervisors: the rules at this moment.
     """
-
-    def __init__(self, supervisors: Callable[[], Sequence[RuleSupervisor]]) -> None:
-        self._supervisors = supervisors
-        self._since: dict[str, float] = {}  # when a rule was first seen not ready
-        self._reported: set[str] = set()
-
-    async def run(self) -> None:
-        """Check until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            self.look(loop.time())
-            await asyncio.sleep(_LOOK)
-
-    def look(self, now: float) -> None:
-        """Log the rules that have not been ready for too long.
-
-        Args:
-            now: seconds, of a monotonic clock.
-        """
-        since, self._since = self._since, {}
-        for supervisor in self._supervisors():
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}  # when a rule was first seen not ready
+    reported: set[str] = set()
+    while True:
+        now, before, since = loop.time(), since, {}
+        for supervisor in supervisors():
             name = supervisor.rule.name
             if supervisor.ready or supervisor.state in _SAID_ELSEWHERE:
-                self._reported.discard(name)
+                reported.discard(name)
                 continue
-            began = self._since[name] = since.get(name, now)
-            if now - began >= _PATIENCE and name not in self._reported:
-                self._reported.add(name)
+            began = since[name] = before.get(name, now)
+            if now - began >= _PATIENCE and name not in reported:
+                reported.add(name)
                 _log.warning(
                     "rule.not_ready", rule=name, waiting_for=supervisor.waiting_for, for_seconds=round(now - began, 1)
                 )
+        await asyncio.sleep(_LOOK)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from nats_bridge.bridge.app.readiness_watch import ReadinessWatch
+from nats_bridge.bridge.app.readiness_watch import watch_readiness
 from nats_bridge.bridge.app.reload.changeover import Changeover
 from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts
 from nats_bridge.bridge.app.reload.plan import plan_reload
@@ -152,7 +152,7 @@ class Sidecar:
         loops.shared.on_late = self._look_again
         assembly = self._assembly = Assembly(settings, connections, loops, self.telemetry.tracing_of)
         self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
-        self._watcher = asyncio.create_task(ReadinessWatch(lambda: self.supervisors).run())
+        self._watcher = asyncio.create_task(watch_readiness(lambda: self.supervisors))
         for supervisor in self._supervisors:
             await supervisor.check()
         return assembly

@@ -6,8 +6,11 @@ What it does where a delivery is not simply the next one:
 * sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
   with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
 * nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same. The same after a
-  reconnect, before anything that has arrived since: the stream may have lost its end (`lost_end`), and used its
-  sequences again.
+  reconnect, before anything that has arrived since: the stream may have lost its end, and used its sequences again.
+
+A server that loses power forgets what it had not written to disk. Then its next messages get sequences that were read
+before, of other messages. The stream can be shorter than what was read, or already longer again; their times show it:
+all of them are later than that of the last message read.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.lost_end import kept_until
 from nats_bridge.bridge.consuming.reader import Reader
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.transforms.timestamp import rfc3339_nano
 
 _POLL = 0.05  # seconds until a request that the server could not answer is repeated
 _LONGEST_POLL = 1.0  # the same, after some attempts
@@ -253,8 +256,8 @@ class OrderedReader(Reader):
         plan, taken = self.plan, AckReply.parse(self._taken) if self._taken else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if taken is None:
-            return await kept_until(reading, self.handled, 0, last)
-        kept = await kept_until(reading, taken.stream_sequence, taken.time_ns, last)
+            return await _kept_until(reading, self.handled, 0, last)
+        kept = await _kept_until(reading, taken.stream_sequence, taken.time_ns, last)
         # After the last message read there can be sequences that held none: they were lost with the end, too.
         return taken.stream_sequence if kept is None and last < self.handled else kept
 
@@ -302,3 +305,27 @@ class OrderedReader(Reader):
         await self._listen()
         self._queue.clear()
         return None
+
+
+async def _kept_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
+    """The sequence up to which a stream holds what was read; None if it has lost nothing of that.
+
+    A message that was removed since it was read proves nothing: then a stream that is long enough has lost nothing.
+
+    Args:
+        replay: how the stream is read.
+        sequence: the last message that was read.
+        time_ns: when the stream stored it, in nanoseconds since 1970; 0 if unknown.
+        last: the stream's last sequence.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    if last >= sequence:
+        message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None
+        if message is None or message.time_ns == time_ns:
+            return None
+    if replay.direct or not time_ns:
+        return min(last, sequence)
+    later = await replay.before(rfc3339_nano(time_ns + 1).decode())
+    return min(later, last, sequence - 1)

@@ -28,9 +28,8 @@ from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
-from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
-from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.bridge.rules.leadership.timing import Timing, clock
 
 _log = structlog.get_logger("bridge.leadership")
 
@@ -248,7 +247,7 @@ class LeaseStore:
 
     def _gathering(self) -> bool:
         """Whether the cluster may be one whose servers have not all met yet."""
-        now = clock.now()
+        now = clock()
         if self._too_few_since is None:
             self._too_few_since = now
             meaning = f"it is made when the cluster has enough; after {GATHERING:g} s, on one server"

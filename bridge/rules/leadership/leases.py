@@ -22,12 +22,11 @@ from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.log_throttle import Pace
-from nats_bridge.bridge.rules.leadership import clock
 from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Rest, Write
 from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
 from nats_bridge.bridge.rules.leadership.sharing import Share
 from nats_bridge.bridge.rules.leadership.term import Leadership, Term
-from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.bridge.rules.leadership.timing import Timing, clock
 from nats_bridge.bridge.settings.connect_options import connect_options
 
 if TYPE_CHECKING:
@@ -141,13 +140,13 @@ class Leases(Leadership):
     # -- sharing -----------------------------------------------------------------------------------------------------
 
     def _announced(self, replica: str, leads: int | None) -> None:
-        if self._share is not None and self._share.receive(replica, leads, clock.now()):
+        if self._share is not None and self._share.receive(replica, leads, clock()):
             self._replicas_changed.set()
 
     async def _share_rules(self, share: Share) -> None:
         """Announce what this replica leads, hand over what is too much, and leave free leases to those with less."""
         while True:
-            now = clock.now()
+            now = clock()
             wanted = [holding for holding in self._holdings.values() if holding.wanted]
             leading = [holding for holding in wanted if holding.leads]
             self._store.announce(self.me, len(leading))
@@ -173,7 +172,7 @@ class _HeldFence:
 
     @property
     def is_open(self) -> bool:
-        return not self.over and self._lease.is_open(clock.now())
+        return not self.over and self._lease.is_open(clock())
 
     @property
     def holds_back(self) -> bool:
@@ -220,7 +219,7 @@ class _Holding:
         self._rule = rule
         self._store = store
         self._timing = timing
-        self._stays_until = clock.now()
+        self._stays_until = clock()
         self._wake = asyncio.Event()
         self._ending = False
         self._task: asyncio.Task[None] | None = None
@@ -279,7 +278,7 @@ class _Holding:
 
     def hinted(self, *, released: bool) -> None:
         """Note that a replica writes the lease."""
-        self.lease.hinted(clock.now(), released=released)
+        self.lease.hinted(clock(), released=released)
         self._wake.set()
 
     # -- the task ----------------------------------------------------------------------------------------------------
@@ -287,7 +286,7 @@ class _Holding:
     async def _campaign(self) -> None:
         try:
             while not self._ending:
-                await self._do(self.lease.step(clock.now()))
+                await self._do(self.lease.step(clock()))
                 self._report_leading()
                 if self._term is not None and self._term.lost.is_set():
                     return
@@ -307,7 +306,7 @@ class _Holding:
             case Rest(until=until):
                 if not self._ending:
                     self._wake.clear()
-                    await happens(self._wake, within=until - clock.now())
+                    await happens(self._wake, within=until - clock())
             case Look():
                 await self._look()
             case Write():
@@ -320,23 +319,23 @@ class _Holding:
             self._warn("leadership.bucket_missing", str(error))
             sighting = None
         if sighting is None:
-            self.lease.unanswered(clock.now())
+            self.lease.unanswered(clock())
             self._warn("leadership.no_answer", "the bucket of the leases does not answer")
         else:
-            self.lease.looked(sighting, clock.now())
+            self.lease.looked(sighting, clock())
 
     async def _write(self, write: Write) -> None:
-        self.lease.sent(write, clock.now())
+        self.lease.sent(write, clock())
         pub_ack = await self._store.write(self._rule, write)
         if pub_ack.kind == "stored":
             self.lease.stored(write, pub_ack.sequence)
         elif pub_ack.overtaken:
             self.lease.conflict(write)
         elif pub_ack.kind == "later" or pub_ack.leaves_open:
-            self.lease.unanswered(clock.now())
+            self.lease.unanswered(clock())
             self._warn("leadership.no_answer", pub_ack.description)
         else:
-            self.lease.refused(write, clock.now())
+            self.lease.refused(write, clock())
             self._warn("leadership.refused", pub_ack.description)
 
     async def _give_back(self) -> None:
@@ -351,7 +350,7 @@ class _Holding:
         """Report the state of the lease to the supervisor."""
         lease, term = self.lease, self._term
         if term is None:
-            if lease.is_open(clock.now()) and self._won is not None and not self._won.done():
+            if lease.is_open(clock()) and self._won is not None and not self._won.done():
                 self._term = _HeldTerm(lease, self._timing.unsent_for, self.end)
                 self._log.info("leadership.leads", term=lease.term)
                 self._won.set_result(self._term)

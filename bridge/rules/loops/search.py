@@ -49,19 +49,19 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
         reaches: what its connections reach, by name. A rule with a connection that is not there is left out.
     """
     moves = Landscape(reaches).moves(settings)
-    steps_of = _Steps({reach.space for reach in reaches.values()})
+    several = len({reach.space for reach in reaches.values()}) > 1
     found = []
     steps = _steps(moves)
     for rule in settings.rules:
         turn = _shortest_turn([step for step in steps if step.move.rule == rule.name], steps)
         if turn:
-            found.append(Loop(rule.name, steps_of.path(turn)))
+            found.append(Loop(rule.name, _path(turn, several=several)))
     native = _steps([move for move in moves if move.rule is None])
     reported: set[Move] = set()
     for step in native:
         if step.move not in reported and (turn := _shortest_turn([step], native)):
             reported |= {each.move for each in turn}
-            found.append(Loop(None, steps_of.path(turn)))
+            found.append(Loop(None, _path(turn, several=several)))
     return found
 
 
@@ -181,26 +181,18 @@ def _once(way: list[_Step]) -> list[_Step]:
     return way
 
 
-class _Steps:
-    """Return a path as text for people.
+def _path(way: Sequence[_Step], *, several: bool) -> str:
+    """A path as text for people; with `several` spaces, streams are named with theirs."""
 
-    Args:
-        spaces: all spaces; if more than one, streams are named with theirs.
-    """
-
-    def __init__(self, spaces: set[str]) -> None:
-        self._several = len(spaces) > 1
-
-    def path(self, way: Sequence[_Step]) -> str:
-        first = next(number for number, step in enumerate(way) if self._place(step))
-        turned = [*way[first:], *way[:first], way[first]]
-        said = [text for step in turned for text in (self._place(step), step.move.text) if text]
-        return " → ".join(said[:-1])  # ends with the place that it began with
-
-    def _place(self, step: _Step) -> str:
+    def place_of(step: _Step) -> str:
         place = step.before.place
-        where = f" on '{place.space}'" if self._several else ""
+        where = f" on '{place.space}'" if several else ""
         if place.kind == "store":
             return f"stream {place.stream}{where}"
         # A stream that takes the message names the place itself.
         return f"subjects {step.move.selects}{where}" if place.kind == "space" and step.move.text else ""
+
+    first = next(number for number, step in enumerate(way) if place_of(step))
+    turned = [*way[first:], *way[:first], way[first]]
+    said = [text for step in turned for text in (place_of(step), step.move.text) if text]
+    return " → ".join(said[:-1])  # ends with the place that it began with
