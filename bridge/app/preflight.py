@@ -8,10 +8,9 @@ from typing import TypeVar
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected, connections_of
 from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
+from nats_bridge.bridge.rules.supervisor import Assembly
 from nats_bridge.bridge.settings import Settings
 
 _Answer = TypeVar("_Answer")
@@ -60,15 +59,15 @@ async def with_server(
 
 
 async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:
-    outlook = await AccountGraph(settings, opened, patiently=True).look()
+    assembly = Assembly(settings, opened, AccountGraph(settings, opened, patiently=True))
+    outlook = await assembly.loops.look()
     findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
     findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:
         if loop := outlook.of(rule.name):
             findings.append(Finding(rule.name, False, "loop", str(loop)))
             continue
-        context = RuleContext(settings.name, settings.dialect_of(rule), lambda _: None)
-        run = kind_of(rule).run(rule, settings, opened, context)
+        run = assembly.make_run(rule)
         try:
             await run.check()
         except BridgeError as error:

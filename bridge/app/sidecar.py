@@ -26,8 +26,7 @@ from nats_bridge.bridge.observability.telemetry.service import Telemetry
 from nats_bridge.bridge.rules.leadership.term import Leadership
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.rules.runtime_config import Assembly
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import structlog
 
@@ -21,12 +22,18 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.missing_streams import appeared
 from nats_bridge.bridge.errors import BridgeError, StreamMissingError
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.rules.runtime_config import Assembly
-from nats_bridge.bridge.settings import Rule
+from nats_bridge.bridge.settings import Rule, Settings
+
+if TYPE_CHECKING:
+    from nats_bridge.bridge.client.connection import Connection
+    from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
+    from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
+
 
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
 """`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule."""
@@ -36,6 +43,42 @@ _log = structlog.get_logger("bridge.supervisor")
 _DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
 _LEAVE = 3.0  # seconds for leaving what did not finish
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start is retried that failed because a server was unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A configuration with what its rules need to run.
+
+    Attributes:
+        settings: the configuration.
+        connections: its open connections by name.
+        loops: refuses rules that would loop.
+        tracing_of: what makes a rule's spans, None for none.
+    """
+
+    settings: Settings
+    connections: Mapping[str, Connection]
+    loops: AccountGraph
+    tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
+
+    def make_run(
+        self,
+        rule: Rule,
+        failed: Callable[[Any], None] = lambda _: None,
+        fence: WriteFence = ALWAYS_OPEN,
+        metrics: RuleMetrics | None = None,
+    ) -> RuleRun:
+        """Return a run of one of the rules; it does nothing before its `check`.
+
+        Args:
+            rule: the rule.
+            failed, fence, metrics: see `RuleContext`; left out where the run is only checked.
+        """
+        settings = self.settings
+        context = RuleContext(
+            settings.name, settings.dialect_of(rule), failed, fence, metrics or RuleMetrics(), self.tracing_of(rule)
+        )
+        return kind_of(rule).run(rule, settings, self.connections, context)
 
 
 class RuleSupervisor:
@@ -142,7 +185,7 @@ class RuleSupervisor:
             BridgeError: what is against the rule.
         """
         self._missing = None
-        run = self._new_run(ALWAYS_OPEN)
+        run = self._new_run()
         if await self._checked(run):
             self._prepared = run
 
@@ -291,18 +334,8 @@ class RuleSupervisor:
             return False
         return True
 
-    def _new_run(self, fence: WriteFence) -> RuleRun:
-        settings = self._assembly.settings
-        dialect = settings.dialect_of(self.rule)
-        context = RuleContext(
-            settings.name,
-            dialect,
-            self._run_failed,
-            fence=fence,
-            metrics=self.metrics,
-            tracing=self._assembly.tracing_of(self.rule),
-        )
-        return self._assembly.make_run(self.rule, context)
+    def _new_run(self, fence: WriteFence = ALWAYS_OPEN) -> RuleRun:
+        return self._assembly.make_run(self.rule, self._run_failed, fence, self.metrics)
 
     def _succeed(self, run: RuleRun) -> None:
         if self.run is not None:

@@ -103,7 +103,7 @@ async def led() -> tuple[RuleSupervisor, Leading, list[RuleSupervisor]]:
         {},
     )
     assembly = SimpleNamespace(
-        settings=settings, tracing_of=lambda _: None, make_run=lambda _, context: Running(context.failed)
+        settings=settings, tracing_of=lambda _: None, make_run=lambda _, failed, *__: Running(failed)
     )
     leading, failed = Leading(), list[RuleSupervisor]()
     supervisor = RuleSupervisor(settings.rules[0], cast(Any, assembly), cast(Any, leading), failed.append)

@@ -17,10 +17,8 @@ from nats_bridge.bridge.app.reload.plan import ReloadPlan
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
 from nats_bridge.bridge.errors import EXIT_USAGE, BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
-from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph
-from nats_bridge.bridge.rules.runtime_config import Assembly
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.bridge.settings import Rule, Settings
 
 
@@ -39,7 +37,7 @@ class Changeover:
         settings: the new configuration.
         plan: the difference.
         supervisors: the supervisors in the order of the old rules.
-        make_seat: makes a supervisor for a rule that is new.
+        make_supervisor: makes a supervisor for a rule that is new.
         opened: called with every connection as soon as it is open.
 
     Attributes:
@@ -77,7 +75,8 @@ class Changeover:
         for connection in self._new_connections.values():
             self._opened(connection)
         try:
-            kept = {name: self._old.connections[name] for name in self._needed() if name not in self._new_connections}
+            needed = connections_of(settings)
+            kept = {name: self._old.connections[name] for name in needed if name not in self._new_connections}
             connections = kept | self._new_connections
             loops = AccountGraph(settings, connections, self._old.loops)
             self._new = replace(self._old, settings=settings, connections=connections, loops=loops)
@@ -175,10 +174,8 @@ class Changeover:
         Raises:
             BridgeError: what is against the rule.
         """
-        context = RuleContext(self._settings.name, self._settings.dialect_of(rule), lambda _: None)
-        run = self._new.make_run(rule, context)
         try:
-            await run.check()
+            await self._new.make_run(rule).check()
         except StreamMissingError as error:
             supervisor = next(
                 (supervisor for supervisor in self._old_supervisors if supervisor.rule.name == rule.name), None
@@ -197,6 +194,3 @@ class Changeover:
                 raise ConnectionLostError(
                     f"rule '{rule.name}': connection '{name}' has no server at the moment, so it cannot be checked"
                 )
-
-    def _needed(self) -> set[str]:
-        return connections_of(self._settings)

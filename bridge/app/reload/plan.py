@@ -24,7 +24,7 @@ class ReloadPlan:
         added: names of rules that are new, or of another kind than before.
         removed: names of rules that were removed, or are of another kind than before.
         opened: names of connections that are new, or have other settings than before.
-        left_behind: durable consumers that no rule uses any more.
+        left_over: durable consumers that no rule uses any more.
         copied_again: changed rules with a source that selects or stores in another way: the target has no copies of
             such a source, so it is copied from its configured start, as native sources are. Name of rule and source.
         restart: sections that differ and are read at the start only.
