@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import structlog
 
@@ -19,6 +20,8 @@ from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
 
 _log = structlog.get_logger("bridge.connection")
+
+_Event: TypeAlias = Literal["disconnect", "reconnect", "refusal", "end"]
 
 _PING = 10  # seconds between two PINGs; the third without a PONG ends the connection
 _RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
@@ -51,10 +54,7 @@ class Connection:
         self._down = asyncio.Event()
         self._down.set()
         self._lost: asyncio.Future[None] | None = None  # of the present connection
-        self._disconnect_listeners: list[Callable[[], None]] = []
-        self._reconnect_listeners: list[Callable[[], None]] = []
-        self._refusal_listeners: list[Callable[[str], None]] = []
-        self._end_listeners: list[Callable[[str], None]] = []
+        self._listeners: defaultdict[_Event, list[Callable[..., None]]] = defaultdict(list)
 
     @property
     def server_version(self) -> str:
@@ -64,30 +64,28 @@ class Connection:
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
-        self._disconnect_listeners.append(listener)
+        self._listeners["disconnect"].append(listener)
 
     def on_reconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is back, its subscriptions included."""
-        self._reconnect_listeners.append(listener)
+        self._listeners["reconnect"].append(listener)
 
     def on_refusal(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the server's text when it refuses a publish or subscription (permissions)."""
-        self._refusal_listeners.append(listener)
-
-    def forget(self, *listeners: Callable[..., None]) -> None:
-        """Stop calling these listeners, whatever they listened to."""
-        for kind in self._listeners:
-            for listener in listeners:
-                while listener in kind:
-                    kind.remove(listener)
-
-    @property
-    def _listeners(self) -> tuple[list[Any], ...]:
-        return self._disconnect_listeners, self._reconnect_listeners, self._refusal_listeners, self._end_listeners
+        self._listeners["refusal"].append(listener)
 
     def on_end(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the reason when the server closes the connection permanently."""
-        self._end_listeners.append(listener)
+        self._listeners["end"].append(listener)
+
+    def forget(self, *listeners: Callable[..., None]) -> None:
+        """Stop calling these listeners, whatever they listened to."""
+        for kind in self._listeners.values():
+            kind[:] = [each for each in kind if each not in listeners]
+
+    def _notify(self, event: _Event, *what: str) -> None:
+        for listener in tuple(self._listeners[event]):
+            listener(*what)
 
     async def connected(self) -> None:
         """Wait until the connection is up, its subscriptions included."""
@@ -100,9 +98,7 @@ class Connection:
 
     async def flush(self) -> bool:
         """Wait until the server has handled everything written; False if the connection broke first."""
-        if not self.client.is_connected:
-            return False
-        if self._down.is_set():
+        if not self.client.is_connected or self._down.is_set():
             return False
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
@@ -143,15 +139,13 @@ class Connection:
                 meaning="lost soon after it was established: consumers send no more than these at a time",
             )
         self.client.fail_requests()
-        for listener in tuple(self._disconnect_listeners):
-            listener()
+        self._notify("disconnect")
 
     async def _on_reconnected(self) -> None:
         self.set_up()
         self.reconnects += 1
         _log.info("connection.back", connection=self.name, server=self.server_version)
-        for listener in tuple(self._reconnect_listeners):
-            listener()
+        self._notify("reconnect")
 
     async def _on_closed(self) -> None:
         if self._closing:
@@ -159,8 +153,7 @@ class Connection:
         reason = str(self.client.last_error or "no reason given")
         self._remember(f"the server ended the connection ({reason})")
         _log.error("connection.closed", connection=self.name, reason=reason)
-        for listener in tuple(self._end_listeners):
-            listener(reason)
+        self._notify("end", reason)
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error)
@@ -170,8 +163,7 @@ class Connection:
             self.api.refused(text)
             if refused_publication(text).startswith(b"$js.ack.") and self.api.delivery_limit.messages is not None:
                 self.api.delivery_limit.refused()
-            for listener in tuple(self._refusal_listeners):
-                listener(text)
+            self._notify("refusal", text)
         elif self._up.is_set():
             _log.warning("connection.error", connection=self.name, error=plain_reason(error))
             self._remember(plain_reason(error))

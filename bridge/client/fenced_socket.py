@@ -11,7 +11,7 @@ import asyncio
 import socket
 from typing import Any
 
-from nats_bridge.bridge.client.write_fence import WriteFence
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
 _USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
 
@@ -24,6 +24,7 @@ class FencedSocket(socket.socket):
     """
 
     fences: set[WriteFence]
+    _drops: bool = False  # whether it has a TCP user timeout
 
     @classmethod
     async def connect_to(cls, host: str | None, port: int | None) -> FencedSocket:
@@ -54,10 +55,17 @@ class FencedSocket(socket.socket):
                 return fenced
         raise first or OSError(f"no address of {host}")
 
-    def drop_after(self, seconds: float) -> None:
-        """Close the connection when the peer has not acknowledged bytes for so long, where the system supports it."""
-        if _USER_TIMEOUT is not None:
-            self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(seconds * 1000), 1))
+    def hold_by(self, fence: WriteFence) -> None:
+        """Send what is written from now on only while a fence is open, and for no longer than it allows.
+
+        Where the system supports it, the connection is closed when the peer has not acknowledged bytes for so long.
+        """
+        if fence is ALWAYS_OPEN:
+            return
+        self.fences.add(fence)
+        if fence.unsent_for is not None and not self._drops and _USER_TIMEOUT is not None:
+            self._drops = True
+            self.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(int(fence.unsent_for * 1000), 1))
 
     def send(self, *arguments: Any) -> int:
         """As `socket.send`.

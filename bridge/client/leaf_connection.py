@@ -212,7 +212,8 @@ class LeafConnection:
                         if isinstance(event, Pong) and not self._is_up:
                             limit.reschedule(None)
                             since, self._is_up = loop.time(), True
-                            self._report_up(session)
+                            self._reported = ""
+                            _log.info("connection.back", connection=self.name, server=session.info.version)
                             self._owner.established(session.info)
                         else:
                             self._handle(session, event)
@@ -274,15 +275,11 @@ class LeafConnection:
         if gathered and self._session is not None and not self._session.writer.is_closing():
             self._session.write(b"".join(gathered) if len(gathered) > 1 else gathered[0])
 
-    def _report_up(self, session: _Session) -> None:
-        self._reported = ""
-        _log.info("connection.back", connection=self.name, server=session.info.version)
-
     def _report_failure(self, error: BaseException) -> None:
         reason = plain_reason(error)
         if reason != self._reported:
             self._reported = reason
-            if _refuses(error):
+            if isinstance(error, ssl.SSLError | ClearTextError | _RefusedError):
                 _log.error("connection.rejected", connection=self.name, reason=reason, meaning="tried again")
             else:
                 _log.warning("connection.error", connection=self.name, error=reason)
@@ -367,10 +364,7 @@ async def _open(options: Mapping[str, Any], fence: WriteFence) -> _Session:
 async def _open_one(server: str, options: Mapping[str, Any], fence: WriteFence) -> _Session:
     parts = urlsplit(server if "://" in server else f"nats://{server}")
     fenced = await FencedSocket.connect_to(parts.hostname, parts.port or _WEB_PORTS.get(parts.scheme, _PORT))
-    if fence is not ALWAYS_OPEN:
-        fenced.fences.add(fence)
-        if fence.unsent_for is not None:
-            fenced.drop_after(fence.unsent_for)
+    fenced.hold_by(fence)
     reader, writer = await asyncio.open_connection(sock=fenced)
     try:
         return await _begin(reader, writer, parts, options)
@@ -440,7 +434,3 @@ def _credentials(info: Info, options: Mapping[str, Any]) -> dict[str, str]:
         if sign.public_key:
             found["nkey"] = sign.public_key
     return found
-
-
-def _refuses(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLError | ClearTextError | _RefusedError)

@@ -89,7 +89,6 @@ class WideTransport(TcpTransport):
         self._gathered_size = 0
         self.writes = 0  # so far, of whatever size
         self._socket: FencedSocket | None = None
-        self._drops = False  # whether the socket has a TCP user timeout
         self.is_left = False  # closing: write errors no longer matter
 
     def __bool__(self) -> bool:
@@ -101,7 +100,7 @@ class WideTransport(TcpTransport):
         self.release()
         self._gathered, self._gathered_size = [], 0  # of the connection before
         async with asyncio.timeout(connect_timeout):
-            self._socket, self._drops = None, False
+            self._socket = None
             fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
             try:
                 loop = asyncio.get_running_loop()
@@ -151,14 +150,8 @@ class WideTransport(TcpTransport):
                 asyncio.get_running_loop().call_soon(self.send_gathered)
         self._gathered.append(payload)
         self._gathered_size += len(payload)
-        if fence is ALWAYS_OPEN:
-            return
-        fenced = self._socket
-        if fenced is not None:
-            fenced.fences.add(fence)
-            if fence.unsent_for is not None and not self._drops:
-                self._drops = True
-                fenced.drop_after(fence.unsent_for)
+        if fence is not ALWAYS_OPEN and self._socket is not None:
+            self._socket.hold_by(fence)
 
     def send_gathered(self) -> None:
         """Write what was gathered."""

@@ -43,7 +43,7 @@ class BatchSubscription:
         A connection that is lost in between subscribes again without that limit.
         """
         if not self.client.is_closed:
-            await self.client.stop_delivery(int(self.sid), after)
+            await self.client._send_unsubscribe(int(self.sid), after)
 
     def forget(self) -> None:
         """While the connection is down: do not subscribe again when it is back."""
@@ -159,10 +159,6 @@ class WireClient(Client):
         for future in self._resp_map.values():
             if not future.done():
                 future.set_exception(errors.TimeoutError())
-
-    async def stop_delivery(self, sid: int, after: int = 0) -> None:
-        """Send UNSUB, for at once or after so many messages, and keep passing on what is still in flight."""
-        await self._send_unsubscribe(sid, after)
 
     def write_raw(self, data: bytes, fence: WriteFence = ALWAYS_OPEN) -> None:
         """Write protocol bytes (whole operations) in this turn of the event loop, past nats-py's buffer.

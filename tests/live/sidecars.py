@@ -51,7 +51,7 @@ async def failure_of(settings: Settings) -> BaseException:
 
 def listeners_of(connection: Connection) -> int:
     """The number of a connection's listeners, whatever they listen to."""
-    return sum(map(len, connection._listeners))
+    return sum(map(len, connection._listeners.values()))
 
 
 async def lead_lost(sidecar: Sidecar) -> None:

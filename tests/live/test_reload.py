@@ -70,7 +70,7 @@ async def test_reloads_in_a_row_under_load(
     load = Load(await raw_peer(url), here.name)
     first = to(here, dests[0], delivery=delivery, start="first")
     async with reloading(url, tmp_path, unchanged, first) as bridge:
-        run, before = bridge.supervisor("rule").run, len(bridge.sidecar.connections["default"]._listeners[0])
+        run, before = bridge.supervisor("rule").run, listeners_of(bridge.sidecar.connections["default"])
         # Never far ahead: the publisher shares its event loop with the sidecar.
         flowing = asyncio.create_task(load.flow(here.bridged, ahead=100))
         for number in range(1, reloads + 1):
@@ -86,7 +86,7 @@ async def test_reloads_in_a_row_under_load(
         assert bridge.supervisor("rule").run is run
         # Counts continue over runs, and nothing of the old ones is left.
         await until(lambda: bridge.supervisor("other").counters()["republished"] == end)
-        assert len(bridge.sidecar.connections["default"]._listeners[0]) == before
+        assert listeners_of(bridge.sidecar.connections["default"]) == before
         assert bridge.sidecar.reloads["applied"] == reloads
     assert here.bridged.sequences == list(range(1, end + 1))
     assert differing(here.bridged, here.native) == []
