@@ -7,31 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings.checks import (
-    connection_problems,
-    dialect_problem,
-    leadership_problems,
-    reference_problems,
-    rule_problems,
-    test_problems,
-    websocket_problems,
-)
-from nats_bridge.bridge.settings.connections import PATH_FIELDS, Connection
+from nats_bridge.bridge.settings.checks import settings_problems
+from nats_bridge.bridge.settings.connections import PATH_FIELDS
 from nats_bridge.bridge.settings.environment import Overlay, overlay
 from nats_bridge.bridge.settings.model_errors import model_problems
-from nats_bridge.bridge.settings.models import DEFAULT_DIALECT, Settings
+from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import Problem, described, path_text, quoted
-from nats_bridge.bridge.settings.rules import RULE, Rule
 from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
 from nats_bridge.transforms.subject import one_line
 
 SCHEMA_KEY = "$schema"
 """A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
-
-_CONNECTION = TypeAdapter(Connection)
 
 
 def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Settings:
@@ -43,7 +32,7 @@ def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Sett
 
     Raises:
         ConfigError: with one line per problem: file:line:column (or the variable), field, value, what would
-            be right.
+            be right. What only well-formed parts can have wrong is reported when all are.
     """
     return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ)
 
@@ -145,54 +134,11 @@ def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FileP
 
 
 def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settings | None, list[Problem]]:
-    problems: list[Problem] = []
-    settings: Settings | None = None
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        problems += model_problems(error.errors(include_url=False))
-        connections, rules, version = _usable_parts(data)
-    else:
-        connections = dict(settings.connections)
-        rules = list(enumerate(settings.rules))
-        version = settings.dialect
-        problems += test_problems(settings.tests, settings.rules)
-        if not rules:
-            problems.append(Problem((), "no rules; a bridge needs at least one entry under rules:"))
-        if not connections:
-            problems.append(Problem(("connections",), "no connections; remove the key to use nats://127.0.0.1:4222"))
-    if reason := dialect_problem(version):
-        problems.append(Problem(("dialect",), reason))
-    names = data.get("connections", {"default": None})
-    problems += connection_problems(connections.items(), environ)
-    names = names if isinstance(names, dict) else connections
-    problems += reference_problems(data.get("rules"), names)
-    problems += leadership_problems(data.get("leadership"), names)
-    problems += websocket_problems(connections.items(), [rule for _, rule in rules], data.get("leadership"))
-    problems += rule_problems(rules, version, connections)
-    return settings, problems
-
-
-def _usable_parts(
-    data: dict[str, Any],
-) -> tuple[dict[str, Connection], list[tuple[int, Rule]], str]:
-    """The well-formed parts of a configuration that is not, so that they still get the other checks."""
-    connections: dict[str, Connection] = {}
-    rules: list[tuple[int, Rule]] = []
-    given = data.get("connections", {})
-    for name, value in given.items() if isinstance(given, dict) else ():
-        try:
-            connections[name] = _CONNECTION.validate_python(value)
-        except ValidationError:
-            continue
-    listed = data.get("rules", [])
-    for position, value in enumerate(listed if isinstance(listed, list) else ()):
-        try:
-            rules.append((position, RULE.validate_python(value)))
-        except ValidationError:
-            continue
-    version = data.get("dialect", DEFAULT_DIALECT)
-    return connections, rules, version if isinstance(version, str) else DEFAULT_DIALECT
+        return None, list(model_problems(error.errors(include_url=False)))
+    return settings, list(settings_problems(settings, environ))
 
 
 def _distinct(problems: list[Problem]) -> list[Problem]:

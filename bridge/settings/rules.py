@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from nats_bridge.bridge.settings.base import (
     PUBLISHABLE,
@@ -367,6 +367,3 @@ KINDS: Final[Mapping[str, type[Part]]] = MappingProxyType(
     {get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Rule)[0])}
 )
 """The model of every kind of rule."""
-
-RULE: Final[TypeAdapter[Rule]] = TypeAdapter(Rule, config=ConfigDict(defer_build=True))
-"""Validates one rule alone."""

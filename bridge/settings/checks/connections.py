@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
 
+from nats_bridge.bridge.settings.base import Part
 from nats_bridge.bridge.settings.connect_options import options_of
 from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection, is_websocket
+from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import Problem, did_you_mean
-from nats_bridge.bridge.settings.rules import KINDS, Rule
+from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.bridge.settings.secrets import FieldError
 from nats_bridge.marked_yaml import Path
 
 
-def connection_problems(connections: Iterable[tuple[str, Connection]], environ: Mapping[str, str]) -> Iterator[Problem]:
+def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
     """The problems of single connections, with the files that they name."""
-    for name, connection in connections:
+    for name, connection in settings.connections.items():
         found = list(_combination_problems(connection))
         if not found:
             try:
@@ -50,20 +50,12 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         yield ("password_file",), "needs 'user' as well"
 
 
-def websocket_problems(
-    connections: Iterable[tuple[str, Connection]], rules: Iterable[Rule], leadership: Any
-) -> Iterator[Problem]:
-    """WebSockets of connections by which something connects as a client.
-
-    Args:
-        connections: those that are well formed.
-        rules: the same.
-        leadership: the section as it stands in the configuration.
-    """
-    clients = {name: f"rule '{rule.name}'" for rule in rules for name in rule.connections}
-    if isinstance(leadership, dict):
-        clients[str(leadership.get("connection", "default"))] = "leadership"
-    for name, connection in connections:
+def websocket_problems(settings: Settings) -> Iterator[Problem]:
+    """WebSockets of connections by which something connects as a client."""
+    clients = {name: f"rule '{rule.name}'" for rule in settings.rules for name in rule.connections}
+    if settings.leadership is not None:
+        clients[settings.leadership.connection] = "leadership"
+    for name, connection in settings.connections.items():
         if name in clients and (urls := [url for url in connection.servers if is_websocket(url)]):
             yield Problem(
                 ("connections", name, "servers"),
@@ -72,60 +64,33 @@ def websocket_problems(
             )
 
 
-_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        kind: tuple(field.alias or name for name, field in model.model_fields.items() if name.endswith("connection"))
-        for kind, model in KINDS.items()
-    }
-)
-"""The keys by which a rule of a kind names connections; the sources of a copying rule have `from` in addition."""
-
-
-def reference_problems(rules: Any, connections: Iterable[str]) -> Iterator[Problem]:
-    """Names of rules that are there twice, and names of connections that are not there.
-
-    Args:
-        rules: as they stand in the configuration, so that a rule with another mistake is checked, too.
-        connections: the names there are.
-    """
-    names = list(connections)
+def reference_problems(settings: Settings) -> Iterator[Problem]:
+    """Names of rules that are there twice, and names of connections that are not there."""
     first_of: dict[str, int] = {}
-    for position, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
-        if not isinstance(rule, dict):
-            continue
-        name = rule.get("name")
-        if isinstance(name, str) and first_of.setdefault(name, position) != position:
-            message = f"'{name}' is the name of rules[{first_of[name]}] already; names must differ"
+    for position, rule in enumerate(settings.rules):
+        if first_of.setdefault(rule.name, position) != position:
+            message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
             yield Problem(("rules", position, "name"), message)
-        if names:
-            for place, key, mapping in _references(rule, ("rules", position)):
-                yield from _unknown_connection(mapping, place, key, names)
+    names = list(settings.connections)
+    for at, part in _parts_with_connections(settings) if names else ():
+        for field, info in type(part).model_fields.items():
+            if not field.endswith("connection") or (wanted := getattr(part, field)) in names:
+                continue
+            key = info.alias or field
+            is_given = field in part.model_fields_set
+            here = f"no connection '{wanted}'" if is_given else f"'{key}' is left out and means 'default'"
+            known = did_you_mean(wanted, names).replace("known:", "there is:")
+            yield Problem((*at, key), f"{here}; {known}")
 
 
-def leadership_problems(section: Any, connections: Iterable[str]) -> Iterator[Problem]:
-    """The name of a connection that is not there, in the section about leadership as it stands in the configuration."""
-    if (names := list(connections)) and isinstance(section, dict):
-        yield from _unknown_connection(section, ("leadership",), "connection", names)
-
-
-def _unknown_connection(mapping: dict[str, Any], at: Path, key: str, names: list[str]) -> Iterator[Problem]:
-    wanted = mapping.get(key, "default")
-    if isinstance(wanted, str) and wanted not in names:
-        here = f"no connection '{wanted}'" if key in mapping else f"'{key}' is left out and means 'default'"
-        known = did_you_mean(wanted, names).replace("known:", "there is:")
-        yield Problem((*at, key), f"{here}; {known}")
-
-
-def _references(rule: dict[str, Any], at: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
-    """Every mapping that names a connection: where it is, under which key it does, and itself."""
-    kind = rule.get("kind")
-    # What an unknown kind leaves out is unknown.
-    for key in _KEYS.get(str(kind), tuple(key for key in ("from", "to") if key in rule)):
-        yield at, key, rule
-    if kind == "mirror" and isinstance(rule.get("mirror"), dict):
-        yield (*at, "mirror"), "from", rule["mirror"]
-    sources = rule.get("sources")
-    if kind in ("sources", "kv_sources") and isinstance(sources, list | tuple):
-        for number, source in enumerate(sources):
-            if isinstance(source, dict):
-                yield (*at, "sources", number), "from", source
+def _parts_with_connections(settings: Settings) -> Iterator[tuple[Path, Part]]:
+    """Every part that names connections, in fields whose names end so; and where it is."""
+    if settings.leadership is not None:
+        yield ("leadership",), settings.leadership
+    for position, rule in enumerate(settings.rules):
+        at: Path = ("rules", position)
+        yield at, rule
+        if isinstance(rule, MirrorRule):
+            yield (*at, "mirror"), rule.mirror
+        elif isinstance(rule, SourcesRule | KvSourcesRule):
+            yield from (((*at, "sources", number), source) for number, source in enumerate(rule.sources))
