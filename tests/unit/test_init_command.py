@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.init.draft import InitFile, write_whole
+from nats_bridge.bridge.cli.init.draft import InitFile
 from nats_bridge.bridge.errors import ConfigError
 
 UNREACHABLE = "nats://127.0.0.1:9"
@@ -62,25 +62,14 @@ def test_a_secret_is_neither_taken_nor_shown(run: Any) -> None:
     assert "hunter2" not in out + err
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    write_whole(file, "one", force=False)
-    with pytest.raises(ConfigError, match="exists"):
-        write_whole(file, "two", force=False)
+    InitFile(str(file), force=False).write("one")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        InitFile(str(file), force=False).write("two")
     assert file.read_text("utf-8") == "one"
-    write_whole(file, "three", force=True)
+    InitFile(str(file), force=True).write("three")
     assert file.read_text("utf-8") == "three"
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_whole(tmp_path / "none" / "a.yaml", "x", force=True)
-    with pytest.raises(ConfigError, match="cannot be written"):
-        write_whole(tmp_path, "x", force=True)  # a folder
-    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
-
-
-def test_a_file_has_the_rights_that_the_user_gives_new_files(tmp_path: Path) -> None:
-    (tmp_path / "usual").touch()
-    write_whole(tmp_path / "a.yaml", "one", force=False)
-    assert (tmp_path / "a.yaml").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_stdout_is_always_free(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from nats_bridge.bridge.cli.init import asked_for
-from nats_bridge.bridge.cli.init.draft import obstacle
 from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
-from nats_bridge.bridge.cli.init.overview import abilities
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, configuration_text, named
 from nats_bridge.bridge.cli.init.stream_change import StreamChange
 from nats_bridge.bridge.errors import ConfigError
@@ -35,31 +33,19 @@ PARTED = {"src": "events.*", "dest": "events.{{partition(8,1)}}.{{wildcard(1)}}"
 EU = {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "eu.{{wildcard(1)}}"}]}
 
 
-def seen(version: str, *configs: dict[str, Any], messages: int = 0, **consumers: list[dict[str, Any]]) -> Landscape:
+def seen(version: str, *configs: dict[str, Any], messages: int = 0) -> Landscape:
     """A cluster with these streams, as a server of that version keeps their configurations."""
     server = dialect(version)
     kept = [examine(config, server, strict=False).config for config in configs]
-    state = {"messages": messages, "consumer_count": 0}
+    state = {"messages": messages}
     streams = {
         str(config["name"]): {"config": config, "created": str(config["name"]), "state": state} for config in kept
     }
-    return Landscape(version, server, streams, consumers)
+    return Landscape(version, server, streams)
 
 
 def answers(comparison: Comparison) -> list[str]:
     return [str(verdict.answer) for verdict in comparison.verdicts]
-
-
-# -- what the server does --------------------------------------------------------------------------------------------
-
-
-def test_abilities_by_version() -> None:
-    assert [native for _, native, _ in abilities(dialect("2.9.10"))] == [True, False, False, False, False]
-    for version in NEW:
-        assert [native for _, native, _ in abilities(dialect(version))] == [True, True, True, False, False]
-    assert "10052" in abilities(dialect("2.9.10"))[0][2]
-    assert "overlap" in abilities(dialect("2.10.27"))[1][2]
-    assert abilities(dialect("2.15.1"))[1][2] == "natively"
 
 
 # -- a native configuration against its server -----------------------------------------------------------------------
@@ -109,8 +95,7 @@ def test_another_republish_than_the_native_one(version: str) -> None:
     there = {**ORDERS, "republish": {"src": ">", "dest": "monitor.>"}}
     wanted = {**ORDERS, "republish": {"src": ">", "dest": "other.>"}}
     result = compare(wanted, seen(version, there))
-    assert answers(result) == ["impossible"]
-    assert "republishes > to monitor.> natively" in result.verdicts[0].text
+    assert answers(result) == ["rule" if version == "2.9.10" else "possible"]
 
 
 def test_an_ingress_transform_that_2_9_ignored() -> None:
@@ -120,7 +105,7 @@ def test_an_ingress_transform_that_2_9_ignored() -> None:
     assert result.rules[0].data["subject_transform"] == PARTED
     assert result.change is not None
     assert (result.change.how, result.change.body["subjects"]) == ("update", ["other", "events.*.*"])
-    assert "no responders" in result.change.steps(Path())[0]
+    assert "no responders" in result.change.steps[0]
 
 
 @every_version
@@ -172,10 +157,9 @@ def test_a_mirror_has_to_be_recreated() -> None:
     assert result.change is not None
     assert (result.change.how, result.change.body["subjects"]) == ("recreate", ["copy.>"])
     assert "mirror" not in result.change.body
-    steps = result.change.steps(Path("d"))
-    assert steps.index("nats stream rm COPY") < steps.index(
-        "nats request '$JS.API.STREAM.CREATE.COPY' < d/COPY.create.json"
-    )
+    remove, create = result.change.steps[-2:]
+    assert remove == "nats stream rm COPY"
+    assert create.startswith("nats request '$JS.API.STREAM.CREATE.COPY' '{")
 
 
 def test_a_plain_source_is_left_to_the_server() -> None:
@@ -198,12 +182,6 @@ def test_a_native_source_with_other_subjects_stays_next_to_the_rule() -> None:
     ("change", "said"),
     [
         ({"sources": [{**EU, "external": {"api": "$JS.west.API"}}]}, "from:"),
-        ({"sources": [{**EU, "consumer": {"name": "c", "deliver_subject": "x"}}]}, "leave consumer out"),
-        ({"sources": [EU], "retention": "workqueue"}, "limits retention, and this is workqueue"),
-        (
-            {"sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.a", "dest": ""}]}]},
-            'filter_subject: "orders.a"',
-        ),
         (
             {"sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.*", "dest": "orders.x.$1"}]}]},
             "stored by stream 'ORDERS', too",
@@ -218,21 +196,6 @@ def test_what_cannot_be_done_from_outside_says_why(change: dict[str, Any], said:
     assert answers(result) == ["impossible"]
     assert said in result.verdicts[0].text
     assert (result.rules, result.change) == ((), None)
-
-
-def test_an_ingress_whose_source_another_stream_takes_as_well() -> None:
-    wanted = {"name": "EVENTS", "subjects": ["events.*"], "subject_transform": PARTED}
-    there = seen("2.9.10", wanted).with_config({"name": "TOO", "subjects": ["events.a"]})
-    result = compare(wanted, there)
-    assert answers(result) == ["impossible"]
-    assert "by 'TOO' is taken as well" in result.verdicts[0].text
-
-
-def test_members_of_newer_servers_that_have_to_do_with_storing() -> None:
-    wanted = {**ORDERS, "compression": "s2", "metadata": {"a": "b"}, "consumer_limits": {}, "allow_direct": False}
-    (verdict,) = compare(wanted, seen("2.9.10", ORDERS)).verdicts
-    assert (verdict.feature, verdict.answer) == ("compression, metadata", "impossible")
-    assert compare(wanted, seen("2.10.27", ORDERS)).verdicts == ()
 
 
 def test_what_a_newer_server_reported_of_itself_is_no_wish() -> None:
@@ -283,9 +246,6 @@ def test_ingress_that_no_rule_can_do(src: str, subjects: list[str], said: str) -
     reported = ingress_parts(src, "x.>" if src == ">" else "x", subjects)
     assert isinstance(reported, str)
     assert said in reported
-
-
-# -- what streams suggest --------------------------------------------------------------------------------------------
 
 
 # -- rules and their text --------------------------------------------------------------------------------------------
@@ -351,61 +311,19 @@ def test_a_stream_that_is_misspelt() -> None:
         asked_for.known_stream(seen("2.15.1"), "ORDERS")
 
 
-def test_a_rule_whose_messages_would_come_back_is_refused_with_the_way_that_they_go() -> None:
-    # Through another stream's native republish.
-    back = {"name": "BACK", "subjects": ["other.>"], "republish": {"src": "other.>", "dest": "orders.>"}}
-    there = seen("2.10.27", ORDERS, back)
-    rule = asked_for.republishing(there, "ORDERS", "orders.>", "other.>")
-    assert "loop: stream ORDERS" in str(obstacle(rule, (), there))
-    assert obstacle(asked_for.republishing(there, "ORDERS", "orders.>", "monitor.>"), (), there) is None
-
-
-def test_a_rule_that_is_malformed_is_an_obstacle() -> None:
-    there = seen("2.15.1", ORDERS)
-    reason = obstacle(asked_for.republishing(there, "ORDERS", "orders.*", "m.$2"), (), there)
-    assert reason is not None
-    assert reason.startswith("republish.dest: from 'orders.*' to 'm.$2': ")
-    assert json.dumps(reason)
-
-
-def test_where_the_server_could_do_the_same_the_file_says_so() -> None:
-    for version in ALL:
-        rule = asked_for.republishing(seen(version, ORDERS), "ORDERS", "orders.>", "m.>")
-        assert any("could do the same natively" in line for line in rule.why) == (version != "2.9.10")
-    old = seen("2.11.17", ORDERS)
-    assert "natively" not in " ".join(asked_for.republishing(old, "ORDERS", "orders.*", "m.{{partition(5)}}").why)
-
-
-def test_names_of_files_and_commands_hold_whatever_streams_are_called() -> None:
-    change = StreamChange("/etc/a;b", "recreate", {}, ())
-    assert change.file_name == "_etc_a_b.create.json"
-    assert change.steps(Path("x y"))[1:] == [
-        "nats stream rm '/etc/a;b'",
-        "nats request '$JS.API.STREAM.CREATE./etc/a;b' < 'x y/_etc_a_b.create.json'",
+def test_commands_hold_whatever_streams_are_called() -> None:
+    change = StreamChange("a;b", "recreate", {"name": "a;b", "description": "it's"}, ())
+    assert [shlex.split(step) for step in change.steps] == [
+        ["nats", "stream", "rm", "a;b"],
+        ["nats", "request", "$JS.API.STREAM.CREATE.a;b", '{"name": "a;b", "description": "it\'s"}'],
     ]
 
 
 def test_a_wanted_republish_is_what_it_was_natively_also_on_buckets_and_queues() -> None:
     bucket = {"name": "KV_S", "subjects": ["$KV.S.>"]}
-    worker = {"name": "w", "config": {}}
     jobs = {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"}
-    there = seen("2.9.10", bucket, jobs, JOBS=[worker])
+    there = seen("2.9.10", bucket, jobs)
     (rule,) = compare({**bucket, "republish": {"src": ">", "dest": "s.>"}}, there).rules
     assert rule.data["republish"] == {"src": ">", "dest": "s.>"}
     (queue,) = compare({**jobs, "republish": {"src": "jobs", "dest": "m.jobs"}}, there).rules
     assert (queue.data["durable"], "allow_side_effects" in queue.data) == (False, False)
-
-
-def test_a_stream_that_the_server_would_not_take_is_no_way_out() -> None:
-    wanted = {"name": "T", "sources": [{"name": "ORDERS", "subject_transforms": [{"src": "orders.*", "dest": "t.$1"}]}]}
-    there = seen("2.9.10", ORDERS, wanted)
-    assert answers(compare(wanted, there)) == ["rule"]
-    full = there.with_config({**wanted, "max_bytes": -1, "deny_delete": True, "subjects": ["own"], "sealed": False})
-    assert answers(compare(wanted, full)) == ["rule"]
-    result = compare({**wanted, "name": "T2"}, there.with_config({"name": "T", "subjects": ["t.*"]}))
-    assert answers(result) == ["impossible"]
-    ingress = {"name": "E", "subjects": ["events.*"], "subject_transform": PARTED}
-    taken = seen("2.9.10", ingress).with_config({"name": "F", "subjects": ["events.0.*"]})
-    result = compare(ingress, taken)
-    assert (answers(result), result.rules, result.change) == (["impossible"], (), None)
-    assert "subjects overlap with an existing stream (10065)" in result.verdicts[0].text

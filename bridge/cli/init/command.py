@@ -47,13 +47,7 @@ _DEFAULT_SERVER = "nats://127.0.0.1:4222"
     multiple=True,
     help="What consumers give up, with the message; '*' for all streams. Repeatable.",
 )
-@click.option(
-    "--stream-files",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Write request bodies for the streams that must be changed first.",
-)
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
 def init_command(
     server: str | None,
     context: str | None,
@@ -62,7 +56,6 @@ def init_command(
     wanted: tuple[str, ...],
     republish: tuple[tuple[str, str, str], ...],
     dead_letters: tuple[tuple[str, str], ...],
-    stream_files: Path | None,
     force: bool,
 ) -> int:
     """Inspect a cluster, propose rules, write a commented configuration and check it.
@@ -75,7 +68,6 @@ def init_command(
     Example:
       nats-bridge init --server nats://127.0.0.1:4222 --republish ORDERS 'orders.>' 'monitor.orders.>' -o bridge.yaml
       nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
-      nats-bridge init --from orders_eu.json --stream-files .
     """
     file = InitFile(output, force=force)
     file.must_be_free()
@@ -115,9 +107,9 @@ def init_command(
             return EXIT_NO
         click.echo("nothing for a rule to do; nothing was written", err=err)
         return EXIT_GOOD
-    written = draft.write(stream_files=stream_files, force=force)
-    click.echo(f"\nwrote {', '.join(written)}" if written else "", err=err)
-    for line in draft.steps(stream_files):
+    draft.write()
+    click.echo("" if file.is_stdout else f"\nwrote {file.shown}", err=err)
+    for line in draft.steps:
         click.echo(line, err=err)
     good = _checked(draft, err)
     return EXIT_GOOD if good and not refused and not impossible else EXIT_NO

@@ -1,15 +1,13 @@
-"""The configuration that `nats-bridge init` writes: rules, the changes that they need, and files."""
+"""The configuration that `nats-bridge init` writes: rules, and the changes that they need."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.cli.asking import ask
@@ -21,8 +19,6 @@ from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.rules.loops.moves import Reach
 from nats_bridge.bridge.rules.loops.search import find_loops
 from nats_bridge.bridge.settings import Settings, loads
-from nats_bridge.bridge.settings.checks import rule_problems
-from nats_bridge.bridge.settings.problems import path_text
 
 
 class Draft:
@@ -61,9 +57,13 @@ class Draft:
             Why it is not taken, in the words of `nats-bridge check`; None if it is.
         """
         rule = named(rule, [known.name for known in self.rules])
-        if reason := obstacle(rule, self.rules, self._later):
-            return reason
-        findings = self._look((*self.rules, rule))
+        try:
+            settings = loads(self._text((*self.rules, rule)), self.file.path.parent, self.file.shown)
+        except ConfigError as error:
+            return error.problems[0]
+        if path := self._loop(settings, rule):
+            return f"loop: {path}: choose a destination outside"
+        findings = ask(check_server(settings, None))
         mine = next(finding for finding in findings if finding.rule == rule.name)
         if not mine.ok and not self._waits(rule):
             return mine.text
@@ -71,39 +71,22 @@ class Draft:
         self.findings = findings
         return None
 
-    def write(self, *, stream_files: Path | None, force: bool) -> list[str]:
-        """Write the files.
-
-        Args:
-            stream_files: folder for the bodies of requests that change streams; None for none.
-            force: whether files may be overwritten.
-
-        Returns:
-            The files' names; not what went to stdout.
+    def write(self) -> None:
+        """Write the configuration.
 
         Raises:
-            ConfigError: one cannot be written.
+            ConfigError: it cannot be written.
         """
-        names = []
-        if stream_files is not None:
-            for change in self._needed():
-                place = stream_files / change.file_name
-                write_whole(place, json.dumps(change.body, indent=2, ensure_ascii=False) + "\n", force=force)
-                names.append(str(place))
         self.file.write(self._text(self.rules))
-        return names if self.file.is_stdout else [self.file.shown, *names]
 
-    def steps(self, stream_files: Path | None) -> list[str]:
+    @property
+    def steps(self) -> list[str]:
         """The changes of the cluster that are needed first, as commands; empty for none."""
         needed = self._needed()
         if not needed:
             return []
         lines = ["", "before it can run, for you to do, since init changes nothing on the cluster:"]
-        lines += [f"  {step}" for change in needed for step in change.steps(stream_files or Path())]
-        if stream_files is None:
-            force = "" if self.file.is_stdout else " --force"
-            lines.append(f"  # the same command with --stream-files .{force} writes these files")
-        return lines
+        return [*lines, *(f"  {step}" for change in needed for step in change.steps)]
 
     def _needed(self) -> list[StreamChange]:
         used = {rule.data.get("stream") for rule in self.rules}
@@ -112,10 +95,10 @@ class Draft:
     def _waits(self, rule: ProposedRule) -> bool:
         return any(change.stream == rule.data.get("stream") for change in self._changes)
 
-    def _look(self, rules: Sequence[ProposedRule]) -> list[Finding]:
-        """The findings of `check` for some rules."""
-        settings = loads(self._text(rules), self.file.path.parent, self.file.shown)
-        return ask(check_server(settings, None))
+    def _loop(self, settings: Settings, rule: ProposedRule) -> str:
+        """The path of a loop through a rule, once the streams are changed; empty without one."""
+        reach = Reach("default", list(self._later.streams.values()), self._later.server)
+        return next((loop.path for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), "")
 
     def _text(self, rules: Sequence[ProposedRule]) -> str:
         return configuration_text(self._connection_there(), rules, about=self._about, file=self.file.shown)
@@ -129,27 +112,6 @@ class Draft:
             return {**self._connection, "creds": os.path.relpath(creds, self.file.path.parent)}
         except ValueError:
             raise ConfigError(f"--creds {creds}: give its whole path") from None
-
-
-def obstacle(rule: ProposedRule, others: Sequence[ProposedRule], seen: Landscape) -> str | None:
-    """The reason against proposing a rule with the others, by what was read; None without one.
-
-    Args:
-        rule: the rule.
-        others: those that are proposed already.
-        seen: the cluster as it will be when they run.
-    """
-    try:
-        settings = Settings.model_validate({"rules": [each.data for each in (*others, rule)]})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'][3:])}: {first['msg']}"
-    mine = settings.rules[-1]
-    for problem in rule_problems([(0, mine)], settings.dialect, settings.connections):
-        return f"{path_text(problem.path[2:])}: {problem.message}"
-    reach = Reach("default", list(seen.streams.values()), seen.server)
-    loop = next((loop for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), None)
-    return None if loop is None else f"loop: {loop.path}: choose a destination outside"
 
 
 class InitFile:
@@ -186,29 +148,16 @@ class InitFile:
             raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
 
     def write(self, text: str) -> None:
-        """Write the configuration."""
+        """Write the configuration.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
         if self.is_stdout:
             click.echo(text, nl=False)
-        else:
-            write_whole(self.path, text, force=self._force)
-
-
-def write_whole(path: Path, text: str, *, force: bool) -> None:
-    """Write a file atomically: readers find the old one or all of the new one.
-
-    Raises:
-        ConfigError: it exists and must stay, or it cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists() and not force:
-            raise ConfigError(f"{path}: exists; --force overwrites it")
-        draft.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        draft.unlink(missing_ok=True)
+            return
+        try:
+            with self.path.open("w" if self._force else "x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise ConfigError(f"-o {self.path}: cannot be written ({error.strerror})") from None

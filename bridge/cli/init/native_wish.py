@@ -9,8 +9,7 @@ stream must be another one then; the change is printed (`StreamChange`), and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -103,16 +102,15 @@ def compare(wanted: Mapping[str, Any], seen: Landscape) -> Comparison:
 
 class _Comparing:
     def __init__(self, given: Json, normal: Json, seen: Landscape) -> None:
-        self._given = given
         self._normal = normal
         self._seen = seen
         self._name = str(normal["name"])
         self._present = seen.config(self._name)
-        self._place = f"server {seen.server_version}"
         self._verdicts: list[Verdict] = []
         self._rules: list[ProposedRule] = []
-        # The stream's configuration with what rules need of it.
-        self._body: Json = body_of(self._present) if self._present is not None else self._to_create()
+        # The stream's configuration with what rules need of it; one to be created has what no rule provides.
+        plain = {key: value for key, value in given.items() if key not in _FEATURES}
+        self._body: Json = plain if self._present is None else body_of(self._present)
         self._notes: list[str] = []
         self._again = False  # the stream has to be recreated
         self._holds_wrong = False  # the server has copied into it what it should not
@@ -122,16 +120,7 @@ class _Comparing:
         self._ingress()
         self._sources()
         self._mirror()
-        self._others()
         change = self._change()
-        if change is not None and (reason := self._refusal(change)):
-            verdicts = tuple(
-                replace(each, answer=Answer.IMPOSSIBLE, text=f"{each.text}; {reason}")
-                if each.answer is Answer.RULE
-                else each
-                for each in self._verdicts
-            )
-            return Comparison(self._name, verdicts, (), None)
         before = () if change is None else (f"Before it runs, {change.summary}.",)
         rules = tuple(ProposedRule(rule.data, (*rule.why, *before)) for rule in self._rules)
         return Comparison(self._name, tuple(self._verdicts), rules, change)
@@ -145,19 +134,9 @@ class _Comparing:
         feature = f"republish {wanted.get('src') or '>'} to {wanted['dest']}"
         there = (self._present or {}).get("republish") or {}
         same = self._present is not None and all((there.get(key) or "") == (wanted.get(key) or "") for key in wanted)
-        if there.get("dest") and not same:
-            self._say(
-                feature,
-                Answer.IMPOSSIBLE,
-                f"stream '{self._name}' republishes {there.get('src') or '>'} to {there['dest']} natively: ask for that"
-                " one, or say --republish for a second one",
-            )
-            return
         reason = self._left_to_do(feature, "republish", wanted, is_there=same)
         if not reason:
             return
-        if self._present is None:
-            self._body.pop("republish", None)
         seen = self._seen.with_config(self._present or self._body)
         src, dest, bare = wanted.get("src") or ">", wanted["dest"], bool(wanted.get("headers_only"))
         rule = republishing(seen, self._name, src, dest, headers_only=bare)
@@ -177,15 +156,6 @@ class _Comparing:
         parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
         if isinstance(parts, str):
             self._say(feature, Answer.IMPOSSIBLE, f"{reason}; from outside it cannot be done: {parts}")
-            return
-        taken = {part.src: self._seen.takers(part.src, but=self._name) for part in parts}
-        if other := next((f"'{src}' by '{names[0]}'" for src, names in taken.items() if names), ""):
-            self._say(
-                feature,
-                Answer.IMPOSSIBLE,
-                f"{reason}; from outside it cannot be done: {other} is taken as well, and would store the"
-                " messages untransformed",
-            )
             return
         for part in parts:
             self._propose_ingress(feature, part, reason)
@@ -261,31 +231,13 @@ class _Comparing:
         self._again = bool(there)
         self._receive([wanted])
 
-    def _others(self) -> None:
-        """Members that neither the server nor any rule knows."""
-        rest = {key: value for key, value in self._given.items() if key not in _FEATURES}
-        usual = examine({"name": self._name, "subjects": ["s"]}, NEWEST).config
-        rest = {key: value for key, value in rest.items() if key in ("name", "subjects") or usual.get(key) != value}
-        try:
-            warnings = examine(rest, self._seen.server, strict=False).warnings
-        except StreamConfigError:
-            return  # alone it is no whole configuration; the server refuses it in its own words
-        unknown = [warning.member for warning in warnings if warning.id == "unknown-member-ignored"]
-        if unknown:
-            self._say(
-                ", ".join(unknown),
-                Answer.IMPOSSIBLE,
-                f"{self._place} does not know {'it' if len(unknown) == 1 else 'them'}, and how a server stores messages"
-                " no outside process decides",
-            )
-
     # -- what stands in the way --------------------------------------------------------------------------------------
 
     def _left_to_do(self, feature: str, member: str, value: Any, shown: str = "", *, is_there: bool) -> str:
         """Why a feature needs a rule; empty where the server provides it, or can, which is reported then."""
         lacks = shortfall(self._normal, self._seen, member, value, shown or member, is_there=is_there)
         if lacks is None:
-            self._say(feature, Answer.NATIVE, f"{self._place} does it")
+            self._say(feature, Answer.NATIVE, f"server {self._seen.server_version} does it")
             return ""
         if not lacks.can:
             return lacks.text
@@ -297,50 +249,20 @@ class _Comparing:
 
     def _against_copying(self, entry: Json) -> str:
         """Why a rule cannot copy into the stream; empty where it can."""
-        config = {**self._normal, **(self._present or {})}
         if entry.get("external"):
             return (
                 f"a rule needs a connection that reaches '{entry['name']}', and only this one is known here: write the"
                 " rule yourself, with from:"
             )
-        if entry.get("consumer"):
-            return (
-                f"its consumer decides what of '{entry['name']}' comes, and only a server (2.14 and newer) reads by it:"
-                " leave consumer out, and select with filter_subject or subject_transforms"
-            )
-        if config.get("retention", "limits") != "limits":
-            return f"a rule copies only into streams with limits retention, and this is {config['retention']}"
-        if config.get("sealed") or config.get("no_ack"):
-            return "a rule cannot copy into a stream that is sealed or has no_ack"
-        if (source := self._seen.config(str(entry["name"]))) is not None and source.get("retention") != "limits":
-            return f"its source is a {source['retention']} stream, from which copying would take messages"
-        kept = [pattern for pattern in _stored(entry) if self._seen.takers(pattern, but=self._name)]
-        if kept:
-            taker = self._seen.takers(kept[0], but=self._name)[0]
-            transforms: list[Json] = entry.get("subject_transforms") or []
-            only = transforms[0] if len(transforms) == 1 else {}
-            instead = (
-                f'; as one filter the server does it: filter_subject: "{only["src"]}"'
-                if only and only.get("dest") in ("", None, only["src"])
-                else ""
-            )
-            return (
-                f"copies on {kept[0]} would be stored by stream '{taker}', too, because a rule publishes them as any"
-                f" client does: choose destinations of their own{instead}"
-            )
+        for pattern in _stored(entry):
+            if taker := next((name for name in self._seen.takers(pattern) if name != self._name), ""):
+                return (
+                    f"copies on {pattern} would be stored by stream '{taker}', too, because a rule publishes them as"
+                    " any client does: choose destinations of their own"
+                )
         return ""
 
     # -- what the stream has to become -------------------------------------------------------------------------------
-
-    def _to_create(self) -> Json:
-        """The configuration of a stream to create, without the features that rules provide."""
-        plain = {
-            key: value for key, value in self._given.items() if key not in ("subject_transform", "sources", "mirror")
-        }
-        for tried in (plain, {key: value for key, value in plain.items() if key != "republish"}):
-            with suppress(StreamConfigError):
-                return dict(examine(tried, self._seen.server, strict=False).config)
-        return {"name": self._name, "subjects": list(self._given.get("subjects") or ())}
 
     def _receive(self, entries: list[Json]) -> None:
         """Make the stream take copies from a client: without native sources, with subjects for the copies."""
@@ -354,11 +276,7 @@ class _Comparing:
         self._body.pop("sources", None)
         if left:
             self._body["sources"] = left
-        subjects = (
-            list(self._body.get("subjects") or ())
-            if self._present is not None
-            else list(self._given.get("subjects") or ())
-        )
+        subjects = list(self._body.get("subjects") or ())
         for entry in entries:
             subjects += _missing(_stored(entry), subjects)
         self._body["subjects"] = subjects
@@ -377,18 +295,6 @@ class _Comparing:
             "create" if before is None else "recreate" if self._again else "update"
         )
         return StreamChange(self._name, how, self._body, tuple(self._notes), wrong)
-
-    def _refusal(self, change: StreamChange) -> str:
-        """The server's reason for refusing the changed stream; empty if it accepts it."""
-        others = self._seen.others(self._name)
-        previous = self._present if change.how == "update" else None
-        try:
-            examine(change.body, self._seen.server, previous=previous, sources=others, strict=False)
-        except StreamConfigError as error:
-            subjects = ", ".join(change.body.get("subjects") or ())
-            words = f"{error.description} ({error.err_code})"
-            return f"a rule needs the stream on {subjects}, which the server refuses: {words}"
-        return ""
 
     # -- words -------------------------------------------------------------------------------------------------------
 

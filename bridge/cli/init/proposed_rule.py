@@ -149,28 +149,15 @@ def _rules(rules: Sequence[ProposedRule]) -> Iterator[str]:
 def _member(key: str, value: Any, rule: ProposedRule, begin: str) -> Iterator[str]:
     where = f"{rule.kind}.{key}"
     remark = _REMARKS.get(f"{where} {value}") or _REMARKS.get(where) or (_REMARKS.get(key) if key == "name" else "")
-    if isinstance(value, dict) and not any(isinstance(each, (dict, list)) for each in value.values()):
+    if isinstance(value, dict):
         yield f"{begin}{key}:{_remark(remark)}"
         for inner, each in value.items():
             yield f"      {inner}: {_flow(each)}{_remark(_REMARKS.get(f'{where}.{inner}'))}"
-    elif isinstance(value, (dict, list)):
+    elif isinstance(value, list):
         yield f"{begin}{key}:{_remark(remark)}"
-        for entry in value if isinstance(value, list) else [value]:
-            yield from _entry(entry, "      - " if isinstance(value, list) else "      ")
+        yield from (f"      - {_flow(entry)}" for entry in value)
     else:
         yield f"{begin}{key}: {_flow(value)}{_remark(remark)}"
-
-
-def _entry(entry: Mapping[str, Any], begin: str) -> Iterator[str]:
-    """An entry of sources, or mirror."""
-    indent = " " * len(begin)
-    for key, value in entry.items():
-        if isinstance(value, list):
-            yield f"{begin}{key}:"
-            yield from (f"{indent}  - {_flow(each)}" for each in value)
-        else:
-            yield f"{begin}{key}: {_flow(value)}"
-        begin = indent
 
 
 def _flow(value: Any) -> str:
