@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from pydantic import BaseModel
 
-from nats_bridge.bridge.cli.literal_functions import literal_functions
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.bridge.rules.finding import Finding
-from nats_bridge.bridge.settings import Settings, load
+from nats_bridge.bridge.settings import load
 from nats_bridge.bridge.settings.connections import check_server_url
-from nats_bridge.transforms.subject import bytes_of
 
 
 @click.command("check")
@@ -44,6 +40,8 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
       nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
       nats-bridge check -c config/republish-monitor.yaml --permissions
     """
+    if permissions and as_json:
+        raise click.UsageError("--permissions prints a server's configuration; leave out --json")
     findings: list[Finding] = []
     try:
         settings = load(config)
@@ -54,13 +52,12 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
 
             url = _url(server)
             if permissions:
-                from nats_bridge.bridge.permissions import as_data, as_text, grants_of, look_up
+                from nats_bridge.bridge.permissions import as_text, grants_of, look_up
 
-                grants = grants_of(settings, ask(with_server(settings, url, look_up)) if server else None)
-                click.echo(json.dumps(as_data(grants), indent=2) if as_json else as_text(grants))
+                known = ask(with_server(settings, url, look_up)) if server else None
+                click.echo(as_text(grants_of(settings, known)))
                 return EXIT_GOOD
             findings += ask(check_server(settings, url))
-        findings += _literals(settings)
     except BridgeError as error:
         if as_json:
             problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
@@ -103,22 +100,3 @@ def _mark(finding: Finding) -> str:
     if finding.warns:
         return click.style("but", fg="yellow")
     return click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")
-
-
-def _literals(settings: Settings) -> list[Finding]:
-    return [
-        Finding(rule.name, True, "literal", reported)
-        for rule in settings.rules
-        for destination in _destinations(rule)
-        for reported in literal_functions(bytes_of(destination))
-    ]
-
-
-def _destinations(value: object) -> Iterator[str]:
-    """Every `dest` of a part of a configuration."""
-    if isinstance(value, BaseModel):
-        yield from (each for name, each in value if name == "dest" and isinstance(each, str))
-        value = tuple(each for _, each in value)
-    if isinstance(value, tuple | list):
-        for each in value:
-            yield from _destinations(each)

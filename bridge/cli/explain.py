@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
 
 import click
 
-from nats_bridge.bridge.cli.literal_functions import literal_functions
 from nats_bridge.bridge.cli.options import dialect_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.transforms.destination import Kind
@@ -136,7 +135,6 @@ def _heading(transform: Transform) -> list[str]:
         f"server       {transform.dialect.name}",
     ]
     warnings = [_DEFECTS.get(defect, defect) for defect in transform.defects]
-    warnings += literal_functions(transform.destination)
     return lines + [click.style(f"warning      {warning}", fg="yellow") for warning in warnings]
 
 

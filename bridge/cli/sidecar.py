@@ -15,7 +15,6 @@ from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.observability.logs import configure_logs, is_json
 from nats_bridge.bridge.settings import Log, load
-from nats_bridge.marked_yaml import DocumentError, compose
 
 
 @click.command("run")
@@ -35,7 +34,8 @@ def run_command(config: Path) -> int:
     try:
         settings = load(config)  # before the runtime is imported: a mistake in the file shows at once
     except BridgeError as error:
-        return _refuse(error, _log_of(config))
+        given: Any = os.environ.get("BRIDGE_LOG__FORMAT")
+        return _refuse(error, Log(format=given) if given in ("json", "console") else Log())
 
     from nats_bridge.bridge.app.process import run
 
@@ -53,18 +53,3 @@ def _refuse(error: BridgeError, wanted: Log) -> int:
     log = structlog.get_logger("bridge.sidecar")
     log.error("sidecar.refused", code=error.code, reason=str(error))
     return error.exit_code
-
-
-def _log_of(config: Path) -> Log:
-    """The log settings of a configuration, where an invalid file still shows them."""
-    given: Any = os.environ.get("BRIDGE_LOG__FORMAT") or _written(config)
-    return Log(format=given) if given in ("json", "console") else Log()
-
-
-def _written(config: Path) -> object:
-    try:
-        value = compose(config.read_text("utf-8-sig")).value
-    except (OSError, UnicodeDecodeError, DocumentError):
-        return None
-    log = value.get("log") if isinstance(value, dict) else None
-    return log.get("format") if isinstance(log, dict) else None

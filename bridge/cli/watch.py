@@ -34,10 +34,9 @@ _REQUESTS = 200.0  # per second, at most
     metavar="SECONDS",
     help="Without progress for so long, while messages are missing, a link is stalled.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Keep watching, and print what changes, until Ctrl-C.")
 @click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; with --follow, one a line.")
-def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json: bool, **given: Any) -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def watch_command(stalled_after: float, permissions: bool, as_json: bool, **given: Any) -> int:
     """Check whether every native mirror and source of an account makes progress; name what stalls one, and the remedy.
 
     Compared are the messages of source and target themselves, not the lag that the server reports. Nothing is changed.
@@ -49,23 +48,22 @@ def watch_command(stalled_after: float, follow: bool, permissions: bool, as_json
     \b
     Example:
       nats-bridge watch --server nats://127.0.0.1:4222
-      nats-bridge watch --context prod --stalled-after 30 --follow
+      nats-bridge watch --context prod --stalled-after 30
     """
     settings, name = known_connections(**given)
     if permissions:
         from nats_bridge.bridge.kinds.watching.permissions import account_needs
 
         return print_permissions(settings, (name,), account_needs(name))
-    return ask(_watched(settings, name, stalled_after, follow=follow, as_json=as_json))
+    return ask(_watched(settings, name, stalled_after, as_json=as_json))
 
 
-async def _watched(settings: Settings, name: str, stalled_after: float, *, follow: bool, as_json: bool) -> int:
+async def _watched(settings: Settings, name: str, stalled_after: float, *, as_json: bool) -> int:
     from nats_bridge.bridge.client.connection_pool import connected
     from nats_bridge.bridge.client.tasks import happens
     from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
     from nats_bridge.bridge.kinds.watching.watch import Watch
 
-    shown: dict[object, str] = {}
     states: list[LinkState] = []
     async with connected(settings, {name}) as connections:
         clock = asyncio.get_running_loop().time
@@ -74,17 +72,10 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, follo
         with stopping() as stop:
             while not stop.event.is_set():
                 states = await watch.look()
-                if follow:
-                    for state in states:
-                        text = f"{state.reason and state.reason.code}"
-                        if shown.get(state.link.identity) != text:
-                            shown[state.link.identity] = text
-                            _print([state], as_json=as_json, lines=True)
-                elif all(_is_known(state, clock() - began >= stalled_after) for state in states):
+                if all(_is_known(state, clock() - began >= stalled_after) for state in states):
                     break
                 await happens(stop.event, within=_BETWEEN)
-    if not follow:
-        _print(states, as_json=as_json, lines=False)
+    _print(states, as_json=as_json)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)
 
 
@@ -97,11 +88,10 @@ def _is_good(state: LinkState) -> bool:
     return state.reason is None and state.condition != "unknown"
 
 
-def _print(states: Sequence[LinkState], *, as_json: bool, lines: bool) -> None:
+def _print(states: Sequence[LinkState], *, as_json: bool) -> None:
     if as_json:
         found = [state.as_dict() for state in states]
-        ok = all(map(_is_good, states))
-        click.echo(json.dumps(found[0]) if lines else json.dumps({"ok": ok, "links": found}, indent=2))
+        click.echo(json.dumps({"ok": all(map(_is_good, states)), "links": found}, indent=2))
         return
     if not states:
         click.echo("no stream of this account is a mirror or has sources")

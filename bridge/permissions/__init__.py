@@ -4,7 +4,7 @@ Every kind of rule states its needs; `granting` adds those of the sidecar itself
 and shows it.
 """
 
-from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_data, as_text, grants_of, permissions_of
+from nats_bridge.bridge.permissions.granting import ConnectionGrants, Grant, as_text, grants_of, permissions_of
 from nats_bridge.bridge.permissions.need import Need, Way
 from nats_bridge.bridge.permissions.stream_facts import StreamFacts, look_up
 
@@ -14,7 +14,6 @@ __all__ = [
     "Need",
     "StreamFacts",
     "Way",
-    "as_data",
     "as_text",
     "grants_of",
     "look_up",

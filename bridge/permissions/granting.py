@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
@@ -196,32 +195,6 @@ _SHARED_INBOXES = "_INBOX"
 def as_text(connections: Sequence[ConnectionGrants]) -> str:
     """One `permissions` block per connection, as nats-server reads it, with a comment after every line."""
     return "\n".join(line for connection in connections for line in _block(connection))
-
-
-def as_data(connections: Sequence[ConnectionGrants]) -> dict[str, Any]:
-    """The same as plain data: per connection the permissions as a server's configuration has them, and the lines."""
-    return {
-        "connections": [
-            {
-                "name": connection.connection,
-                "permissions": {
-                    "publish": {"allow": connection.subjects("publish")},
-                    "subscribe": {"allow": connection.subjects("subscribe")},
-                },
-                "lines": [
-                    {
-                        "way": grant.way,
-                        "subject": grant.subject,
-                        "optional": grant.optional,
-                        "without": grant.without or None,
-                        "why": [{"what": what, "rules": list(rules)} for what, rules in grant.reasons],
-                    }
-                    for grant in connection.grants
-                ],
-            }
-            for connection in connections
-        ]
-    }
 
 
 def _block(connection: ConnectionGrants) -> Iterable[str]:

@@ -174,7 +174,7 @@ async def test_nothing_shows_a_secret(
     configure_logs(Log(level="debug", format="json"))
     settings = load(good)
     output.text += repr(settings) + repr(connect_options(settings.connections["default"]))
-    for arguments in (("check",), ("check", "--json"), ("check", "--permissions", "--json"), ("handoff", "r")):
+    for arguments in (("check",), ("check", "--json"), ("check", "--permissions"), ("handoff", "r")):
         await asyncio.to_thread(command, "--debug", arguments[0], "-c", str(good), *arguments[1:])
     assert await asyncio.to_thread(command, "--debug", "check", "-c", str(good), "--server", "config") in (0, 1)
     assert await asyncio.to_thread(command, "--debug", "check", "-c", str(wrong), "--server", "config") in (2, 3)

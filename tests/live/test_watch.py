@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from nats_bridge.native_servers import NativeServer, free_port
 from nats_bridge.native_servers.native_server import HOST
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
-from tests.live.until import LIMIT, until
+from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
 
@@ -401,33 +400,6 @@ async def test_the_printed_permissions_are_enough(
         )
         ran = await command_here("watch", "-c", str(config))
         assert (ran.code, ran.out) == (0, "ok  M <- S: up to date, at 10\nok  T <- S: up to date, at 10\n"), ran.err
-
-
-async def test_following_prints_what_changes(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
-    async with native_server(newest_version) as server:
-        here = await Scene.make(await raw_peer(server.url), discard="new", max_msgs=10)
-        options = ("--server", server.url, "--stalled-after", "1", "--follow", "--json")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nats_bridge", "watch", *options), stdout=asyncio.subprocess.PIPE
-        )
-        assert process.stdout is not None
-
-        async def code() -> Any:
-            assert process.stdout is not None
-            async with asyncio.timeout(LIMIT):
-                while (link := json.loads(await process.stdout.readline()))["target"] != "T":
-                    pass
-            return link["reason"] and link["reason"]["code"]
-
-        assert await code() is None
-        await publish(here.peer, "S", 5)
-        assert await code() == "target_full"
-        await here.change("T", max_msgs=100)
-        while await code() is not None:  # until its server tries again, nothing keeps it from copying
-            pass
-        process.terminate()
-        await process.communicate()
-        assert process.returncode == 143
 
 
 async def test_an_account_without_links(newest_version: str, native_server: Servers) -> None:

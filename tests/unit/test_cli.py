@@ -162,29 +162,6 @@ def test_check_without_server(run: Any) -> None:
     assert json.loads(run("check", "-c", GOOD, "--json").out) == {"ok": True, "problems": [], "findings": []}
 
 
-def test_check_warns_of_what_only_looks_like_a_function(run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "b.yaml"
-    file.write_text(
-        """
-connections: {default: {servers: ["nats://h:1"]}}
-rules:
-  - {name: watch, kind: republish, stream: ORDERS, republish: {src: "orders.*", dest: "m.region-$1"}}
-  - name: eu
-    kind: sources
-    stream: EU
-    sources: [{name: A, subject_transforms: [{src: "a.*", dest: "e.x{{wildcard(1)}}"}]}]
-  - {name: good, kind: subject_transform, stream: B, subject_transform: {src: "in.*", dest: "b.{{left(1,2)}}"}}
-""",
-        encoding="utf-8",
-    )
-    ran = run("check", "-c", str(file))
-    assert (ran.code, ran.err) == (0, "")
-    what = "is taken as it is written: a function is a whole token between dots"
-    assert ran.out.splitlines()[1:] == [f"but watch: 'region-$1' {what}", f"but eu: 'x{{{{wildcard(1)}}}}' {what}"]
-    reported = json.loads(run("check", "-c", str(file), "--json").out)
-    assert (reported["ok"], [each["code"] for each in reported["findings"]]) == (True, ["literal", "literal"])
-
-
 def test_check_prints_problems_as_json(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "b.yaml"
     file.write_text("nme: x\nrules: []\n", encoding="utf-8")

@@ -131,18 +131,6 @@ def test_native_defects_and_bad_results_are_warned_of(capsys: pytest.CaptureFixt
     assert "warning: the result is not a valid subject; republish drops it" in out
 
 
-@pytest.mark.parametrize("token", ["region-$1", "region-{{wildcard(1)}}", "{{wildcard(1)}", "{wildcard(1)}}", "$1x"])
-def test_what_only_looks_like_a_function_is_warned_of(token: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = _run(capsys, "a.*", f"b.{token}", "a.x")[1]
-    assert f"warning      '{token}' is taken as it is written: a function is a whole token between dots\n" in out
-    assert f"a.x → b.{token}\n" in out
-
-
-@pytest.mark.parametrize("destination", ["b.$1", "$KV.b.{{wildcard(1)}}", "b.{c}.$x"])
-def test_what_does_not_is_not(destination: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "warning" not in _run(capsys, "a.*", destination, "a.x")[1]
-
-
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "a.*", "b.$1", "a.x", "c", "--json")
     reported = json.loads(out)
