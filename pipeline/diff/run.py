@@ -150,7 +150,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             parts.append(findings(left.frame, right.frame, odd, comparison, number=counted.odd, duplicated=duplicated))
         if comparison.by not in ("sequence", "subject"):
             progress.enter("comparing the order", total=counted.common)
-            moved, exact = out_of_order(_pairs(found), left.first, left.last)
+            moved, exact = out_of_order(_pairs(found))
             if moved is not None:
                 parts.append(_as_findings(moved, found, comparison, few=exact))
         progress.enter("reading what differs", total=counted.odd)

@@ -285,7 +285,7 @@ def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) 
         rights.insert(drawn.randrange(2000), rights.pop(at))
     pairs = [(left, right, left % 2) for left, right in enumerate(rights, 1)]
     frame = spark.createDataFrame(pairs, "left bigint, right bigint, grouped bigint")
-    found, exact = out_of_order(frame, 1, 2000)
+    found, exact = out_of_order(frame)
     assert found is not None
     gone = {row.left for row in found.collect()}
     assert exact
@@ -293,7 +293,7 @@ def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) 
         kept = [right for left, right, of in pairs if of == group and left not in gone]
         assert kept == sorted(kept)
     assert 0 < len(gone) <= 24
-    coarse, exact = out_of_order(frame, 1, 2000, most=1)
+    coarse, exact = out_of_order(frame, most=1)
     assert coarse is not None
     assert not exact
     highest = {0: 0, 1: 0}
