@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from nats_bridge.bridge.replication import Replay
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 
@@ -45,11 +44,7 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
     """
     async with connected(connection) as opened:
         state = await state_of(opened, stream, listing=True)
-        if not state.limits:
-            raise OptionError(
-                f"stream '{stream}': is a work queue, or keeps messages for consumers only: reading it could take"
-                " messages from those that they are for; only streams with retention limits are captured"
-            )
+        state.require_limits("captured")
         remaining = await Replay(opened.api, stream, subjects).after(after)
         info = await opened.api.stream_info(stream)
         return Facts(state, opened.server_version, str((info.get("cluster") or {}).get("name") or ""), remaining)

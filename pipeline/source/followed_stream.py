@@ -7,7 +7,7 @@ from typing import Final
 
 from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.errors import DataLostError
-from nats_bridge.pipeline.source.planning import SequenceRange, cut, stored_before
+from nats_bridge.pipeline.source.planning import SequenceRange, cut
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.stream_offsets import Position
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
@@ -37,10 +37,12 @@ class FollowedStream:
         """Ask for a stream of a read.
 
         Raises:
+            OptionError: its consumers decide what it keeps.
             PipelineError: there is no such stream.
             ApiError: the server refuses, or does not answer.
         """
         state = await state_of(connection, name, listing=listing)
+        state.require_limits("read")
         return cls(connection, options.of_stream(name), state)
 
     @property
@@ -56,7 +58,7 @@ class FollowedStream:
         """Where a query that has no position in it begins."""
         done = max(self.state.first, self.options.start_sequence or 1) - 1
         if self.options.start_time:
-            done = max(done, await stored_before(self.connection, self.options, self.options.start_time))
+            done = max(done, await Replay(self.connection.api, self.name).before(self.options.start_time))
         return self.at(done)
 
     def check(self, position: Position, *, whole: bool = True) -> None:
@@ -75,7 +77,7 @@ class FollowedStream:
                 f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
                 f" {position.created}: begin with a new checkpoint location"
             )
-        if whole and self.options.fail_on_data_loss and state.limits and state.first > following:
+        if whole and self.options.fail_on_data_loss and state.first > following:
             raise DataLostError(
                 f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread, it"
                 f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
@@ -83,13 +85,11 @@ class FollowedStream:
             )
 
     async def waiting(self, position: Position) -> int:
-        """How many messages it has after a position; at most so many where its consumers decide what it keeps."""
+        """How many messages it has after a position."""
         done = max(position.sequence, self.state.first - 1)
         behind = max(self.state.last - done, 0)
         if not behind or self._is_dense:
             return behind
-        if not self.state.limits:
-            return min(behind, self.state.messages)
         after = self._after
         return max(await after(done) - await after(self.state.last), 0)
 
@@ -99,7 +99,7 @@ class FollowedStream:
         least = done + rows
         if least >= last:
             return max(last, position.sequence)
-        if not self.state.limits or self._is_dense:
+        if self._is_dense:
             return least
         after = self._after
         there = await after(done)
@@ -139,7 +139,7 @@ class FollowedStream:
     def _is_dense(self) -> bool:
         """Whether each sequence is a message of the read."""
         state = self.state
-        return state.limits and state.messages == state.last - state.first + 1 and not self.options.subjects
+        return state.messages == state.last - state.first + 1 and not self.options.subjects
 
     async def _after(self, sequence: int) -> int:
         return await Replay(self.connection.api, self.name, self.options.subjects).after(sequence)

@@ -2,7 +2,6 @@
 
 Where nothing, or little, was deleted and nothing is filtered, counting does. Else the server is asked how many messages
 are behind a sequence, with consumers that live for a moment; a few questions per cut, since about as much is enough.
-Streams whose consumers decide what is kept are not asked that way.
 """
 
 from __future__ import annotations
@@ -81,11 +80,13 @@ async def plan(connection: Connection, options: ReadOptions, share: int | None =
         share: into how many ranges to cut it; None for what the options say.
 
     Raises:
-        PipelineError: no such stream, or a server that cannot do it.
+        OptionError: its consumers decide what it keeps, or the server cannot do it.
+        PipelineError: no such stream.
         ApiError: the server refuses, or does not answer.
     """
     check_filters(connection, options)
     state = await state_of(connection, options.stream, listing=True)
+    state.require_limits("read")
     first, last = await _bounds(connection, options, state)
     if first > last or not state.messages:
         return []
@@ -182,8 +183,7 @@ class _Held:
 
     @classmethod
     async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
-        if not state.limits or (state.deleted is not None and not options.filters):
-            deleted = state.deleted or ()
+        if (deleted := state.deleted) is not None and not options.filters:
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)
         after = Replay(connection.api, options.stream, options.filters).after
@@ -228,37 +228,20 @@ class _Held:
 
 
 async def _bounds(connection: Connection, options: ReadOptions, state: StreamState) -> tuple[int, int]:
+    before = Replay(connection.api, options.stream).before
     first = max(state.first, options.start_sequence or 1)
     last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
     if options.start_time:
-        first = max(first, await stored_before(connection, options, options.start_time) + 1)
+        first = max(first, await before(options.start_time) + 1)
     if options.end_time and not _later(options.end_time, state):
-        last = min(last, await stored_before(connection, options, options.end_time))
-    if options.since_ns is not None and state.limits:
-        first = max(first, await stored_before(connection, options, rfc3339_nano(options.since_ns).decode()) + 1)
-    if options.until_ns is not None and state.limits:
-        last = min(last, await stored_before(connection, options, rfc3339_nano(options.until_ns).decode()))
+        last = min(last, await before(options.end_time))
+    if options.since_ns is not None:
+        first = max(first, await before(rfc3339_nano(options.since_ns).decode()) + 1)
+    if options.until_ns is not None:
+        last = min(last, await before(rfc3339_nano(options.until_ns).decode()))
     return first, last
 
 
 def _later(time: str, state: StreamState) -> bool:
     """Whether a time is later than everything that the stream holds; a replica that is asked may be behind."""
     return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)
-
-
-async def stored_before(connection: Connection, options: ReadOptions, time: str) -> int:
-    """The sequence just before the first message stored at a time or later.
-
-    Raises:
-        OptionError: the stream cannot be asked.
-        ApiError: the server refuses, or does not answer.
-    """
-    try:
-        return await Replay(connection.api, options.stream).before(time)
-    except ApiError as error:
-        if error.retriable or error.http_code != 400:
-            raise
-        raise OptionError(
-            f"options startTime and endTime: stream '{options.stream}' cannot be asked where a time begins, because"
-            f" its consumers decide what it keeps ({error.description}): say startSequence and endSequence"
-        ) from None

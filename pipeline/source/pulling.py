@@ -45,7 +45,7 @@ class _LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """How to read a stream that keeps its messages whatever consumers do.
+    """How to read a stream.
 
     Attributes:
         connection: the connection.

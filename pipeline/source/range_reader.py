@@ -16,7 +16,6 @@ from nats_bridge.bridge.replication import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, UnreachableError, marking
 from nats_bridge.pipeline.source.arrived import Arrived
-from nats_bridge.pipeline.source.asking import Asking
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.pipeline.source.planning import SequenceRange
 from nats_bridge.pipeline.source.pulling import Pull
@@ -98,13 +97,12 @@ class _Reading:
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
         pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)
-        between = pull.between if state.limits else Asking(connection, state.name, self.part.subjects).between
         loop = asyncio.get_running_loop()
         until = loop.time() + self.options.patience
         while at <= last:
             begun = at
             try:
-                async with contextlib.aclosing(between(at, last)) as arriving:
+                async with contextlib.aclosing(pull.between(at, last)) as arriving:
                     async for arrived in arriving:
                         at = arrived.last.stream_sequence + 1
                         yield arrived
@@ -154,7 +152,7 @@ class _Reading:
                 f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
                 f" {part.created}: read it again"
             )
-        if self.options.fail_on_data_loss and state.limits and at <= part.last and state.first > at:
+        if self.options.fail_on_data_loss and at <= part.last and state.first > at:
             raise DataLostError(
                 f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread,"
                 f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"

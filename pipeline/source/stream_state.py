@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
-from nats_bridge.pipeline.errors import PipelineError
+from nats_bridge.pipeline.errors import OptionError, PipelineError
 
 _LISTED = 10_000
 """So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
@@ -44,6 +44,21 @@ class StreamState:
     def average(self) -> int:
         """Bytes of a message, about."""
         return self.size // self.messages + 1 if self.messages else 1
+
+    def require_limits(self, done: str) -> None:
+        """Refuse a stream whose consumers decide what it keeps.
+
+        Args:
+            done: what is done to streams, such as `read`.
+
+        Raises:
+            OptionError: it is one.
+        """
+        if not self.limits:
+            raise OptionError(
+                f"stream '{self.name}': is a work queue, or keeps messages for consumers only: reading it could take"
+                f" messages from those that they are for; only streams with retention limits are {done}"
+            )
 
 
 async def names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:

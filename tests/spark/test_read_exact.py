@@ -166,42 +166,10 @@ async def test_subjects_select(url: str, version: str, peer: RawPeer, stream: st
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-async def test_what_consumers_decide_about_is_read_and_left_as_it_is(
-    url: str, peer: RawPeer, stream: str, retention: str
-) -> None:
+async def test_what_consumers_decide_about_is_not_read(url: str, peer: RawPeer, stream: str, retention: str) -> None:
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], retention=retention)
-    durable = {"durable_name": "worker", "ack_policy": "explicit"}
-    await peer.api(f"CONSUMER.DURABLE.CREATE.{stream}.worker", {"stream_name": stream, "config": durable})
-    for number in range(1, 41):
-        await peer.store(f"{stream}.{number % 3}".encode(), b"%d" % number)
-    before = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
-    assert await Read(url, stream, partitions=2).sequences() == list(range(1, 41))
-    after = await peer.api(f"STREAM.INFO.{stream}")
-    assert after["state"]["messages"] == before["messages"] == 40
-    assert after["state"]["consumer_count"] == 1
-    worker = await peer.api(f"CONSUMER.INFO.{stream}.worker")
-    assert worker["num_pending"] == 40
-
-
-@pytest.mark.parametrize("filters", ["", "{stream}.1"])
-async def test_a_work_queue_without_workers_keeps_what_is_read(
-    url: str, peer: RawPeer, stream: str, filters: str
-) -> None:
-    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], retention="workqueue")
-    for number in range(1, 601):
-        await peer.store(f"{stream}.{number % 3}".encode(), b"%d" % number, _BLOCK if number % 2 else b"")
-    for gone in (1, 300, 301, 600):
-        await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": gone})
-    wanted = [n for n in range(1, 601) if n not in {1, 300, 301, 600} and (not filters or n % 3 == 1)]
-    options = {"subjects": filters.format(stream=stream)} if filters else {}
-    columns = ["sequence", "subject", "header_block", "data"]
-    rows = await Read(url, stream, spark_schema(*columns), partitions=2, **options).rows()
-    assert [tuple(row.values()) for row in rows] == [
-        (n, f"{stream}.{n % 3}", _BLOCK if n % 2 else b"", b"%d" % n) for n in wanted
-    ]
-    state = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
-    assert state["messages"] == 596
-    assert state["consumer_count"] == 0
+    with pytest.raises(OptionError, match=r"could take messages from those that they are for; .* are read"):
+        await Read(url, stream).plan()
 
 
 async def test_sequences_beyond_what_32_bits_hold(servers: SharedServers, raw_peer: OpenPeer, stream: str) -> None:
