@@ -40,7 +40,6 @@ READ: Final[dict[str, str]] = {
     "startTime": "only messages stored at this time or later (RFC 3339)",
     "endTime": "only messages stored before this time (RFC 3339)",
     "partitions": "into how many ranges the read is cut",
-    "rowsPerPartition": "about how many messages a range holds",
     "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
     "minRowsPerTrigger": "how many messages must wait before a batch of a streaming read begins",
     "maxTriggerDelay": "how long after the batch before one begins with fewer (15m; 30s, 1h)",
@@ -57,7 +56,6 @@ WRITE: Final[dict[str, str]] = {
     "patience": "seconds without progress, such as at a full stream, until a task fails",
     "lookBack": "seconds of the stream's past that are searched for what an earlier run of the same write has stored",
     "checkSubjects": "whether a subject that is none of the stream's is an error before it is sent",
-    "allowSpeculation": "whether a write may run with spark.speculation",
 }
 """What a write takes besides the connection's options, and what each says."""
 

@@ -27,7 +27,6 @@ class WriteOptions:
         patience: seconds without any progress (a full stream, a server that is away) until the task fails.
         look_back: seconds of the stream's past that are searched for earlier attempts where nothing else bounds that;
             None for all of it.
-        allow_speculation: whether a task may be tried twice at the same time.
         check_subjects: whether a subject that is none of the stream's is an error before it is sent.
     """
 
@@ -38,7 +37,6 @@ class WriteOptions:
     write_id: str | None = None
     patience: float = _PATIENCE
     look_back: float | None = None
-    allow_speculation: bool = False
     check_subjects: bool = True
 
     @classmethod
@@ -65,7 +63,6 @@ class WriteOptions:
             write_id=found.get("writeId") or None,
             patience=_seconds(found, "patience") or _PATIENCE,
             look_back=_seconds(found, "lookBack"),
-            allow_speculation=flag(found, "allowSpeculation", default=False),
             check_subjects=flag(found, "checkSubjects", default=True),
         )
 

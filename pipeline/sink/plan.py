@@ -54,7 +54,6 @@ class TaskPlace:
         query: the id of the streaming query; empty in a batch write.
         run: the id of the query's present run.
         batch: the micro-batch; 0 in a batch write.
-        speculative: whether Spark may try a task twice at the same time.
     """
 
     partition: int
@@ -62,7 +61,6 @@ class TaskPlace:
     query: str = ""
     run: str = ""
     batch: int = 0
-    speculative: bool = False
 
 
 def named_write(write_id: str | None) -> tuple[str, int | None]:

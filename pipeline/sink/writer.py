@@ -163,12 +163,6 @@ def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     )
     with marking():
         task = _task(plan)
-        if task.speculative and not plan.options.allow_speculation:
-            raise OptionError(
-                "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
-                " duplicate window would keep rows from being stored twice; turn it off, or say"
-                ' .option("allowSpeculation", "true")'
-            )
         with LoopThread() as loop:
             write = PartitionWrite(plan, task)
             try:
@@ -188,11 +182,12 @@ def _task(plan: WritePlan) -> TaskPlace:
     def reported(name: str) -> str:
         return context.getLocalProperty(name) or ""
 
-    task = TaskPlace(
-        partition=context.partitionId(),
-        attempt=context.attemptNumber(),
-        speculative=reported("spark.speculation") == "true",
-    )
+    if reported("spark.speculation") == "true":
+        raise OptionError(
+            "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
+            " duplicate window would keep rows from being stored twice; turn it off"
+        )
+    task = TaskPlace(partition=context.partitionId(), attempt=context.attemptNumber())
     if not plan.streaming:  # which can be inside of foreachBatch
         return task
     if not reported("sql.streaming.queryId"):

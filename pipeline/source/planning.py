@@ -129,13 +129,9 @@ async def cut(
         ApiError: the server refuses, or does not answer.
     """
     held = await _Held.of(connection, options, state, first, last)
-    most = share or options.partitions or cores()
-    if options.rows_per_partition:
-        count = -(-held.total // options.rows_per_partition)
-    elif options.partitions:
-        count = most
-    else:
-        count = min(most, -(-held.total // least))
+    count = share or options.partitions or cores()
+    if not options.partitions:
+        count = min(count, -(-held.total // least))
     # What a replica counts may be too little: where it counts nothing, a task looks.
     count = max(1, min(count, held.total))
     ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]

@@ -37,7 +37,6 @@ class ReadOptions:
         until_ns: messages stored after may be left out.
         pushed_subject: messages with other subjects than this filter's may be left out.
         partitions: how many ranges; None for as many as there are cores.
-        rows_per_partition: messages in a range, about.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
         min_rows_per_trigger: messages in a batch of a streaming read at least; None for any.
         max_trigger_delay: seconds after the batch before, when one begins with fewer.
@@ -57,7 +56,6 @@ class ReadOptions:
     until_ns: int | None = None
     pushed_subject: str | None = None
     partitions: int | None = None
-    rows_per_partition: int | None = None
     max_rows_per_trigger: int | None = None
     min_rows_per_trigger: int | None = None
     max_trigger_delay: float = 900.0
@@ -94,8 +92,6 @@ class ReadOptions:
             raise OptionError(f"option minRowsPerTrigger: {least} is more than maxRowsPerTrigger, {most}")
         if "maxTriggerDelay" in found and not least:
             raise OptionError("option maxTriggerDelay: says when minRowsPerTrigger no longer holds; say that, too")
-        if "partitions" in found and "rowsPerPartition" in found:
-            raise OptionError("option rowsPerPartition: partitions says how the read is cut already; leave one out")
         return cls(
             connection=connection_of(found),
             stream=stream,
@@ -106,7 +102,6 @@ class ReadOptions:
             start_time=_time(found, "startTime"),
             end_time=_time(found, "endTime"),
             partitions=number(found, "partitions"),
-            rows_per_partition=number(found, "rowsPerPartition"),
             max_rows_per_trigger=most,
             min_rows_per_trigger=least,
             max_trigger_delay=duration(found, "maxTriggerDelay") or 900.0,

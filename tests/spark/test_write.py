@@ -283,7 +283,6 @@ async def test_what_is_wrong_is_said_before_anything_is_written(
     spark.sparkContext.setLocalProperty("spark.speculation", "true")  # as Spark hands settings on to tasks
     try:
         assert "spark.speculation is on" in failure(write, frame, stream).message
-        write(frame, stream, allowSpeculation=True)
     finally:
         spark.sparkContext.setLocalProperty("spark.speculation", None)
     away = failure(write, frame, stream, servers="nats://127.0.0.1:1", connectTimeout="0.5")
