@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from nats_bridge.pipeline.diff.batch_reading import BatchReader, batch_reader
-from nats_bridge.pipeline.diff.comparing import Comparison, State, is_plain
+from nats_bridge.pipeline.diff.comparing import Comparison, Reader, State, is_plain
+from nats_bridge.pipeline.diff.usual_copies import quick_reader
 from nats_bridge.transforms.republish import Republish
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_dat
     schema = READ.replace("data_digest bigint", "data binary") if with_data else READ
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reading = batch_reader(comparison, right=right)
+        reading = quick_reader(comparison, right=right)
         for batch in batches:
             yield _read_batch(batch, reading)
 
@@ -112,26 +112,23 @@ def _bytes(name: str) -> Column:
     return F.coalesce(F.col(name).cast("binary"), F.lit(b""))
 
 
-def _read_batch(batch: pa.RecordBatch, read: BatchReader) -> pa.RecordBatch:
+def _read_batch(batch: pa.RecordBatch, read: Reader) -> pa.RecordBatch:
     import pyarrow as pa
 
     sequences, subjects, blocks, payloads = batch.columns
-    found = read(sequences.to_pylist(), subjects.to_pylist(), blocks.to_pylist())
-
-    def changed(column: pa.Array, values: list[bytes | None]) -> pa.Array:
-        made = pa.array(values, pa.binary())
-        return made.fill_null(column) if made.null_count else made
+    found = map(read, sequences.to_pylist(), subjects.to_pylist(), blocks.to_pylist())
+    states, sources, numbers, entries, copied, changed, ignored = list(zip(*found, strict=True)) or [()] * 7
 
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(found.states, pa.int8()),
-            pa.array(found.sources, pa.binary()),
-            pa.array(found.numbers, pa.int64()),
+            pa.array(states, pa.int8()),
+            pa.array(sources, pa.binary()),
+            pa.array(numbers, pa.int64()),
             sequences,
-            pa.array(found.entries, pa.binary()),
-            subjects if found.subjects is None else changed(subjects, found.subjects),
-            changed(blocks, found.blocks),
-            pa.array(found.ignored, pa.int64()),
+            pa.array(entries, pa.binary()),
+            pa.array(copied, pa.binary()).fill_null(subjects),
+            pa.array(changed, pa.binary()).fill_null(blocks),
+            pa.array(ignored, pa.int64()),
             payloads,
         ],
         names=[

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.bridge.settings import loads
-from nats_bridge.pipeline.diff.batch_reading import batch_reader
 from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
 from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
 from nats_bridge.pipeline.diff.header_lines import differences
 from nats_bridge.pipeline.diff.ordering import displaced
 from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge.pipeline.diff.rules import rule_of
+from nats_bridge.pipeline.diff.usual_copies import quick_reader
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.republish import StoredMessage, compile_republish
@@ -164,25 +164,19 @@ _BLOCKS = st.one_of(
 @given(st.lists(_BLOCKS, max_size=6), st.sampled_from(["provenance", "provenance:right", "id", "sequence"]))
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("ignored", [(), (b"T", b"Nats-Msg-Id")])
-def test_many_at_once_are_read_as_one_by_one(
+def test_usual_copies_are_read_as_all_others(
     right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
 ) -> None:
     for bridged in (False, True):
         comparison = Comparison(by, bridged=bridged, ignored_headers=ignored, source=b"O", first=5, last=80)
-        one, many = reader(comparison, right=right), batch_reader(comparison, right=right)
-        numbers = list(range(1, len(blocks) + 1))
-        subjects = [b"s"] * len(blocks)
-        columns = many(numbers, subjects, blocks)
-        rows = [one(*each) for each in zip(numbers, subjects, blocks, strict=True)]
-        assert columns.states == [row[0] for row in rows]
-        assert columns.sources == [row[1] for row in rows]
-        assert columns.numbers == [row[2] for row in rows]
-        assert columns.entries == [row[3] for row in rows]
-        whole = [(made if made is not None else stored) for made, stored in zip(columns.blocks, blocks, strict=True)]
-        assert whole == [(row[5] if row[5] is not None else stored) for row, stored in zip(rows, blocks, strict=True)]
-        assert columns.ignored == [row[6] for row in rows]
+        one, quick = reader(comparison, right=right), quick_reader(comparison, right=right)
         possible = sum(1 << bit for bit in bits_of(comparison))
-        assert not any(bits & ~possible for bits in columns.ignored)
+        for number, stored in enumerate(blocks, 1):
+            *expected, whole, ignored_bits = one(number, b"s", stored)
+            *found, made, bits = quick(number, b"s", stored)
+            assert (found, bits) == (expected, ignored_bits)
+            assert (stored if made is None else made) == (stored if whole is None else whole)
+            assert not bits & ~possible
         assert len(ignored_of(comparison)) == 8 + len(ignored)
 
 
