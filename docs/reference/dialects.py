@@ -25,7 +25,7 @@ minor line that has it; later lines have it as well. Where `until` names a versi
 see of these changes, byte by byte, is in [versions](../versions.md).
 """
 _GROUP: Final = re.compile(r"^\s*# --- (.+)$")
-_KEY: Final = re.compile(r'^\s*"(\w+)": Feature\(')
+_KEY: Final = re.compile(r"^\s*(\w+): bool = _since\(")
 
 
 def page() -> str:
@@ -40,8 +40,8 @@ def page() -> str:
 
 
 def _groups() -> dict[str, dict[str, str]]:
-    """The features by their group in the table, each with the remark above it."""
-    source = Path(sys.modules[Feature.__module__].__file__ or "").read_text("utf-8").partition("FEATURES: Mapping")[2]
+    """The flags by their group in the record, each with the remark above it."""
+    source = Path(sys.modules[Feature.__module__].__file__ or "").read_text("utf-8").partition("class Dialect:")[2]
     groups: dict[str, dict[str, str]] = {}
     remark: list[str] = []
     for line in source.splitlines():

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields
 
 import pytest
 
 from nats_bridge.transforms import NEWEST, UnknownDialectError, dialect
-from nats_bridge.transforms.dialect import FEATURES, KNOWN_LINES, Dialect, Feature
-
-
-def test_the_table_and_the_record_name_the_same_features() -> None:
-    assert [field.name for field in fields(Dialect)] == ["version", *FEATURES]
+from nats_bridge.transforms.dialect import KNOWN_LINES, Feature
 
 
 def test_a_minor_line_means_its_newest_known_patch() -> None:
