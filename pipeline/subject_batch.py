@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.functions import modulus_of
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, tokens
 from nats_bridge.transforms.transform import Transform
 

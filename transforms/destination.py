@@ -15,7 +15,7 @@ from enum import Enum
 
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import DOT, REST, WHITE_SPACE, text_of
+from nats_bridge.transforms.subject import ANY, DOT, REST, WHITE_SPACE, text_of
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
@@ -47,11 +47,13 @@ CUTTING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class DestinationToken:
-    """One token of a destination.
+class Part:
+    """One token of a destination; in a compiled transform, bound to its source.
 
-    ``indexes`` are the wildcard numbers as written (0 and negative ones included), ``number`` the length,
-    position or modulus already reduced to 32 bits as the server keeps it, ``delimiter`` that of split.
+    ``indexes`` are the wildcard numbers as written (0 and negative ones included), ``number`` the length, position,
+    limit or modulus already reduced to 32 bits as the server keeps it, ``delimiter`` that of split. ``positions``,
+    where it is bound, are positions (from 0) in the *subject* of the tokens it is computed from, in the order of the
+    arguments; for ``>`` the position from which the subject is copied.
     """
 
     text: bytes
@@ -59,14 +61,22 @@ class DestinationToken:
     indexes: tuple[int, ...] = ()
     number: int = 0
     delimiter: bytes = b""
+    positions: tuple[int, ...] = ()
 
     @property
     def is_function(self) -> bool:
         """Whether the token is computed from the subject (or at random)."""
         return self.kind not in (Kind.LITERAL, Kind.REST)
 
+    @property
+    def shape(self) -> bytes:
+        """A literal token as it is, ``*`` for any one token, ``>`` for one or more, also in the middle."""
+        if self.kind is Kind.LITERAL:
+            return self.text
+        return REST if self.kind is Kind.REST or self.kind in CUTTING else ANY
 
-def parse_token(text: bytes, dialect: Dialect) -> DestinationToken:
+
+def parse_token(text: bytes, dialect: Dialect) -> Part:
     """Classify one token of a destination.
 
     Raises:
@@ -75,10 +85,10 @@ def parse_token(text: bytes, dialect: Dialect) -> DestinationToken:
     if len(text) > 1 and text.startswith(b"$"):
         number = _integer(text[1:])
         if number is None:
-            return DestinationToken(text, Kind.LITERAL)
-        return DestinationToken(text, Kind.WILDCARD, (number,))
+            return Part(text, Kind.LITERAL)
+        return Part(text, Kind.WILDCARD, (number,))
     if not _is_braced(text):
-        return DestinationToken(text, Kind.REST if text == REST else Kind.LITERAL)
+        return Part(text, Kind.REST if text == REST else Kind.LITERAL)
     for kind, pattern, known, parse in _FUNCTIONS:
         found = pattern.search(text)
         if found is not None and known(dialect):
@@ -111,7 +121,7 @@ def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
             raise _bad_mapping(None, dialect)
 
 
-def index_out_of_range(token: DestinationToken, index: int | None) -> TransformError:
+def index_out_of_range(token: Part, index: int | None) -> TransformError:
     """The error for a wildcard number above the number of ``*``; None where the source takes no numbers."""
     return _error("index_out_of_range", token.text, "" if index is None else f": [{index}]")
 
@@ -168,37 +178,37 @@ def _wrap_int32(number: int) -> int:
     return (number - INT32_MIN) % 2**32 + INT32_MIN
 
 
-def _wildcard(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationToken:
+def _wildcard(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
     if arguments == [b""]:
         raise _error("not_enough_arguments", token)
     if len(arguments) > 1:
         raise _error("too_many_arguments", token)
-    return DestinationToken(token, kind, (_argument(token, arguments[0]),))
+    return Part(token, kind, (_argument(token, arguments[0]),))
 
 
-def _partition(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationToken:
+def _partition(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
     if len(arguments) < 2 and not dialect.partition_of_subject:
         raise _error("not_enough_arguments", token)
     modulus = _argument(token, arguments[0])
     if modulus > INT32_MAX and dialect.partition_of_subject:
         raise _error("invalid_argument", token)
     indexes = tuple(_argument(token, text) for text in arguments[1:])
-    return DestinationToken(token, kind, indexes, _wrap_int32(modulus))
+    return Part(token, kind, indexes, _wrap_int32(modulus))
 
 
-def _index_and_length(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationToken:
+def _index_and_length(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
     index = _index_of_two(token, arguments)
     length = _argument(token, arguments[1])
     if dialect.int32_arguments_checked and not INT32_MIN <= length <= INT32_MAX:
         raise _error("invalid_argument", token)
-    return DestinationToken(token, kind, (index,), _wrap_int32(length))
+    return Part(token, kind, (index,), _wrap_int32(length))
 
 
-def _split(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationToken:
+def _split(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
     index = _index_of_two(token, arguments)
     if b" " in arguments[1]:
         raise _error("invalid_argument", token)
-    return DestinationToken(token, kind, (index,), delimiter=arguments[1])
+    return Part(token, kind, (index,), delimiter=arguments[1])
 
 
 def _index_of_two(token: bytes, arguments: list[bytes]) -> int:
@@ -209,13 +219,13 @@ def _index_of_two(token: bytes, arguments: list[bytes]) -> int:
     return _argument(token, arguments[0])
 
 
-def _random(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationToken:
+def _random(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
     if len(arguments) != 1:
         raise _error("not_enough_arguments", token)  # the server's words for two arguments as well
     limit = _argument(token, arguments[0])
     if limit > INT32_MAX:
         raise _error("invalid_argument", token)
-    return DestinationToken(token, kind, (), _wrap_int32(limit))
+    return Part(token, kind, (), _wrap_int32(limit))
 
 
 # ------------------------------------------------------------------------------------------------------ names
@@ -235,7 +245,7 @@ def _name(*words: str) -> re.Pattern[bytes]:
     return re.compile(rf"\{{\{{[\t\n\f\r ]*{name}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*\}}\}}".encode())
 
 
-_Parser = Callable[[bytes, Kind, list[bytes], Dialect], DestinationToken]
+_Parser = Callable[[bytes, Kind, list[bytes], Dialect], Part]
 
 # In the order in which the server searches a token for them.
 _FUNCTIONS: tuple[tuple[Kind, re.Pattern[bytes], Callable[[Dialect], bool], _Parser], ...] = (

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.functions import bind, bind_random, fnv1a_32, modulus_of
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, text_of, tokens
 
 

@@ -10,8 +10,7 @@ import random
 import re
 from collections.abc import Callable
 
-from nats_bridge.transforms.destination import Kind
-from nats_bridge.transforms.part import Part
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.subject import DOT
 
 _FNV_OFFSET = 2166136261

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.functions import bind, bind_random
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
 
 Program = Callable[[bytes], "bytes | None"]

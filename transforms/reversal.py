@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from nats_bridge.transforms.destination import Kind, parse_token
+from nats_bridge.transforms.destination import Kind, Part, parse_token
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, DOT, REST, STAR_BYTE, text_of, tokens
 
 

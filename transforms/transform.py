@@ -10,11 +10,11 @@ All offsets are bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nats_bridge.transforms.destination import (
-    DestinationToken,
     Kind,
+    Part,
     check_mapping_destination,
     index_out_of_range,
     parse_token,
@@ -23,10 +23,9 @@ from nats_bridge.transforms.destination import (
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.explanation import Explanation, explain
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.program import compile_program
 from nats_bridge.transforms.reversal import reversed_texts
-from nats_bridge.transforms.subject import ANY, REST, is_valid_pattern, tokens
+from nats_bridge.transforms.subject import ANY, DOT, REST, is_valid_pattern, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,14 @@ class Transform:
         """Ids of the native defects that this transform meets on servers of its dialect."""
         crash = any(part.kind is Kind.PARTITION and part.number == 0 for part in self.parts)
         return ("crash-partition-zero",) if crash and not self.dialect.partition_zero_is_safe else ()
+
+    @property
+    def covering(self) -> bytes:
+        """A subject with wildcards that stands for every result; the source's, where it changes nothing."""
+        shapes = [part.shape for part in self.parts]
+        if REST in shapes:
+            shapes = shapes[: shapes.index(REST) + 1]
+        return DOT.join(shapes) or self.pattern
 
     def explain(self, subject: bytes) -> Explanation:
         """Where every token of the result comes from, or why the source does not match."""
@@ -135,7 +142,7 @@ def _parts(
     for text in destination_tokens:
         token = parse_token(text, dialect)
         if not token.is_function:
-            parts.append(Part(text, token.kind, (len(source_tokens) - 1,) if token.kind is Kind.REST else ()))
+            parts.append(replace(token, positions=(len(source_tokens) - 1,) if token.kind is Kind.REST else ()))
         elif numbered:
             uses += len(token.indexes) if dialect.every_index_counts else 1
             parts.append(_numbered_part(token, positions))
@@ -146,19 +153,19 @@ def _parts(
     return tuple(parts)
 
 
-def _numbered_part(token: DestinationToken, positions: list[int]) -> Part:
+def _numbered_part(token: Part, positions: list[int]) -> Part:
     for index in token.indexes:
         if index > len(positions):
             raise index_out_of_range(token, index)
     # Index 0 and negative ones are accepted by every server and mean the subject's first token.
     where = tuple(positions[index - 1] if index > 0 else 0 for index in token.indexes)
-    return Part(token.text, token.kind, where, token.indexes, token.number, token.delimiter)
+    return replace(token, positions=where)
 
 
-def _literal_source_part(token: DestinationToken, dialect: Dialect) -> Part:
+def _literal_source_part(token: Part, dialect: Dialect) -> Part:
     if dialect.partition_of_subject and token.kind in (Kind.PARTITION, Kind.RANDOM):
         # The indexes are dropped, whatever they are: partition hashes the entire subject.
-        return Part(token.text, token.kind, (), (), token.number)
+        return replace(token, indexes=())
     raise index_out_of_range(token, None)
 
 

@@ -13,11 +13,10 @@ import click
 
 from nats_bridge.bridge.cli.options import dialect_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
-from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import bytes_of, is_valid_publish, one_line, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
 

@@ -24,7 +24,6 @@ from nats_bridge.conformance.catalogue.case import (
     copied_entries,
 )
 from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.transforms.destination import CUTTING, Kind
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, is_valid_filter, matches, tokens
@@ -436,13 +435,6 @@ def _texts(value: Json) -> list[str]:
 def _covering(source: str, destination: str, dialect: Dialect) -> bytes:
     """A pattern of what a transform makes; the destination as it is where the transform is none."""
     try:
-        transform = compile_transform(source.encode(), destination.encode(), dialect)
+        return compile_transform(source.encode(), destination.encode(), dialect).covering
     except TransformError:
         return destination.encode()
-    shapes: list[bytes] = []
-    for part in transform.parts:
-        if part.kind is Kind.REST or part.kind in CUTTING:
-            shapes.append(REST)
-            break
-        shapes.append(part.text if part.kind is Kind.LITERAL else ANY)
-    return b".".join(shapes) or transform.pattern

@@ -9,10 +9,9 @@ from dataclasses import replace
 from nats_bridge.conformance.catalogue.case import Json, Refusal
 from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
 from nats_bridge.conformance.observation import Decision
-from nats_bridge.transforms.destination import Kind
+from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.functions import bind, fnv1a_32, modulus_of
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.transform import Transform

@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.stream_config.texts import collide, encoded
-from nats_bridge.transforms.subject import DOT, REST
 from nats_bridge.transforms.subject import collide as subjects_collide
 from nats_bridge.transforms.transform import Transform, compile_transform
 
@@ -90,7 +88,7 @@ def _republish(config: Mapping[str, Any], dialect: Dialect, *, emptied: bool) ->
     if transform is None:
         return
     yield from _crashes(transform, "republish.dest")
-    again = [one for one in config["subjects"] if subjects_collide(_shape(transform), encoded(one))]
+    again = [one for one in config["subjects"] if subjects_collide(transform.covering, encoded(one))]
     if again:
         yield ConfigWarning(
             "republish-may-loop",
@@ -98,24 +96,6 @@ def _republish(config: Mapping[str, Any], dialect: Dialect, *, emptied: bool) ->
             f"republished messages may fall on the stream's own subject {again[0]} and be stored and republished"
             " again; the server's check compares the destination's text only",
         )
-
-
-def _shape(transform: Transform) -> bytes:
-    """A pattern that covers everything the transform may produce."""
-    tokens: list[bytes] = []
-    for part in transform.parts:
-        if part.kind is Kind.LITERAL:
-            tokens.append(part.text)
-        elif part.kind in _ONE_TOKEN:
-            tokens.append(b"*")
-        else:
-            tokens.append(REST)
-            break
-    return DOT.join(tokens)
-
-
-# The results of the other functions hold dots, so that one token of the destination becomes several.
-_ONE_TOKEN = (Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM, Kind.LEFT, Kind.RIGHT)
 
 
 def _ingress(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarning]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nats_bridge.transforms.destination import CUTTING, Kind
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, tokens
 from nats_bridge.transforms.transform import Transform
 
@@ -15,7 +13,7 @@ def may_land_on(transform: Transform, pattern: bytes) -> bool:
 
     A function that gives one token may give any; one that cuts (split, slice) may give any number of them.
     """
-    return _may([_shape(part) for part in transform.parts], tokens(pattern))
+    return _may([part.shape for part in transform.parts], tokens(pattern))
 
 
 def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
@@ -39,19 +37,7 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
 
 def covering_filter(transform: Transform) -> str:
     """A subject with wildcards that stands for every result of the transform; its source, if it changes nothing."""
-    if not transform.parts:
-        return transform.pattern.decode()
-    shapes = [_shape(part) for part in transform.parts]
-    if REST in shapes:
-        shapes = shapes[: shapes.index(REST) + 1]
-    return b".".join(shapes).decode()
-
-
-def _shape(part: Part) -> bytes:
-    """A literal token as it is, `*` for any one token, `>` for one or more, also in the middle."""
-    if part.kind is Kind.LITERAL:
-        return part.text
-    return REST if part.kind is Kind.REST or part.kind in CUTTING else ANY
+    return transform.covering.decode()
 
 
 def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from nats_bridge.transforms.destination import CUTTING, Kind
+from nats_bridge.transforms.destination import CUTTING, Kind, Part
 from nats_bridge.transforms.functions import modulus_of
-from nats_bridge.transforms.part import Part
 from nats_bridge.transforms.subject import ANY, DOT, REST, bytes_of
 from nats_bridge.transforms.transform import Transform
 
