@@ -5,7 +5,8 @@ Plain data only; the command line renders it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from nats_bridge.transforms.destination import Kind, Part
 from nats_bridge.transforms.functions import bind, bind_random, fnv1a_32, modulus_of
@@ -16,17 +17,13 @@ from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, te
 class Input:
     """A token of the subject that went into a function.
 
-    ``index`` is the wildcard number as written (None where a function takes the entire subject),
+    ``wildcard`` is its number as written (None where a function takes the entire subject),
     ``position`` the token's place in the subject from 1 (None in that case), ``value`` its bytes.
     """
 
-    index: int | None
+    wildcard: int | None
     position: int | None
     value: bytes
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON; bytes that are not UTF-8 are escaped with backslashes."""
-        return {"wildcard": self.index, "position": self.position, "value": text_of(self.value)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +42,6 @@ class TokenOrigin:
     hash: int | None = None
     modulus: int | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        """For JSON; members that do not apply are left out."""
-        found: dict[str, object] = {
-            "token": text_of(self.token),
-            "function": self.function,
-            "inputs": [item.as_dict() for item in self.inputs],
-            "arguments": dict(self.arguments),
-            "result": text_of(self.result),
-        }
-        if self.hash is not None:
-            found |= {"hash": self.hash, "modulus": self.modulus}
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
@@ -74,16 +58,6 @@ class Mismatch:
     found: bytes | None
     reason: str
 
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "code": self.code,
-            "position": self.position,
-            "expected": None if self.expected is None else text_of(self.expected),
-            "found": None if self.found is None else text_of(self.found),
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -97,15 +71,25 @@ class Explanation:
     mismatch: Mismatch | None
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON; bytes that are not UTF-8 are escaped with backslashes."""
-        return {
-            "source": text_of(self.source),
-            "destination": text_of(self.destination),
-            "subject": text_of(self.subject),
-            "result": None if self.result is None else text_of(self.result),
-            "tokens": [token.as_dict() for token in self.tokens],
-            "mismatch": None if self.mismatch is None else self.mismatch.as_dict(),
-        }
+        """For JSON; bytes that are not UTF-8 are escaped with backslashes, numbers of no partition left out."""
+        found: dict[str, object] = _plain(asdict(self))
+        return found
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return text_of(value)
+        case dict():
+            found = {name: _plain(each) for name, each in value.items()}
+            return {name: each for name, each in found.items() if each is not None or name not in _OF_PARTITION}
+        case tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return value
+
+
+_OF_PARTITION = frozenset({"hash", "modulus"})
 
 
 def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject: bytes) -> Explanation:

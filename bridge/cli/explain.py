@@ -215,9 +215,9 @@ def _plan(part: Part) -> str:
 
 
 def _input(item: Input) -> str:
-    if item.index is None or item.position is None:
+    if item.wildcard is None or item.position is None:
         return "the entire subject"
-    return f"{_place(item.index, item.position)} '{_shown(item.value)}'"
+    return f"{_place(item.wildcard, item.position)} '{_shown(item.value)}'"
 
 
 def _place(index: int, position: int) -> str:
