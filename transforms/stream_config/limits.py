@@ -96,13 +96,8 @@ def _fill_in_duplicate_window(config: dict[str, Any], dialect: Dialect) -> None:
     age: int = config["max_age"]
     if age != 0 and age < _DEFAULT_DUPLICATE_WINDOW:
         if config.get("pedantic"):
-            raise pedantic(_too_long_window(dialect))
+            # 2.11 repeats the first words.
+            raise pedantic("duplicate window cannot be bigger than max age", repeats=not dialect.stream_fields_of_2_12)
         config["duplicate_window"] = age
     else:
         config["duplicate_window"] = _DEFAULT_DUPLICATE_WINDOW
-
-
-def _too_long_window(dialect: Dialect) -> str:
-    # 2.11 repeats the first words.
-    twice = "" if dialect.stream_fields_of_2_12 else "pedantic mode: "
-    return f"{twice}duplicate window cannot be bigger than max age"

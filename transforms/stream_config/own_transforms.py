@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.stream_config.refusals import invalid, pedantic, refusal
-from nats_bridge.transforms.stream_config.sources import mapping_error, transform_error
-from nats_bridge.transforms.stream_config.texts import collide, is_valid_subject
+from nats_bridge.transforms.stream_config.refusals import invalid, pedantic
+from nats_bridge.transforms.stream_config.sources import check_as_mapping, transform_error
+from nats_bridge.transforms.stream_config.texts import collide
 
 
 def check_ingress(config: dict[str, Any], dialect: Dialect) -> None:
@@ -16,12 +16,7 @@ def check_ingress(config: dict[str, Any], dialect: Dialect) -> None:
     transform = config.get("subject_transform")
     if transform is None or not dialect.stream_transforms_are_mappings:
         return
-    source = transform["src"]
-    if source and not is_valid_subject(source):
-        raise refusal("ingress_source", reason=f"invalid subject {source}")
-    reason = mapping_error(transform, dialect)
-    if reason:
-        raise refusal("ingress_transform", reason=reason)
+    check_as_mapping(transform, "ingress", dialect)
 
 
 def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
@@ -33,7 +28,7 @@ def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
     if not rule["src"]:
         if config.get("pedantic"):
             # 2.11 and 2.12's first versions repeat the first words.
-            raise pedantic(_empty_source(dialect))
+            raise pedantic("republish source can not be empty", repeats=not dialect.stream_fields_of_2_12)
         rule["src"] = ">"
     _make_implicit(config, dialect)
     source, destination = rule["src"], rule["dest"]
@@ -54,11 +49,6 @@ def _make_implicit(config: dict[str, Any], dialect: Dialect) -> None:
     if config.get("pedantic"):
         raise pedantic("implicit republish based on subject transform")
     rule["src"] = rule["dest"] = ingress["dest"]
-
-
-def _empty_source(dialect: Dialect) -> str:
-    twice = "" if dialect.stream_fields_of_2_12 else "pedantic mode: "
-    return f"{twice}republish source can not be empty"
 
 
 def _not_valid(source: str, destination: str, dialect: Dialect) -> str:

@@ -65,7 +65,7 @@ REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
         "source_with_schedules": (400, 10187, "stream source can not also schedule messages"),
         "source_consumer": (400, 10215, "stream source consumer config is invalid"),
         "source_consumer_duplicate": (400, 10216, "duplicate stream source consumer detected"),
-        "ingress_source": (400, 10155, "stream transform source: {reason}"),
+        "ingress_transform_source": (400, 10155, "stream transform source: {reason}"),
         "ingress_transform": (400, 10156, "stream transform: {reason}"),
     }
 )
@@ -92,6 +92,9 @@ def not_updated(reason: str) -> StreamConfigError:
     return refusal("not_updated", reason=reason)
 
 
-def pedantic(reason: str) -> StreamConfigError:
-    """10157: the request asked for pedantic mode, and the server would have changed something."""
-    return refusal("pedantic", reason=reason)
+def pedantic(reason: str, *, repeats: bool = False) -> StreamConfigError:
+    """10157: the request asked for pedantic mode, and the server would have changed something.
+
+    ``repeats``: the server's first words are there twice.
+    """
+    return refusal("pedantic", reason=f"pedantic mode: {reason}" if repeats else reason)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
@@ -93,25 +94,9 @@ _DURATION = Scalar("time.Duration", 0, -(2**63), 2**63 - 1)
 _STRINGS = ListOf(_STRING, "[]string")
 
 
-def _of_2_10(dialect: Dialect) -> bool:
-    return dialect.stream_fields_of_2_10
-
-
-def _of_2_11(dialect: Dialect) -> bool:
-    return dialect.stream_fields_of_2_11
-
-
-def _of_2_12(dialect: Dialect) -> bool:
-    return dialect.stream_fields_of_2_12
-
-
-def _of_2_14(dialect: Dialect) -> bool:
-    return dialect.stream_fields_of_2_14
-
-
-def _templates(dialect: Dialect) -> bool:
-    return dialect.stream_templates
-
+_of_2_10, _of_2_11, _of_2_12, _of_2_14 = (
+    attrgetter(f"stream_fields_of_{line}") for line in ("2_10", "2_11", "2_12", "2_14")
+)
 
 _TRANSFORM_FIELDS = (Field("src", _STRING), Field("dest", _STRING))
 _TRANSFORM = Struct("SubjectTransformConfig", _TRANSFORM_FIELDS)
@@ -189,7 +174,7 @@ STREAM_FIELDS = (
     Field("storage", Choice(("file", "memory"))),
     Field("num_replicas", _INT),
     Field("no_ack", _BOOL, written=False),
-    Field("template_owner", _STRING, written=False, exists=_templates),
+    Field("template_owner", _STRING, written=False, exists=attrgetter("stream_templates")),
     Field("duplicate_window", _DURATION, written=False),
     Field("placement", _PLACEMENT, written=False),
     Field("mirror", _SOURCE, written=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,22 +80,13 @@ _NOT_WITH_A_MIRROR = (
 
 
 def _check_mirror_transforms(transforms: Sequence[dict[str, str]], dialect: Dialect) -> None:
+    overlaps = collide if dialect.mirror_filters_may_not_collide else is_subset
     for position, transform in enumerate(transforms):
-        source = transform["src"]
         if dialect.stream_transforms_are_mappings:
-            if source and not is_valid_subject(source):
-                raise refusal("mirror_transform_source", reason=f"invalid subject {source}")
-            reason = mapping_error(transform, dialect)
-            if reason:
-                raise refusal("mirror_transform", reason=reason)
-        elif not is_valid_subject(source):
+            check_as_mapping(transform, "mirror", dialect)
+        elif not is_valid_subject(transform["src"]):
             raise refusal("mirror_filter")
-        for other_position, other in enumerate(transforms):
-            if other_position == position:
-                continue
-            overlaps = collide if dialect.mirror_filters_may_not_collide else is_subset
-            if overlaps(source, other["src"]):
-                raise refusal("mirror_overlap")
+        _check_filters_apart("mirror", position, transforms, overlaps)
 
 
 def check_sources(config: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes) -> None:
@@ -146,11 +137,7 @@ def _check_source_transforms(source: dict[str, Any], dialect: Dialect) -> None:
         raise refusal("source_filter_and_transforms")
     for transform in transforms:
         if dialect.stream_transforms_are_mappings:
-            if transform["src"] and not is_valid_subject(transform["src"]):
-                raise refusal("source_transform_source", reason=f"invalid subject {transform['src']}")
-            reason = mapping_error(transform, dialect)
-            if reason:
-                raise refusal("source_transform", reason=reason)
+            check_as_mapping(transform, "source", dialect)
         else:
             try:
                 check_mapping_destination(encoded(transform["dest"]), dialect)
@@ -159,9 +146,16 @@ def _check_source_transforms(source: dict[str, Any], dialect: Dialect) -> None:
     for position, transform in enumerate(transforms):
         if not dialect.stream_transforms_are_mappings and not is_valid_subject(transform["src"]):
             raise refusal("source_filter")
-        for other_position, other in enumerate(transforms):
-            if other_position != position and is_subset(transform["src"], other["src"]):
-                raise refusal("source_overlap")
+        _check_filters_apart("source", position, transforms, is_subset)
+
+
+def _check_filters_apart(
+    kind: str, position: int, transforms: Sequence[Mapping[str, str]], overlaps: Callable[[str, str], bool]
+) -> None:
+    """Whether the filter at a position overlaps none of the others."""
+    others = [each["src"] for at, each in enumerate(transforms) if at != position]
+    if any(overlaps(transforms[position]["src"], other) for other in others):
+        raise refusal(f"{kind}_overlap")
 
 
 def _check_source_consumer(source: dict[str, Any], consumers: set[tuple[object, ...]]) -> None:
@@ -182,13 +176,15 @@ def _is_durable_consumer(source: dict[str, Any]) -> bool:
     return name_is_valid and is_publish_subject(consumer["deliver_subject"]) and not (start or source["filter_subject"])
 
 
-def mapping_error(transform: Mapping[str, str], dialect: Dialect) -> str:
-    """The server's reason to refuse a transform that passes the check of mappings; empty if it accepts it."""
+def check_as_mapping(transform: Mapping[str, str], place: str, dialect: Dialect) -> None:
+    """Refuse a transform that the check of mappings refuses; ``place`` is ``ingress``, ``mirror`` or ``source``."""
+    source = transform["src"]
+    if source and not is_valid_subject(source):
+        raise refusal(f"{place}_transform_source", reason=f"invalid subject {source}")
     try:
-        compile_mapping(encoded(transform["src"]), encoded(transform["dest"]), dialect)
+        compile_mapping(encoded(source), encoded(transform["dest"]), dialect)
     except TransformError as error:
-        return error.reason
-    return ""
+        raise refusal(f"{place}_transform", reason=error.reason) from None
 
 
 def transform_error(transform: Mapping[str, str], dialect: Dialect) -> str:
