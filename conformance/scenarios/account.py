@@ -134,6 +134,11 @@ class Account:
         await first_that(last, f"{payload!r} at the end of stream {name!r}")
         return await self.stored(name)
 
+    async def copied(self, name: str, payload: str) -> tuple[Stored, ...]:
+        """What a stream holds, as soon as it ends with a copy of this message, which is published on ``in.a``."""
+        await self.publish_all("in.a", [payload])
+        return await self.ending_with(name, payload)
+
     async def reached(self, name: str, sequence: int) -> dict[str, Any]:
         """The state of a stream as soon as its last sequence is this one or a later one."""
 

@@ -78,9 +78,7 @@ async def _delivered_on(account: Account, subject: str) -> list[str]:
 @scenario
 async def mapping_before_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A publisher's subject is mapped onto a stream's: nothing after the mapping knows the first one."""
-    account = await laboratory.account('mappings: {"from.*": "in.$1"}')
-    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing('mappings: {"from.*": "in.$1"}')
     answer = await account.publish("from.a", "x")
     await account.client.flush()
     return {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import REPUBLISH, Account, message
+from nats_bridge.conformance.scenarios.account import Account, message
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import header_of, headers_named, lines_of, payloads_of, subjects_of
@@ -24,9 +24,7 @@ def _member(number: int, *more: str) -> list[str]:
 @scenario
 async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> Mapping[str, Any]:
     """Three messages of a batch: what is republished before the last one commits it, and what after."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], allow_atomic=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(allow_atomic=True)
     await account.publish("in.a", "1", _member(1))
     await account.publish("in.a", "2", _member(2))
     await account.client.flush()
@@ -47,9 +45,7 @@ async def atomic_batch_is_republished_at_its_commit(laboratory: Laboratory) -> M
 @scenario
 async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
     """A batch that lacks a message is abandoned: nothing is stored or republished, and an advisory reports it."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], allow_atomic=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(allow_atomic=True)
     advisories = await account.subscribe("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.>")
     await account.publish("in.a", "1", _member(1))
     answer = await account.publish("in.a", "3", _member(3, "Nats-Batch-Commit: 1"))
@@ -66,9 +62,7 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping[str, Any]:
     """``Nats-Incr`` on a stream of counters: the copy holds the new total, and the header as it was published."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], allow_msg_counter=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(allow_msg_counter=True)
     first = await account.publish("in.a", "", ["Nats-Incr: +5"])
     second = await account.publish("in.a", "", ["Nats-Incr: +3"])
     await account.client.flush()
@@ -82,9 +76,7 @@ async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping
 @scenario
 async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, Any]:
     """A schedule is republished when it is stored, and what it produces is republished when it fires."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], allow_msg_schedules=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(allow_msg_schedules=True)
     at = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     await account.publish("in.plan", "x", [f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: in.fired"])
     schedule, produced = (each.message for each in await arrived(received, 2))
@@ -106,9 +98,7 @@ def _fast(account: Account, number: int, operation: int) -> None:
 @scenario
 async def fast_batch_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """Three messages of a fast batch (2.14): stored and republished as others, confirmed by one answer at the end."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], allow_batched=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(allow_batched=True)
     answers = await account.subscribe("answer.>")
     for number, operation in ((1, _START), (2, _APPEND), (3, _COMMIT)):
         _fast(account, number, operation)

@@ -8,9 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from nats_bridge.conformance.catalogue.case import Json
 from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import Credentials, RawClient
-from nats_bridge.conformance.scenarios.account import Account
+from nats_bridge.conformance.raw_client import Collected, Credentials, RawClient
+from nats_bridge.conformance.scenarios.account import REPUBLISH, Account
 from nats_bridge.conformance.scenarios.waiting import until
 from nats_bridge.native_servers import NativeCluster, NativeServer, ServersError, fetch
 from nats_bridge.native_servers.binary import version_of
@@ -108,6 +109,19 @@ class Laboratory:
         """A connection to a running server of its own."""
         _, account = await self.opened(config)
         return account
+
+    async def republishing(self, config: str = "", **stream: Json) -> tuple[Account, Collected]:
+        """A connection to a server of its own, and what stream S there republishes; ``stream`` is more of S."""
+        account = await self.account(config)
+        await account.create("S", subjects=["in.*"], republish=REPUBLISH, **stream)
+        return account, await account.subscribe("out.>")
+
+    async def with_source(self, *payloads: str, version: str = "") -> tuple[NativeServer, Account]:
+        """A server of its own, as `opened` gives it, with stream O, which holds these messages on ``in.a``."""
+        server, account = await self.opened(version=version)
+        await account.create("O", subjects=["in.*"])
+        await account.publish_all("in.a", payloads)
+        return server, account
 
     async def has_ended(self, server: NativeServer, account: Account) -> bool:
         """Whether the server process has ended; asked of a connection that the process would have closed."""

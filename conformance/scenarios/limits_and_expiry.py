@@ -43,17 +43,9 @@ async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[
 @scenario
 async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """What expiry leaves in place of a subject's last message is republished; what a delete leaves is nothing."""
-    account = await laboratory.account()
-    await account.create(
-        "S",
-        subjects=["in.*"],
-        republish=REPUBLISH,
-        max_age=_SECOND,
-        subject_delete_marker_ttl=60 * _SECOND,
-        allow_msg_ttl=True,
-        allow_rollup_hdrs=True,
+    account, received = await laboratory.republishing(
+        max_age=_SECOND, subject_delete_marker_ttl=60 * _SECOND, allow_msg_ttl=True, allow_rollup_hdrs=True
     )
-    received = await account.subscribe("out.>")
     await account.publish_all("in.deleted", ["1"])
     await account.request("STREAM.MSG.DELETE.S", {"seq": 1})
     await account.publish_all("in.expired", ["2"])
@@ -73,9 +65,7 @@ async def delete_marker_is_republished(laboratory: Laboratory) -> Mapping[str, A
 async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message of exactly ``max_payload`` is republished, with the server's lines on top."""
     limit = 1024
-    account = await laboratory.account(f"max_payload: {limit}")
-    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(f"max_payload: {limit}")
     answer = await account.publish("in.a", "x" * limit)
     (copy,) = await arrived(received, 1)
     return {
@@ -88,9 +78,7 @@ async def message_of_the_largest_size(laboratory: Laboratory) -> Mapping[str, An
 @scenario
 async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
     """A target that refuses new messages when it is full: sourcing resumes, without loss, as soon as there is room."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3", "4"])
+    _, account = await laboratory.with_source("1", "2", "3", "4")
     await account.create("T", sources=[{"name": "O"}], max_msgs=2, discard="new")
     full = payloads_of(await account.holding("T", 2))
     await account.update("T", max_msgs=10)
@@ -100,8 +88,7 @@ async def full_target_waits(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def filtered_mirror_and_its_gaps(laboratory: Laboratory) -> Mapping[str, Any]:
     """What a filtered mirror leaves out: before its first message, between, and at the end."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
+    _, account = await laboratory.with_source()
     for subject in ("in.b", "in.a", "in.b", "in.a", "in.b"):
         await account.publish_all(subject, ["x"])
     await account.create("M", mirror={"name": "O", "filter_subject": "in.a"})
@@ -125,8 +112,7 @@ def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
 @scenario
 async def delete_in_the_source_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that is deleted in the source stays in a mirror and in a sourcing stream."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
+    _, account = await laboratory.with_source()
     await account.create("M", mirror={"name": "O"})
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])

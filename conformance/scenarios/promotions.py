@@ -14,9 +14,7 @@ from nats_bridge.conformance.scenarios.waiting import arrived
 @scenario
 async def mirror_promotion(laboratory: Laboratory) -> Mapping[str, Any]:
     """An update that removes ``mirror`` and sets ``subjects``: the sequence and the last sequence continue."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2"])
+    _, account = await laboratory.with_source("1", "2")
     created = await account.create("M", mirror={"name": "O"})
     await account.holding("M", 2)
     config = {member: value for member, value in created.items() if member != "mirror"}

@@ -25,9 +25,7 @@ async def _identities(account: Account, stream: str, count: int) -> list[str | N
 @scenario
 async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """The identity in the record: the same for two targets and after a restart, another for a recreated stream."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1"])
+    server, account = await laboratory.with_source("1")
     await account.create("T", sources=[{"name": "O"}])
     (first,) = await _identities(account, "T", 1)
     account = await laboratory.restart(server)
@@ -63,8 +61,7 @@ async def record_from_a_client(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Mapping[str, Any]:
     """A target republishes what it sources, and another stream captures that: a client's message, record and all."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
+    _, account = await laboratory.with_source()
     await account.create("C", subjects=["out.>"])
     # It has a subject of its own: without any, 2.9 takes no republish.
     await account.create("T", subjects=["own"], sources=[{"name": "O"}], republish={"src": ">", "dest": "out.>"})
@@ -89,9 +86,7 @@ async def bridged_messages_are_taken_for_sourced_ones(laboratory: Laboratory) ->
 
 
 async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
+    _, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", subjects=["t.*"])
     for number in (1, 2):
         answer = await account.publish("t.a", f"bridged {number}", [f"Nats-Stream-Source: {record.format(number)}"])
@@ -100,22 +95,17 @@ async def _handed_over(laboratory: Laboratory, record: str) -> list[str] | int:
             return code
     source = {"name": "O", "subject_transforms": [{"src": "in.*", "dest": "t.$1"}]}
     await account.update("T", sources=[source])
-    await account.publish_all("in.a", ["end"])
-    return payloads_of(await account.ending_with("T", "end"))
+    return payloads_of(await account.copied("T", "end"))
 
 
 @scenario
 async def start_sequence_hands_over(laboratory: Laboratory) -> Mapping[str, Any]:
     """Messages without a record, then a source with ``opt_start_seq`` after them: exact on every version."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
+    server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", subjects=["t.*"])
     await account.publish_all("t.a", ["bridged 1", "bridged 2"])
     await account.update("T", sources=[{"name": "O", "opt_start_seq": 3}])
-    await account.publish_all("in.a", ["end"])
-    before = payloads_of(await account.ending_with("T", "end"))
+    before = payloads_of(await account.copied("T", "end"))
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["behind a restart"])
-    stored = payloads_of(await account.ending_with("T", "behind a restart"))
+    stored = payloads_of(await account.copied("T", "behind a restart"))
     return {"stored": stored, "unchanged_by_restart": stored[: len(before)] == before}

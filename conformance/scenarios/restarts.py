@@ -100,8 +100,7 @@ async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream resumes at its position: nothing duplicated, nothing left out."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source()
     await account.create("T", subjects=["local"], sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1"])
     await account.publish_all("in.b", ["not wanted"])
@@ -116,30 +115,25 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """The last sourced message is deleted from the target: is it sourced again?"""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2", "3"])
     await account.holding("T", 3)
     await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+    return {"stored": payloads_of(await account.copied("T", "end"))}
 
 
 async def _resumed(
     laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
 ) -> Mapping[str, Any]:
     """A stream has copied so many of three messages, something changes, the server restarts: what it copies then."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
+    server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", sources=[source])
     await account.holding("T", held)
     await change(account)
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+    return {"stored": payloads_of(await account.copied("T", "end"))}
 
 
 async def _purged(account: Account) -> None:
@@ -161,15 +155,12 @@ async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str,
 @scenario
 async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A filtered source whose messages the target's own transform renames: is the position found again?"""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2"])
+    server, account = await laboratory.with_source("1", "2")
     transform = {"src": "in.*", "dest": "renamed.$1"}
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}], subject_transform=transform)
     await account.holding("T", 2)
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    stored = await account.ending_with("T", "end")
+    stored = await account.copied("T", "end")
     return {"subjects": sorted(set(subjects_of(stored))), "stored": payloads_of(stored)}
 
 
@@ -183,9 +174,7 @@ async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> M
 @scenario
 async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     """A filtered mirror keeps the source's numbers, its gaps included, and resumes after a restart."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1"])
+    server, account = await laboratory.with_source("1")
     await account.publish_all("in.b", ["not wanted"])
     await account.publish_all("in.a", ["3"])
     await account.create("M", mirror={"name": "O", "filter_subject": "in.a"})
@@ -217,14 +206,11 @@ async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, A
 
 async def _of_a_recreated_source(laboratory: Laboratory, **target: Json) -> tuple[Stored, ...]:
     """What a stream holds that has copied two messages, when its source was recreated with three others."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["old-1", "old-2"])
+    server, account = await laboratory.with_source("old-1", "old-2")
     await account.create("T", **target)
     await account.holding("T", 2)
     await account.request("STREAM.DELETE.O")
     await account.create("O", subjects=["in.*"])
     await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return await account.ending_with("T", "end")
+    return await account.copied("T", "end")

@@ -139,9 +139,7 @@ async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> dict[str, Any]:
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1"])
+    _, account = await laboratory.with_source("1")
     await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
     await account.publish_all("in.a", ["3"])
     return await copied(account, target)

@@ -58,9 +58,7 @@ async def order_of_two_publishers(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
     """A copy has no reply subject, so that the publisher gets one answer."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing()
     await account.publish("in.a", "1")
     (copy,) = await arrived(received, 1)
     return {"reply": copy.reply.decode()}
@@ -69,8 +67,7 @@ async def reply_of_the_publisher(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror keeps the source's time; a source stamps the time of arrival."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
+    _, account = await laboratory.with_source()
     await account.publish("in.a", "1")
     (source,) = await account.stored("O")
     await account.create("M", mirror={"name": "O"})
@@ -86,9 +83,7 @@ async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, Any]:
     """``opt_start_seq`` 6 of a source that has 3: what comes next, or nothing before 6?"""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
+    _, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", sources=[{"name": "O", "opt_start_seq": 6}])
     await account.connected_to_source("T")
     await account.publish_all("in.a", ["4", "5", "6", "7"])
@@ -98,9 +93,7 @@ async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, 
 @scenario
 async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror that republishes: the history that it catches up with is republished, too."""
-    account = await laboratory.account()
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2"])
+    _, account = await laboratory.with_source("1", "2")
     received = await account.subscribe("out.>")
     config = {"name": "M", "mirror": {"name": "O"}, "republish": REPUBLISH}
     refused = await account.refusal("STREAM.CREATE.M", config)

@@ -81,29 +81,25 @@ async def ignored_transforms_behind_an_upgrade(laboratory: Laboratory) -> Mappin
 @scenario
 async def source_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9 sourced two messages; the newer server resumes after them, with records of its own."""
-    server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1", "2"])
     await account.holding("T", 2)
     account = await laboratory.replace(server)
-    await account.publish_all("in.a", ["3"])
-    stored = await account.ending_with("T", "3")
+    stored = await account.copied("T", "3")
     return {"stored": payloads_of(stored), "records": [record_of(each) for each in messages_of(stored)]}
 
 
 @scenario
 async def transforms_added_behind_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A plain source of 2.9 gets its transform by an update on the newer server: it resumes at its position."""
-    server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])
     await account.holding("T", 2)
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
-    await account.publish_all("in.a", ["3"])
-    stored = await account.ending_with("T", "3")
+    stored = await account.copied("T", "3")
     return {"stored": payloads_of(stored), "stored_on": subjects_of(stored)}
 
 
@@ -118,8 +114,7 @@ async def _handed_over(laboratory: Laboratory, record: str | None, **source: Any
     await account.publish_all("in.a", ["4"])
     await account.ending_with("T", "4")
     account = await laboratory.restart(server)
-    await account.publish_all("in.a", ["end"])
-    return payloads_of(await account.ending_with("T", "end"))
+    return payloads_of(await account.copied("T", "end"))
 
 
 async def _all_handed_over(laboratory: Laboratory, records: Mapping[str, str | None]) -> Mapping[str, Any]:
@@ -175,9 +170,7 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
     """A server 2.9.10 with a source, and a target that a bridge writes into."""
-    server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2", "3"])
+    server, account = await laboratory.with_source("1", "2", "3", version=_OLDEST)
     await account.create("T", subjects=["t.*"])
     return server, account
 
@@ -186,8 +179,7 @@ async def _taken_over(laboratory: Laboratory, server: NativeServer) -> list[str]
     """What the target holds when the newer server has copied the source itself."""
     account = await laboratory.replace(server)
     await account.update("T", sources=[{"name": "O", "subject_transforms": [_TRANSFORM]}])
-    await account.publish_all("in.a", ["end"])
-    return payloads_of(await account.ending_with("T", "end"))
+    return payloads_of(await account.copied("T", "end"))
 
 
 @scenario
@@ -212,8 +204,7 @@ async def handoff_of_a_bucket(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[str, Any]:
     """2.9.10, 2.10.27, 2.12.15 and the version that is asked, on one store: each writes its own form of the record."""
-    server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source(version=_OLDEST)
     await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}])
     await account.publish_all("in.a", ["1"])
     await account.holding("T", 1)
@@ -228,9 +219,7 @@ async def records_through_several_upgrades(laboratory: Laboratory) -> Mapping[st
 @scenario
 async def mirror_through_an_upgrade(laboratory: Laboratory) -> Mapping[str, Any]:
     """A mirror made by 2.9 continues, and may republish as soon as the server is newer."""
-    server, account = await laboratory.opened(version=_OLDEST)
-    await account.create("O", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2"])
+    server, account = await laboratory.with_source("1", "2", version=_OLDEST)
     created = await account.create("M", mirror={"name": "O"})
     await account.holding("M", 2)
     before = await account.refusal("STREAM.UPDATE.M", {**created, "republish": REPUBLISH})
@@ -270,11 +259,9 @@ async def back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def source_back_to_2_9_10(laboratory: Laboratory) -> Mapping[str, Any]:
     """A sourcing stream of the version that is asked under 2.9.10, which reads records of two fields only."""
-    server, account = await laboratory.opened()
-    await account.create("O", subjects=["in.*"])
+    server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["1", "2"])
     await account.holding("T", 2)
     account = await laboratory.replace(server, _OLDEST)
-    await account.publish_all("in.a", ["end"])
-    return {"stored": payloads_of(await account.ending_with("T", "end"))}
+    return {"stored": payloads_of(await account.copied("T", "end"))}

@@ -79,9 +79,7 @@ async def work_queue_is_republished_once(laboratory: Laboratory) -> Mapping[str,
 @scenario
 async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message that no consumer wants is acknowledged with a sequence, and neither stored nor republished."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], retention="interest", republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(retention="interest")
     before = await account.publish("in.a", "1")
     await _consume(account, "S", durable_name="D", ack_policy="explicit", filter_subject="in.a")
     await account.publish("in.b", "2")
@@ -98,9 +96,7 @@ async def interest_without_interest(laboratory: Laboratory) -> Mapping[str, Any]
 @scenario
 async def observer_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
     """A consumer as servers use it among themselves (``direct``), made by a client: it counts as interest."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], retention="interest", republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(retention="interest")
     seen = await account.subscribe("seen")
     config = {"deliver_subject": "seen", "ack_policy": "none", "direct": True}
     refused = await account.refusal("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
@@ -136,9 +132,7 @@ async def observer_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
 @scenario
 async def stream_without_acknowledgements(laboratory: Laboratory) -> Mapping[str, Any]:
     """``no_ack``: no publisher gets an answer, and republish works all the same."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], no_ack=True, republish=REPUBLISH)
-    received = await account.subscribe("out.>")
+    account, received = await laboratory.republishing(no_ack=True)
     answers = await account.subscribe("answer")
     account.client.publish(message("in.a", "x"), b"answer")
     await arrived(received, 1)
