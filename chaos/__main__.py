@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,19 +42,7 @@ from nats_bridge.native_servers.errors import ServersError
     "--judge", "old", type=click.Path(exists=True, path_type=Path), help="Judge the history of an earlier run again."
 )
 @click.option("--report", "directory", type=click.Path(path_type=Path), default=Path("build/chaos"), show_default=True)
-def main(
-    seed: str,
-    minutes: float,
-    faults: int,
-    messages: int,
-    rate: float,
-    topology: str,
-    version: str,
-    rules: str,
-    replicas: int,
-    old: Path | None,
-    directory: Path,
-) -> None:
+def main(old: Path | None, directory: Path, **given: Any) -> None:
     """Run the bridge among faults and judge from the history what it kept of its promises.
 
     \b
@@ -62,28 +51,16 @@ def main(
     """
     if old is not None:
         sys.exit(_judged_again(old, directory))
-    seed = seed or secrets.token_hex(4)
+    given["seed"] = given["seed"] or secrets.token_hex(4)
+    shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in given.items()}
+    repeat = shlex.join(["python", "-m", "chaos", *(word for name in shown for word in (f"--{name}", shown[name]))])
     try:
-        under_test = chosen(rules, version)
+        given["rules"] = chosen(given["rules"], given["version"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if not minutes and not faults:
+    settings = Settings(**given)
+    if not settings.minutes and not settings.faults:
         raise click.UsageError("--minutes 0 needs --faults: something must end the run")
-    settings = Settings(
-        seed,
-        "cluster" if topology == "cluster" else "single",
-        version,
-        under_test,
-        minutes * 60,
-        faults,
-        messages,
-        rate,
-        replicas,
-    )
-    words = ["python", "-m", "chaos", "--seed", seed, "--minutes", f"{minutes:g}", "--faults", str(faults)]
-    words += ["--messages", str(messages), "--rate", f"{rate:g}", "--topology", topology, "--version", version]
-    words += ["--rules", rules, "--replicas", str(replicas)]
-    repeat = shlex.join(words)
     click.echo(repeat, err=True)
     try:
         story, judgements = asyncio.run(run(settings, directory, lambda text: click.echo(text, err=True)))

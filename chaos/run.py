@@ -38,7 +38,7 @@ class Settings:
         topology: one server or a cluster.
         version: of the servers.
         rules: under test.
-        seconds: until the faults end; 0 for no limit in time.
+        minutes: until the faults end; 0 for no limit in time.
         faults: per lane, after which the run ends; 0 for no limit.
         messages: per producer, after which it publishes no more; 0 for no limit.
         rate: messages a second of each producer, at most.
@@ -49,7 +49,7 @@ class Settings:
     topology: Topology
     version: str
     rules: tuple[RuleUnderTest, ...]
-    seconds: float
+    minutes: float
     faults: int
     messages: int
     rate: float
@@ -142,7 +142,7 @@ class _Run:
         is_running = True
 
         def wanted(done: int, limit: int) -> bool:
-            in_time = not settings.seconds or self._historian.now - began < settings.seconds
+            in_time = not settings.minutes or self._historian.now - began < settings.minutes * 60
             return is_running and in_time and not (limit and done >= limit)
 
         work = [
