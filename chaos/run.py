@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from chaos.checker import judge
@@ -141,12 +142,12 @@ class _Run:
         began = self._historian.now
         is_running = True
 
-        def wanted(done: int, limit: int) -> bool:
+        def wanted(done: int = 0) -> bool:
             in_time = not settings.minutes or self._historian.now - began < settings.minutes * 60
-            return is_running and in_time and not (limit and done >= limit)
+            return is_running and in_time and not (settings.messages and done >= settings.messages)
 
         work = [
-            asyncio.create_task(producer.run(lambda each=producer: wanted(each.sent, settings.messages)))  # type: ignore[misc]
+            asyncio.create_task(producer.run(lambda each=producer: wanted(each.sent)))  # type: ignore[misc]
             for producer in self._producers
         ]
         if any(rule.kind == "advisories" for rule in settings.rules):
@@ -156,14 +157,9 @@ class _Run:
         if expiring is not None:
             work.append(asyncio.create_task(expiring.run(lambda: is_running)))
         lanes = [
-            nemesis.run(
-                faults(settings.seed, lane, settings.topology),
-                # Each lane counts for itself.
-                partial(self._lane_wanted, lane, wanted),
-            )
+            nemesis.run(islice(faults(settings.seed, lane, settings.topology), settings.faults or None), wanted)
             for lane in ("sidecar", "servers")
         ]
-        self._lanes = {"sidecar": 0, "servers": 0}
         await asyncio.gather(*lanes)
         if settings.messages:
             await asyncio.gather(*(task for task, _ in zip(work, self._producers, strict=False)))
@@ -187,11 +183,6 @@ class _Run:
                     are_copied = partial(self._holds, rule, LEASED, 0)
                     return Expiring(producer, self._surroundings, self._historian, are_copied, nemesis.quiet)
         return None
-
-    def _lane_wanted(self, lane: str, wanted: Callable[[int, int], bool]) -> bool:
-        # Requested twice for each fault, before and after its pause.
-        self._lanes[lane] += 1
-        return wanted((self._lanes[lane] - 1) // 2, self._settings.faults)
 
     async def _listen(self) -> None:
         advisories = Listener(self._surroundings.peer(), ADVISORY, "advisories", self._historian, keeps_bodies=True)
