@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.outcome import Mismatch, Outcome
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.reproduction import reproduction
@@ -18,7 +16,6 @@ from nats_bridge.transforms.subject import one_line
 
 _MOST_FAILURES = 20
 _MOST_MISMATCHES = 4
-_SHORTEST_NAME = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{0,8}[1-9])?Z")
 _CODES = {
     Outcome.PASS: "32",
@@ -37,7 +34,7 @@ def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def summary(judged: Judged, width: int, colour: bool) -> str:
-    """A table of subjects and outcomes, one of clauses where it fits, what failed, and the result in the last line.
+    """A table of subjects and outcomes, what failed, and the result in the last line.
 
     Args:
         width: columns of the terminal.
@@ -46,7 +43,6 @@ def summary(judged: Judged, width: int, colour: bool) -> str:
     paint = _Paint(colour)
     blocks = [
         "\n".join(_subjects(judged, width, paint)),
-        "\n".join(_clauses(judged, width, paint)),
         "\n".join(_failures(judged, width, paint)),
         "\n".join(_result(judged, width, paint)),
     ]
@@ -85,57 +81,6 @@ def _subjects(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
 
 def _reported(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[outcome]} {sign.word}" for outcome, sign in SIGNS.items() if counts[outcome])
-
-
-def _clauses(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:
-    """Clauses × subjects: how many cases, and the sign that matters most; nothing where the terminal is too narrow."""
-    heads = [_head(identity) for identity in judged.subjects.values()]
-    columns = [max(6, *map(len, head)) for head in heads]
-    longest = max((len(section) + 2 for _, section in map(_sections, judged.clauses)), default=0)
-    name = min(longest, width - sum(columns) - len(columns))
-    if not judged.clauses or name < min(longest, _SHORTEST_NAME):
-        return
-    for line in range(max(map(len, heads))):
-        cells = (
-            f" {(head[line] if line < len(head) else ''):>{column}}"
-            for head, column in zip(heads, columns, strict=True)
-        )
-        yield paint((" " * name + "".join(cells)).rstrip(), "2")
-    document = ""
-    for clause, cases in judged.clauses.items():
-        if _sections(clause)[0] != document:
-            document = _sections(clause)[0]
-            yield paint(document, "1")
-        marks = (
-            _mark(judged, cases, label, column, paint) for label, column in zip(judged.subjects, columns, strict=True)
-        )
-        yield f"{_cut(f'  {_sections(clause)[1]}', name):<{name}}" + "".join(f" {mark}" for mark in marks)
-
-
-def _head(identity: Identity) -> tuple[str, ...]:
-    """A column's head, a line each."""
-    found = (identity.name or identity.kind, identity.dialect)
-    return (*found, f"on {identity.server}") if identity.server not in ("", identity.dialect) else found
-
-
-def _sections(clause: str) -> tuple[str, str]:
-    document, _, section = clause.partition(",")
-    return document, section.strip() or document
-
-
-def _mark(judged: Judged, cases: Sequence[Case], label: str, column: int, paint: _Paint) -> str:
-    """How many cases of a clause apply, and the sign that matters most among them."""
-    found = Counter(outcome for case in cases if (outcome := judged.outcome(case, label)) is not None)
-    bad = found[Outcome.FAIL] + found[Outcome.ERRORED]
-    if bad:
-        worst = Outcome.FAIL if found[Outcome.FAIL] else Outcome.ERRORED
-        return paint(f"{f'{bad} {SIGNS[worst].sign}':>{column}}", _CODES[worst])
-    number = found.total() - found[Outcome.INAPPLICABLE]
-    if not number:
-        return paint(f"{SIGNS[Outcome.INAPPLICABLE].sign:>{column}}", "2")
-    order = (Outcome.SKIPPED, Outcome.DIVERGENCE, Outcome.DIFFERENCE, Outcome.PASS)
-    worst = next(outcome for outcome in order if found[outcome])
-    return paint(f"{f'{number} {SIGNS[worst].sign}':>{column}}", _CODES[worst])
 
 
 def _failures(judged: Judged, width: int, paint: _Paint) -> Iterator[str]:

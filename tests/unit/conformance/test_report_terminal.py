@@ -62,13 +62,6 @@ def test_a_shortened_mismatch_shows_where_it_differs(width: int) -> None:
     assert max(map(len, lines[at : at + 3])) <= width
 
 
-def test_clauses_by_subjects_where_they_fit() -> None:
-    wide = summary(MIXED, 160, colour=False)
-    (line,) = [line for line in wide.splitlines() if line.startswith("  RePublish Configuration Option")]
-    assert re.sub(" +", " ", line).endswith("Option 2 ≠ 2 ✓ 2 ✓ 2 ✓ 2 ✓ 2 ✓ 1 ✗ 2 ✓ 2 ✓ 2 ✓ 2 ✓ 1 ✗ 2 ✓")
-    assert "RePublish Configuration Option" not in summary(MIXED, 80, colour=False)
-
-
 def test_a_narrow_terminal_gets_counts_in_words() -> None:
     assert "engine 2.9.10: 1 pass, 4 difference, 1 fail, 1 n/a" in summary(MIXED, 60, colour=False)
 
