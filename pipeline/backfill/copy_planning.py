@@ -118,7 +118,6 @@ async def entry_backfill(
         plan=replace(plan, source=source, filters=subjects),
         source_connection=settings.connections[plan.source.connection],
         target=settings.connections[rule.target_connection],
-        skip=rule.on_rejected.skip,
         client=settings.name,
         created=streams.created,
         first=first,
@@ -157,7 +156,7 @@ async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> 
     if wanted is not None:
         source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
         begun = replace(plan, source=source)
-    resuming = Resuming(begun, streams.source.api, streams.target_api)
+    resuming = Resuming(begun)
     position = resuming.kept_position if plan.keep_sequence else resuming.position
     handled = (await position(streams)).handled
     if wanted is not None and wanted > handled:

@@ -21,7 +21,6 @@ from nats_bridge.bridge.replication import (
     Connection,
     CopyCounters,
     CopyEntry,
-    DeadLetters,
     EntryContext,
     EntryPlan,
     Reading,
@@ -49,7 +48,6 @@ class CopyTask:
         plan: what the entry does.
         source_connection: the connection that holds the source.
         target: the connection that holds the target.
-        skip: where to publish what the target refuses; None to stop.
         client: the name of the task's connections in the servers' lists.
         created: when the source was created.
         first: the sequence at which the rows begin.
@@ -59,7 +57,6 @@ class CopyTask:
     plan: EntryPlan
     source_connection: ConnectionSettings = field(repr=False)
     target: ConnectionSettings = field(repr=False)
-    skip: str | None
     client: str
     created: str
     first: int
@@ -114,10 +111,7 @@ class CopyTask:
             source_connection = await open_connections.enter_async_context(
                 connected(self.source_connection, client_name=self.client)
             )
-            dead_letters = DeadLetters(self.plan.rule, self.plan.stream, self.skip, target, counters)
-            context = EntryContext(
-                self.plan, source_connection, target, dead_letters, counters, RuleMetrics(), reader=rows.reader
-            )
+            context = EntryContext(self.plan, source_connection, target, counters, RuleMetrics(), reader=rows.reader)
             entry = CopyEntry(context, fail)
             target.on_end(lambda reason: fail(UnreachableError(f"the target's server ended the connection: {reason}")))
             target.on_refusal(lambda text: self._refused(text, fail))

@@ -216,7 +216,7 @@ async def test_what_a_round_left_out_behind_its_last_confirmation_is_counted_and
         (run,) = bridge.runs
         assert isinstance(run, CopyRun)
         plan, api = run.plans[0], bridge.connections["default"].api
-        resuming = Resuming(plan, api, api)
+        resuming = Resuming(plan)
         infos = await api.stream_info(here.target), await api.stream_info(here.name)
         target_last = int(infos[0]["state"]["last_seq"]) - 1  # without what this sidecar has made of the hole
         streams = EntryStreams(

@@ -201,7 +201,7 @@ async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_st
 
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
-    task = CopyTask(plan, Connection(), Connection(), None, "client", created="then", first=11)
+    task = CopyTask(plan, Connection(), Connection(), "client", created="then", first=11)
     task.check(4096, "then", 4096)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
         task.check(10, "then", 4096)

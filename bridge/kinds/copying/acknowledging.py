@@ -24,7 +24,7 @@ from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.bridge.consuming.reader import BatchSink
-from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, Durable, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.publisher import Publisher
@@ -77,22 +77,7 @@ class Acknowledging:
         self._source = source
         self._counters = counters
         self._fence = fence
-        self._consumer = RuleConsumer(
-            source.api,
-            ConsumerPlan(
-                stream=plan.source.name,
-                filters=plan.filters,
-                headers_only=False,
-                position="acknowledged",
-                durable_name=plan.durable,
-                owner=plan.owner,
-                rule=plan.rule,
-                description=f" copying into {plan.stream}",
-                work_queue=plan.work_queue,
-                max_pending=plan.max_pending,
-            ),
-            fence,
-        )
+        self._consumer = RuleConsumer(source.api, plan.consumer(plan.filters), fence)
         self._former = plan.former
         self._copies: dict[int, StoredCopy] = {}
         self._reader: AcknowledgingReader | None = None

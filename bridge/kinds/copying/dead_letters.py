@@ -11,10 +11,11 @@ import structlog
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.transforms import header_block
 
 _log = structlog.get_logger("bridge.copying.dead_letters")
@@ -51,30 +52,18 @@ class Rejected:
 
 
 class DeadLetters:
-    """The policy of a rule.
+    """The policy of an entry's rule.
 
     Args:
-        rule: its name.
-        stream: the target's name.
-        skip: where to publish what is skipped; None to stop.
+        plan: what the entry does.
         connection: the connection of the target.
         counters: where to count.
         fence: asked before anything is published.
     """
 
-    def __init__(
-        self,
-        rule: str,
-        stream: str,
-        skip: str | None,
-        connection: Connection,
-        counters: CopyCounters,
-        fence: WriteFence = ALWAYS_OPEN,
-    ) -> None:
+    def __init__(self, plan: EntryPlan, connection: Connection, counters: CopyCounters, fence: WriteFence) -> None:
         self._fence = fence
-        self._rule = rule
-        self._stream = stream
-        self._skip = skip
+        self._rule, self._stream, self._skip = plan.rule, plan.stream, plan.skip
         self._connection = connection
         self._counters = counters
 

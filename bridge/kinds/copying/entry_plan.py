@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan
 from nats_bridge.bridge.settings import Source
 from nats_bridge.transforms.sourcing import Sourcing
 
@@ -25,6 +26,7 @@ class EntryPlan:
         sources: how many entries the rule has.
         keep_sequence: whether copies have the source's sequence numbers.
         filler: the subject for numbers that the source lacks.
+        skip: where to publish what the target refuses; None to stop.
         one_by_one: whether order is kept at the price of speed.
         durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
         former: where the rule's former consumers of these subjects are; None where there are none.
@@ -43,6 +45,7 @@ class EntryPlan:
     sources: int = 1
     keep_sequence: bool = False
     filler: str | None = None
+    skip: str | None = None
     one_by_one: bool = False
     durable: str = ""
     former: int | None = None
@@ -53,3 +56,18 @@ class EntryPlan:
     def alone(self) -> bool:
         """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
         return self.sources == 1 and not self.durable
+
+    def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
+        """How the entry reads its source, asked for these subjects; none for all."""
+        return ConsumerPlan(
+            stream=self.source.name,
+            filters=filters,
+            headers_only=False,
+            position="acknowledged" if self.durable else "none",
+            durable_name=self.durable,
+            owner=self.owner,
+            rule=self.rule,
+            description=f" copying into {self.stream}",
+            work_queue=self.work_queue,
+            max_pending=self.max_pending,
+        )

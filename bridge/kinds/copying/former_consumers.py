@@ -18,7 +18,7 @@ import structlog
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.consuming.replay import filters_of
-from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, marker_name
+from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer, marker_name
 from nats_bridge.bridge.errors import NotPermittedError
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.transforms.subject import collide
@@ -91,18 +91,7 @@ class FormerConsumers:
             if not any(_overlap(filters, plan.filters) for plan in plans):
                 _log.warning("rule.durable_left", rule=first.rule, stream=stream, consumer=name)
                 continue
-            plan = ConsumerPlan(
-                stream=stream,
-                filters=filters,
-                headers_only=False,
-                position="acknowledged",
-                durable_name=name,
-                owner=first.owner,
-                rule=first.rule,
-                description="",
-                work_queue=first.work_queue,
-            )
-            consumer = RuleConsumer(api, plan, self._fence)
+            consumer = RuleConsumer(api, replace(first, durable=name).consumer(filters), self._fence)
             position = await consumer.position()
             if position is not None:
                 self._found.append(_Former(place, consumer, position))

@@ -65,14 +65,10 @@ class Resuming:
 
     Args:
         plan: what the entry does.
-        source_api: the API of the connection that holds the source.
-        target: the API of the connection that holds the target.
     """
 
-    def __init__(self, plan: EntryPlan, source_api: JetStreamApi, target: JetStreamApi) -> None:
+    def __init__(self, plan: EntryPlan) -> None:
         self._plan = plan
-        self._source_api = source_api
-        self._target = target
         self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
         self._confirmed = Confirmed()
         self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
@@ -94,7 +90,7 @@ class Resuming:
             self.decide_about_recreated(streams.created)
             return Resume(0)
         tail = streams.of_present(tail)
-        if confirmed.sequence and await self._source_holds(tail.copies, streams.source_last):
+        if confirmed.sequence and await _source_holds(streams, tail.copies):
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
             resume = await _behind_confirmed(confirmed.sequence, streams, tail, self._reported)
@@ -118,7 +114,7 @@ class Resuming:
         confirmed, self._confirmed = self._confirmed, Confirmed()
         if known != self._streams or not confirmed.sequence:
             return Confirmed(), False
-        if streams.last >= confirmed.target_last and await self._target_holds(confirmed.placed):
+        if streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed):
             return confirmed, False
         self._log.warning(
             "copying.target_shorter",
@@ -133,7 +129,7 @@ class Resuming:
         """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
         highest, source_last = max(map(_order, tail.copies)), streams.source_last
         if highest > source_last:
-            info = await settled_stream(self._source_api, self._plan.source.name, highest, streams.created)
+            info = await settled_stream(streams.source.api, streams.source.stream, highest, streams.created)
             source_last = int(info["state"]["last_seq"])
 
         def left(tail: TargetTail) -> TargetTail:
@@ -190,26 +186,6 @@ class Resuming:
             self.decide_about_recreated(streams.created)
         return {_order(copy): copy for copy in streams.of_present(tail).copies}, target_lost
 
-    async def _source_holds(self, copies: Sequence[StoredCopy], source_last: int) -> bool:
-        """Whether the source still holds the newest message that was copied, and not another one in its place."""
-        newest = max(copies, default=None, key=_order)
-        if newest is None:
-            return True
-        message = await self._source_api.stored_message(self._plan.source.name, newest.record.sequence)
-        if message is None:
-            return newest.record.sequence <= source_last
-        message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
-        return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
-
-    async def _target_holds(self, placed: tuple[int, int]) -> bool:
-        """Whether a copy is where the target confirmed it, or was: that sequence is not another message's."""
-        sequence, place = placed
-        stored = await self._target.stored_message(self._plan.stream, place) if sequence else None
-        if stored is None:
-            return True
-        record = own_record(self._plan.sourcing.is_own, stored.header_block)
-        return record is not None and record.sequence <= sequence
-
     def remember(self, confirmed: Confirmed, widest: int) -> None:
         """Remember the state of the round that ends.
 
@@ -228,15 +204,15 @@ class Resuming:
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
         """
         plan, last, source_last = self._plan, streams.last, streams.source_last
-        await self.remove_fillers()  # an earlier round may have left some
-        newest = await self._target.stored_message(plan.stream, last) if last else None
+        await self.remove_fillers(streams.target_api)  # an earlier round may have left some
+        newest = await streams.target_api.stored_message(plan.stream, last) if last else None
         copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
         if copy_id is not None and copy_id.entry != streams.key:
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
                 " old one under the same sequences: delete it and create it again"
             )
-        foreign = newest is not None and not await self._is_copy(newest, copy_id)
+        foreign = newest is not None and not await _is_copy(streams, newest, copy_id)
         if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
@@ -248,23 +224,14 @@ class Resuming:
             return Resume(max(last, plan.source.opt_start_seq - 1))
         if plan.source.opt_start_time is not None:
             # The time of the target's last message says nothing here: it may be that of a filler.
-            before = await Replay(self._source_api, plan.source.name).before(plan.source.opt_start_time)
+            before = await Replay(streams.source.api, plan.source.name).before(plan.source.opt_start_time)
             return Resume(max(last, min(before, source_last)))
         return Resume(last)
 
-    async def _is_copy(self, stored: StoredMessage, copy_id: CopyId | None) -> bool:
-        """Whether a message is a copy of the source's message of the same sequence: by our id, or by its content."""
-        message = await self._source_api.stored_message(self._plan.source.name, stored.sequence)
-        if message is None:
-            return True  # the source does not hold it any more
-        if copy_id is not None:
-            return message.time_ns == copy_id.time_ns
-        return (self._plan.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
-
-    async def remove_fillers(self) -> None:
+    async def remove_fillers(self, target: JetStreamApi) -> None:
         """Purge what took the place of numbers that the source lacks."""
         if self._plan.filler is not None:
-            await self._target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
+            await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, streams: EntryStreams) -> int:
         """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
@@ -283,7 +250,7 @@ class Resuming:
         self._log.warning(
             "copying.begins_at_time", time=earliest, meaning="the target holds no copy that shows the position"
         )
-        replay = Replay(self._source_api, source.name)
+        replay = Replay(streams.source.api, source.name)
         return min(await replay.before(earliest), streams.source_last)
 
     def decide_about_recreated(self, created: str) -> None:
@@ -299,6 +266,38 @@ class Resuming:
                 f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
             )
         self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
+
+
+async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
+    """Whether the source still holds the newest message that was copied, and not another one in its place."""
+    newest = max(copies, default=None, key=_order)
+    if newest is None:
+        return True
+    message = await streams.source.api.stored_message(streams.source.stream, newest.record.sequence)
+    if message is None:
+        return newest.record.sequence <= streams.source_last
+    message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
+    return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
+
+
+async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
+    """Whether a copy is where the target confirmed it, or was: that sequence is not another message's."""
+    sequence, place = placed
+    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
+    if stored is None:
+        return True
+    record = own_record(streams.sourcing.is_own, stored.header_block)
+    return record is not None and record.sequence <= sequence
+
+
+async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:
+    """Whether a message is a copy of the source's message of the same sequence: by our id, or by its content."""
+    message = await streams.source.api.stored_message(streams.source.stream, stored.sequence)
+    if message is None:
+        return True  # the source does not hold it any more
+    if copy_id is not None:
+        return message.time_ns == copy_id.time_ns
+    return (streams.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
 
 
 async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:

@@ -24,7 +24,7 @@ from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
+from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
@@ -66,7 +66,6 @@ class EntryContext:
         plan: what to do.
         source: the connection that holds the source.
         target: the connection that holds the target.
-        dead_letters: the policy for messages that the target refuses.
         counters: where to count.
         metrics: updated with every batch.
         tracing: makes spans around batches; None for none.
@@ -81,13 +80,13 @@ class EntryContext:
     plan: EntryPlan
     source: Connection
     target: Connection
-    dead_letters: DeadLetters
     counters: CopyCounters
     metrics: RuleMetrics
     tracing: RuleTracing | None = None
     fence: WriteFence = ALWAYS_OPEN
     reader: Reader | None = None
     backlog: Backlog = field(init=False)
+    dead_letters: DeadLetters = field(init=False)
     resuming: Resuming = field(init=False)
     counting: Counting = field(init=False)
     acknowledging: Acknowledging | None = field(init=False, default=None)
@@ -100,7 +99,8 @@ class EntryContext:
     def __post_init__(self) -> None:
         plan = self.plan
         self.backlog = self.metrics.backlog()
-        self.resuming = Resuming(plan, self.source.api, self.target.api)
+        self.dead_letters = DeadLetters(plan, self.target, self.counters, self.fence)
+        self.resuming = Resuming(plan)
         self.counting = Counting(plan, self.target.api, self.counters)
         if plan.durable:
             self.acknowledging = Acknowledging(plan, self.source, self.counters, self.fence)
@@ -394,7 +394,7 @@ class Round:
         if filled:
             await publisher.settled()
             try:
-                await self._context.resuming.remove_fillers()
+                await self._context.resuming.remove_fillers(self._context.target.api)
             except ApiError as error:
                 if not error.passing:
                     raise
@@ -438,17 +438,5 @@ def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
     context, plan, life = sink._context, sink.plan, sink.life
     if context.acknowledging is not None:
         return context.acknowledging.reading(sink, life.fail, life.interrupt)
-    consumer = RuleConsumer(
-        context.source.api,
-        ConsumerPlan(
-            stream=plan.source.name,
-            filters=filters,
-            headers_only=False,
-            position="none",
-            durable_name="",
-            owner=plan.owner,
-            rule=plan.rule,
-            description=f" copying into {plan.stream}",
-        ),
-    )
+    consumer = RuleConsumer(context.source.api, plan.consumer(filters))
     return OrderedReader(context.source, consumer, sink, context.counters, life.fail)

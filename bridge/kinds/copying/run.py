@@ -17,7 +17,6 @@ from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import MOST_PENDING, durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.filter_choice import SETS_APART
@@ -106,9 +105,6 @@ class CopyRun(RuleRun):
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.metrics.follow(rule.kind, self.counters, self._in_flight)
-        dead_letters = DeadLetters(
-            rule.name, rule.target_stream, rule.on_rejected.skip, self._target, self.counters, self._context.fence
-        )
         for connection in {self._target, *(self._connections[plan.source.connection] for plan in self._plans)}:
             connection.on_refusal(self._refused)
         former = FormerConsumers(self._connections, self._context.fence)
@@ -119,7 +115,6 @@ class CopyRun(RuleRun):
                     plan,
                     self._connections[plan.source.connection],
                     self._target,
-                    dead_letters,
                     self.counters,
                     self.metrics,
                     self._context.tracing,
@@ -310,6 +305,7 @@ class CopyRun(RuleRun):
             sources=len(rule.entries),
             keep_sequence=isinstance(rule, MirrorRule) and rule.keep_sequence,
             filler=rule.filler_subject if isinstance(rule, MirrorRule) else None,
+            skip=rule.on_rejected.skip,
             one_by_one=rule.strict_order,
             durable=durable,
             work_queue=retention == "workqueue",
