@@ -97,9 +97,9 @@ class RuleKind:
         moves: how messages move through a rule; raises `TransformError` where the rule's own check would refuse it.
         inputs: where a rule's messages come from.
         makes: the results of a rule for one message, where that needs no server; or why there is none.
+        reads_stream: whether it reads a stream, so that it has a lag.
         refuses_handoff: why no server can take over from a rule; empty if one can.
         keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
-        reads_stream: whether it reads a stream, so that it has a lag.
         handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`; None if
             `refuses_handoff` has a reason for every rule.
         take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
@@ -115,9 +115,9 @@ class RuleKind:
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
     inputs: Callable[[Any], Iterable[Input]]
     makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
-    refuses_handoff: Callable[[Any], str]
-    keeps_position: Callable[[Any], bool]
     reads_stream: bool
+    refuses_handoff: Callable[[Any], str] = lambda rule: ""
+    keeps_position: Callable[[Any], bool] = lambda rule: True
     handoff: Callable[[Any, Settings, Opened, Wish], Awaitable[Handoff]] | None = None
     take_over: Callable[[Any, Settings, Opened, Handoff, Wish], Awaitable[Handoff | None]] | None = None
     durables: Callable[[Any, str], tuple[Durable, ...]] = lambda rule, sidecar: ()

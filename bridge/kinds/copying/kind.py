@@ -118,6 +118,5 @@ KIND = RuleKind(
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,
     durables=durables,
-    keeps_position=lambda _: True,
     reads_stream=True,
 )

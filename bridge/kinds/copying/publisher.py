@@ -16,7 +16,7 @@ stored:
 
 Message ids keep what is asked for again from being stored twice.
 
-Where only the target shows what was left out (`first_alone`), messages go one by one until one is stored. A round looks
+Where only the target shows what was left out (`singly`), messages go one by one until one is stored. A round looks
 for what an interruption left out after the oldest copy, or after what was confirmed: if the first messages were lost
 and later ones stored, as when a cluster changes its leader, no round would find them.
 
@@ -59,7 +59,7 @@ _log = structlog.get_logger("bridge.copying.publisher")
 
 _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
-_ALONE = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
+_SINGLY = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
 
 Refused = Callable[[Operation, PubAck], Awaitable[None]]
 """Called with an operation that the target refused permanently; raises what ends the rule, or returns to continue."""
@@ -77,10 +77,9 @@ class Publisher:
         life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
         rule: the rule's name, for the log.
         alone: whether the connection has no echo and nothing else of ours writes to the target by it.
-        one_by_one: have each message confirmed before the next one is sent: then none is ever stored before another
-            that was left out, whatever happens to the target.
+        singly: how many messages are to be stored, each confirmed before the next one is sent: none is ever stored
+            before one of these that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its source's ends the rule.
-        first_alone: have one message stored before others are sent after it.
         fence: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
         window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
@@ -103,9 +102,8 @@ class Publisher:
         *,
         rule: str,
         alone: bool = False,
-        one_by_one: bool = False,
+        singly: float = 0,
         keeps_sequence: bool = False,
-        first_alone: bool = False,
         fence: WriteFence = ALWAYS_OPEN,
         window: Window | None = None,
         stored: Callable[[], None] = lambda: None,
@@ -131,9 +129,7 @@ class Publisher:
         self._answers = 0
         self._answered = asyncio.Event()
         life.when_over(self._answered.set)
-        self._one_by_one = one_by_one
-        self._first_alone = first_alone
-        self._alone = 0
+        self._singly = singly  # how many are still to be
         self._subscriptions: list[BatchSubscription] = []
         self._recovery: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -202,7 +198,7 @@ class Publisher:
             return None
         if self._life.over or self._recovery is not None or not self._connection.client.is_connected:
             return self._send_carefully(operations_of(messages))
-        if self._alone or self._one_by_one or self._begins or not self._fit(messages):
+        if self._singly or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
         self._write(messages)
         if (
@@ -241,10 +237,6 @@ class Publisher:
     def _usable(self) -> bool:
         return not self._life.over and self._connection.client.is_connected
 
-    @property
-    def _begins(self) -> bool:
-        return self._first_alone and not self._unconfirmed.has_stored
-
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _write(self, messages: list[Operation] | Bundle) -> None:
@@ -264,7 +256,7 @@ class Publisher:
         self._connection.client.write_raw(data, self._fence)
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
-        """Send when nothing blocks it; one by one after the target was full, and where the first goes alone."""
+        """Send when nothing blocks it; one by one at first, and after the target was full."""
         left = self._left = deque(operations)
         while left and not self._life.over:
             while self._recovery is not None and not self._life.over:
@@ -272,18 +264,15 @@ class Publisher:
             if not self._usable:
                 self._life.interrupt("the connection to the target is lost")
                 return
-            begins = self._begins
-            if not begins and not self._alone and not self._one_by_one and self._fit(rest := list(left)):
+            if not self._singly and self._fit(rest := list(left)):
                 self._write(rest)
                 left.clear()
             else:
-                if self._alone:
-                    self._alone -= 1
-                elif not begins and not self._one_by_one:
-                    self._alone = _ALONE
+                self._singly = self._singly or _SINGLY
                 self._write([left.popleft()])
                 await self.settled()
-                if not begins and not self._alone and self._bounded and not self._one_by_one:
+                self._singly -= self._unconfirmed.has_stored
+                if not self._singly and self._bounded:
                     await self._look_for_room()
         # What is left over an interruption is read again from the source.
 
@@ -416,7 +405,7 @@ class Publisher:
                 pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
             if self.waiting:
                 self.waiting = False
-                self._alone = _ALONE
+                self._singly = max(self._singly, _SINGLY)
                 self._log.info("copying.continues")
         except Exception as error:
             self._fail(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -138,6 +139,12 @@ class Round:
         self._context = context
         self._streams, target = streams, streams.target
         acknowledging = context.acknowledging
+        # A message that is left out would shift all later numbers, and each addition is made of the one before.
+        one_by_one = (
+            plan.one_by_one
+            or (target.replicas > 1 and (plan.keep_sequence or target.counts))
+            or (plan.keep_sequence and target.full_is_refused)
+        )
         self.publisher = Publisher(
             context.target,
             target,
@@ -147,12 +154,8 @@ class Round:
             life,
             rule=plan.rule,
             alone=plan.alone,
-            # A message that is left out would shift all later numbers.
-            one_by_one=plan.one_by_one
-            or (plan.keep_sequence and (target.replicas > 1 or target.full_is_refused))
-            or (target.counts and target.replicas > 1),  # each addition is made of the one before
+            singly=math.inf if one_by_one else 1,
             keeps_sequence=plan.keep_sequence,
-            first_alone=True,
             fence=context.fence,
             window=Window.shared(plan.sources, context.target.server_version),
             stored=(lambda: None) if acknowledging is None else (lambda: acknowledging.stored(self.publisher)),

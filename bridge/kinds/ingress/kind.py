@@ -52,7 +52,6 @@ KIND = RuleKind(
     moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
-    refuses_handoff=lambda rule: "",
     handoff=lambda rule, _, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
         rule, connections[rule.source_connection]
     ),
@@ -60,6 +59,5 @@ KIND = RuleKind(
         "it changes messages before they are stored, so there is no history to put through it. Copy what the stream"
         " holds with a rule of kind sources that has this transform"
     ),
-    keeps_position=lambda _: True,
     reads_stream=False,
 )

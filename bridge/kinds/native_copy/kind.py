@@ -52,6 +52,5 @@ KIND = RuleKind(
         " the source's own external and opt_start_seq, or restore its mirror from a backup with these"
     ),
     no_history="the server that copies reads the history itself",
-    keeps_position=lambda _: True,
     reads_stream=True,
 )

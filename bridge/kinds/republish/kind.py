@@ -53,7 +53,6 @@ KIND = RuleKind(
     moves=_moves,
     inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
-    refuses_handoff=lambda rule: "",
     handoff=lambda rule, settings, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
         rule, settings.name, connections
     ),

@@ -26,6 +26,5 @@ KIND = RuleKind(
         " where it has stopped silently"
     ),
     no_history="a watch rule writes nothing",
-    keeps_position=lambda _: True,
     reads_stream=False,
 )
