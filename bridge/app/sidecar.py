@@ -195,7 +195,10 @@ class Sidecar:
         assert self._assembly is not None
         plan = plan_reload(self.settings, settings)
         if plan.restart:
-            raise ConfigError(f"{self.config_path}: {plan.refusal}")
+            raise ConfigError(
+                f"{self.config_path}: {', '.join(plan.restart)}: read at the start only, so this cannot change while"
+                " the sidecar runs: restart it, or leave that as it was"
+            )
         changeover = self._changeover = Changeover(
             self._assembly, settings, plan, self._supervisors, self._make_supervisor, self._opened
         )

@@ -210,20 +210,14 @@ class _Asking:
                 await self._connections[speaker].client.publish(self._inboxes[listener], speaker.encode())
             except nats_py.errors.Error:
                 continue  # the connection is closed, or its buffer is full while its server is away
-        names = {name for way in ways for name in way}
-        may_publish = dict(
-            zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
-        )
-        # A server passes a message on before it answers the PING after it, on every connection.
-        may_subscribe = dict(
-            zip(names, await asyncio.gather(*(_flush(self._connections[name]) for name in names)), strict=True)
-        )
+        flushed = {name for way in ways for name in way}
+        for _ in range(2):  # a server passes a message on before it answers the PING after it, on every connection
+            names = tuple(flushed)
+            answers = await asyncio.gather(*(_flush(self._connections[name]) for name in names))
+            flushed = {name for name, answer in zip(names, answers, strict=True) if answer}
         for pair in pairs:
             one, other = pair
-            same_server = one.client.server_id == other.client.server_id
-            if same_server and all(
-                may_publish.get(connection.name) and may_subscribe.get(connection.name) for connection in pair
-            ):
+            if one.client.server_id == other.client.server_id and {one.name, other.name} <= flushed:
                 self._settled.add(pair)
 
     async def _receive(self, limit: float) -> None:

@@ -138,7 +138,7 @@ class JetStreamApi:
             NotPermittedError: the connection's user may not ask that.
             ApiError: no answer in time, or none at all.
         """
-        answer: Json = json.loads(await self._answer_to(subject, data, limit=_LIMIT_ELSEWHERE))
+        answer: Json = json.loads(await self.ask(subject, data, within=_LIMIT_ELSEWHERE))
         return answer
 
     async def acknowledge(self, reply: bytes) -> None:
@@ -147,7 +147,7 @@ class JetStreamApi:
         Raises:
             ApiError: no answer in time, or the consumer does not exist.
         """
-        await self._patiently(lambda: self._answer_to(reply.decode(), b"+ACK"))
+        await self._patiently(lambda: self.ask(reply.decode(), b"+ACK"))
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
@@ -161,7 +161,7 @@ class JetStreamApi:
         raise AssertionError("tenacity raises or returns")
 
     async def _request_once(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> Json:
-        reply: Json = json.loads(await self._answer_to(subject, data, headers))
+        reply: Json = json.loads(await self.ask(subject, data, headers))
         error = reply.get("error")
         if error:
             code = int(error.get("code", 0))
@@ -193,10 +193,22 @@ class JetStreamApi:
         cluster = info.get("cluster")
         return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
 
-    async def _answer_to(
-        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, limit: float | None = None
+    async def ask(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
     ) -> bytes:
-        place, limit = f"connection '{self.connection}'", _LIMIT if limit is None else limit
+        """Send one request, of any kind, once; return the answer as it is.
+
+        Args:
+            subject: what to ask.
+            data: the request.
+            headers: its headers.
+            within: seconds for the answer, if not the API's own.
+
+        Raises:
+            NotPermittedError: the connection's user may not ask that.
+            ApiError: no answer in time, or none at all.
+        """
+        place, limit = f"connection '{self.connection}'", _LIMIT if within is None else within
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
@@ -222,6 +234,14 @@ class JetStreamApi:
                 err_code=0,
                 description="timeout",
                 retriable=True,
+            ) from None
+        except (nats_py.errors.Error, OSError) as error:  # closed, or full of what its server has not taken
+            raise ApiError(
+                f"{place}: {subject}: {error}",
+                http_code=408,
+                err_code=0,
+                description=str(error),
+                retriable=not self.client.is_closed,
             ) from None
         finally:
             del self._in_flight[request]

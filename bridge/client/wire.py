@@ -172,6 +172,11 @@ class WireClient(Client):
         """
         self._wide.gather(data, fence)
 
+    def answer(self, subject: bytes) -> None:
+        """Publish an empty message, as flow control and acknowledgements ask for; not while the connection is lost."""
+        if self.is_connected:
+            self.write_raw(b"PUB %b 0\r\n\r\n" % subject)
+
     @property
     def unsent_bytes(self) -> int:
         """Bytes written to the socket's buffer that the kernel has not taken yet."""

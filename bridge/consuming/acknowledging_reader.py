@@ -16,7 +16,6 @@ from typing import Any
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
@@ -35,7 +34,6 @@ class AcknowledgingReader(Reader):
         counters: where to count.
         failed: called once with the error that ends the rule.
         broken: called with the reason when the caller must begin another round.
-        fence: asked before the consumer is touched, and before anything is acknowledged.
     """
 
     def __init__(
@@ -46,9 +44,8 @@ class AcknowledgingReader(Reader):
         counters: ReaderCounters,
         failed: Callable[[BaseException], None],
         broken: Callable[[str], None],
-        fence: WriteFence = ALWAYS_OPEN,
     ) -> None:
-        super().__init__(connection, consumer, sink, counters, failed, fence)
+        super().__init__(connection, consumer, sink, counters, failed)
         self._broken = broken
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         self._acknowledged = 0  # up to this sequence everything that came

@@ -20,7 +20,6 @@ from typing import Protocol
 
 import structlog
 
-from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.consuming.replay import Replay
@@ -180,7 +179,7 @@ class LagWatch:
         at = self._reader.standpoint
         if at is None or not self._permitted or not self._connection.client.is_connected:
             return
-        with contextlib.suppress(BridgeError, OSError, nats_py.errors.Error):
+        with contextlib.suppress(BridgeError):
             info = await self._connection.api.request(f"STREAM.INFO.{at.stream}", patience=0)
             self._removes = info["config"].get("retention", "limits") == "limits"
             at = self._reader.standpoint
@@ -210,7 +209,7 @@ class LagWatch:
                 found = await self._ask()
             except NotPermittedError:
                 self._permitted = False  # the connection has logged it already
-            except (BridgeError, OSError, nats_py.errors.Error):
+            except BridgeError:
                 pass  # asked again soon
         if backlog.batches != before:
             return  # a delivery since then is newer

@@ -25,7 +25,6 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.bridge.consuming.counters import ReaderCounters
@@ -101,7 +100,6 @@ class Reader(ABC):
         sink: where batches go.
         counters: the rule's counters.
         failed: called once with the error that ends the rule.
-        fence: checked before the durable consumer is changed: another replica may use it by now.
         take: what the sink takes in bulk; None where it takes batches only.
     """
 
@@ -112,12 +110,11 @@ class Reader(ABC):
         sink: BatchSink,
         counters: ReaderCounters,
         failed: Callable[[BaseException], None],
-        fence: WriteFence = ALWAYS_OPEN,
         take: Take | None = None,
     ) -> None:
         self.connection = connection
-        self._fence = fence
         self.consumer = consumer
+        self._fence = consumer.fence  # another replica may use the durable consumer by now
         self.plan = consumer.plan
         self.handled = 0  # stream sequence of the last message delivered to the sink
         self.attached = False  # whether the consumer is known to exist and to deliver to our inbox
@@ -328,8 +325,8 @@ class Reader(ABC):
 
     def _report_arrival(self) -> None:
         """Let the server send more: a consumer without a position uses the acknowledgement for nothing else."""
-        if self._newest and self.connection.client.is_connected:
-            self.connection.client.write_raw(b"PUB %b 0\r\n\r\n" % self._newest)
+        if self._newest:
+            self.connection.client.answer(self._newest)
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
         first = AckReply.parse(batch[0][1])
@@ -388,10 +385,8 @@ class Reader(ABC):
             self._worker = None
 
     def _control(self, reply: bytes, block: bytes) -> Coroutine[Any, Any, None] | None:
-        stalled = header_block.read(block, b"Nats-Consumer-Stalled")
-        answer = reply or stalled
-        if answer and self.connection.client.is_connected:
-            self.connection.client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
+        if answer := reply or header_block.read(block, b"Nats-Consumer-Stalled"):
+            self.connection.client.answer(answer)
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is not None and int(delivered) >= self._next:
             self._counters.gaps += 1

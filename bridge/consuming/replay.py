@@ -10,7 +10,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.wire import Delivered
@@ -30,28 +30,32 @@ _LOST = "deliveries of a replay were lost: the connection broke"
 _UNHEARD = "the consumer of a replay does not receive flow control answers"
 
 
+_PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": True, "num_replicas": 1}
+"""Members of consumers that are needed for a while."""
+
+
+def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
+    """The configuration that all consumers share that deliver to us: push, flow control, heartbeats."""
+    config: Json = {
+        "deliver_subject": inbox,
+        "replay_policy": "instant",
+        "flow_control": True,
+        "idle_heartbeat": int(HEARTBEAT * 1e9),
+        **filter_members(filters),
+    }
+    return config | {"headers_only": True} if headers_only else config
+
+
 def ephemeral_config(
     inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
 ) -> Json:
-    """The configuration that all our ephemeral consumers share: push, flow control, heartbeats.
+    """The configuration of those of them that are ephemeral.
 
     No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none. A consumer with
     acknowledgements has a name by which its advisories are known.
     """
-    config: dict[str, Any] = {
-        "deliver_subject": inbox,
-        "ack_policy": "none",
-        "max_deliver": 1,
-        "replay_policy": "instant",
-        "flow_control": True,
-        "idle_heartbeat": int(HEARTBEAT * 1e9),
-        "inactive_threshold": 5_000_000_000,
-        "mem_storage": True,
-        "num_replicas": 1,
-    }
-    config |= filter_members(filters)
-    if headers_only:
-        config["headers_only"] = True
+    config = push_config(inbox, filters, headers_only=headers_only)
+    config |= {"ack_policy": "none", "max_deliver": 1, **_PASSING}
     if limit is not None and not direct:
         config |= {"ack_policy": "all", "ack_wait": LATE_ACK, "max_ack_pending": limit}
         config["name"] = LIMITED + secrets.token_hex(6)
@@ -59,6 +63,16 @@ def ephemeral_config(
         # The sooner the server removes a lost one, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}
     return config
+
+
+def standing_config(filters: Sequence[str], policy: Json) -> Json:
+    """The configuration of a pull consumer that is created for its `CONSUMER.INFO` alone, and deleted afterwards.
+
+    Args:
+        filters: only these subjects; none for all.
+        policy: where it would begin.
+    """
+    return {"ack_policy": "explicit", **_PASSING, **policy, **filter_members(filters)}
 
 
 def filter_members(filters: Sequence[str]) -> Json:
@@ -127,12 +141,7 @@ class Replay:
         return int((await self._standing(policy))["num_pending"])
 
     async def _standing(self, policy: Json) -> Json:
-        """Return the `CONSUMER.INFO` of a pull consumer that is created for this and deleted afterwards."""
-        config = ephemeral_config("", filters=self.filters, headers_only=True, direct=False)
-        for name in ("deliver_subject", "flow_control", "idle_heartbeat"):
-            del config[name]
-        config |= {"ack_policy": "explicit", "max_deliver": -1, **policy}
-        info = await self.api.create_ephemeral(self.stream, config)
+        info = await self.api.create_ephemeral(self.stream, standing_config(self.filters, policy))
         await self.api.forget_ephemeral(self.stream, info["name"])
         return info
 
@@ -175,11 +184,10 @@ class Replay:
                     reply, block = item
                     # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
                     stalled = header_block.read(block, b"Nats-Consumer-Stalled")
-                    answer = reply or stalled
-                    if answer and client.is_connected:
-                        client.write_raw(b"PUB %b 0\r\n\r\n" % answer)
-                    if limited and newest and client.is_connected:
-                        client.write_raw(b"PUB %b 0\r\n\r\n" % newest)
+                    if answer := reply or stalled:
+                        client.answer(answer)
+                    if newest:
+                        client.answer(newest)
                     delivered = header_block.read(block, b"Nats-Last-Consumer")
                     if delivered is None:
                         continue
@@ -196,9 +204,9 @@ class Replay:
                 if end.consumer_sequence != seen + len(item):
                     raise self._broken(_LOST)
                 seen, quiet, pending = end.consumer_sequence, 0, end.pending
-                if limited and client.is_connected:
+                if limited:
                     newest = item[-1][1]
-                    client.write_raw(b"PUB %b 0\r\n\r\n" % newest)
+                    client.answer(newest)
                 yield item
                 if end.pending == 0:
                     return

@@ -129,6 +129,7 @@ class RuleConsumer:
             open.
 
     Attributes:
+        fence: the rule's.
         inbox: where it delivers; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: how many messages it sends ahead of acknowledgements; None for any number.
@@ -136,7 +137,7 @@ class RuleConsumer:
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
         self.plan = plan
-        self._fence = fence
+        self.fence = fence
         self._has_lease = fence is not ALWAYS_OPEN
         self._marked = False
         self._delivered_to = ""  # the inbox that the durable consumer was given last
@@ -197,7 +198,7 @@ class RuleConsumer:
         self._refuse_foreign(info)
         if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
             # Of a process that was killed after it had recreated the consumer.
-            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self._fence)
+            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = _position_of(info)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
@@ -208,7 +209,7 @@ class RuleConsumer:
                 position=position,
                 last_sequence=last,
             )
-            await api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return last
         return position
 
@@ -246,7 +247,7 @@ class RuleConsumer:
             return None
         if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
             # The delivery mode changed; a consumer of the other kind takes the position.
-            await api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return None
         if handled is not None and plan.position == "sent" and _position_of(info) > handled:
             if self._has_lease:
@@ -255,7 +256,7 @@ class RuleConsumer:
                 return None
             raise self._in_use()  # the process that moved the position has published up to there
         try:
-            await api.create_durable(plan.stream, self._bound(info["config"]), fence=self._fence)
+            await api.create_durable(plan.stream, self._bound(info["config"]), fence=self.fence)
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -321,7 +322,7 @@ class RuleConsumer:
         """Delete the durable consumer; `create` recreates it after stream sequence `handled`."""
         plan = self.plan
         if plan.work_queue:
-            await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
+            await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return
         marker = {
             "durable_name": marker_name(plan.durable_name),
@@ -331,10 +332,10 @@ class RuleConsumer:
             "ack_policy": "explicit",
             **replay.filter_members(plan.filters),
         }
-        await self._api.delete_consumer(plan.stream, marker["durable_name"], fence=self._fence)
-        await self._api.create_durable(plan.stream, marker, fence=self._fence)
+        await self._api.delete_consumer(plan.stream, marker["durable_name"], fence=self.fence)
+        await self._api.create_durable(plan.stream, marker, fence=self.fence)
         self._marked = True
-        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self._fence)
+        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
 
     async def _take_away(self, handled: int) -> None:
         """Delete the durable consumer that another process reads; `create` recreates it."""
@@ -348,38 +349,24 @@ class RuleConsumer:
     async def create(self, handled: int) -> None:
         """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
         plan = self.plan
-        config = replay.ephemeral_config(
-            self.inbox,
-            filters=plan.filters,
-            headers_only=plan.headers_only,
-            direct=plan.direct,
-            limit=self._limit_of_connection,
-        )
         self.limit = self._limit_of_connection
-        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
-        config["description"] = f"{plan.owner}{plan.description}"[:4000]
+        begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
+        description = {"description": f"{plan.owner}{plan.description}"[:4000]}
         if plan.position == "none":
-            self.name = (await self._api.create_ephemeral(plan.stream, config))["name"]
+            config = replay.ephemeral_config(
+                self.inbox,
+                filters=plan.filters,
+                headers_only=plan.headers_only,
+                direct=plan.direct,
+                limit=self.limit,
+            )
+            self.name = (await self._api.create_ephemeral(plan.stream, config | begins | description))["name"]
             return
-        for name in ("inactive_threshold", "mem_storage", "num_replicas", "max_deliver"):
-            del config[name]
-        config.pop("name", None)
-        config |= {
-            "durable_name": plan.durable_name,
-            "ack_policy": _ACK_POLICY[plan.position],
-        }
-        if plan.position == "confirmed":
-            config |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
-        elif plan.position == "acknowledged":
-            config |= {
-                "ack_wait": _ACK_WAIT * 10**9,
-                "max_ack_pending": min(self.limit or plan.max_pending, plan.max_pending),
-            }
-        if plan.work_queue:
-            config["deliver_policy"] = "all"
-            del config["opt_start_seq"]
+        config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
+        config |= {"durable_name": plan.durable_name, **description, **self._acknowledging}
+        config |= {"deliver_policy": "all"} if plan.work_queue else begins
         try:
-            self.name = (await self._api.create_durable(plan.stream, config, fence=self._fence))["name"]
+            self.name = (await self._api.create_durable(plan.stream, config, fence=self.fence))["name"]
         except ApiError as error:
             if error.err_code not in _NOT_UNIQUE:
                 raise
@@ -389,12 +376,12 @@ class RuleConsumer:
             ) from None
         self._delivered_to = self.inbox
         if self._marked:
-            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self._fence)
+            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
             self._marked = False
 
     async def keep_limit(self, info: Json) -> None:
         """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
-        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), fence=self._fence)
+        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), fence=self.fence)
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
@@ -403,14 +390,14 @@ class RuleConsumer:
     async def delete(self) -> None:
         """Delete it, if there is one."""
         if self.name:
-            fence = ALWAYS_OPEN if self.plan.position == "none" else self._fence
+            fence = ALWAYS_OPEN if self.plan.position == "none" else self.fence
             await self._api.delete_consumer(self.plan.stream, self.name, fence=fence)
 
     async def discard(self) -> None:
         """Delete the durable consumer, and the marker that kept its position."""
-        await self._api.delete_consumer(self.plan.stream, self.plan.durable_name, fence=self._fence)
+        await self._api.delete_consumer(self.plan.stream, self.plan.durable_name, fence=self.fence)
         if self._marked:
-            await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self._fence)
+            await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self.fence)
 
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""
@@ -435,17 +422,24 @@ class RuleConsumer:
         tokens[at + 3] = b"%d" % consumer_sequence
         return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
 
+    @property
+    def _acknowledging(self) -> Json:
+        """How what the durable consumer delivers is acknowledged, and how much of it may wait for that."""
+        policy: Json = {"ack_policy": _ACK_POLICY[self.plan.position]}
+        if self.plan.position == "confirmed":
+            policy |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
+        elif self.plan.position == "acknowledged":
+            most = self.plan.max_pending
+            policy |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(self.limit or most, most)}
+        return policy
+
     def _bound(self, config: Json) -> Json:
         """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says."""
         bound = {name: value for name, value in config.items() if name not in _FILTERS}
         bound.pop("headers_only", None)
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
-        bound |= replay.filter_members(self.plan.filters)
         self.limit = self._limit_of_connection
-        if self.plan.position == "confirmed":
-            bound["max_ack_pending"] = self.limit or _MOST_UNCONFIRMED
-        elif self.plan.position == "acknowledged":
-            bound["max_ack_pending"] = min(self.limit or self.plan.max_pending, self.plan.max_pending)
+        bound |= {**replay.filter_members(self.plan.filters), **self._acknowledging}
         if self.plan.headers_only:
             bound["headers_only"] = True
         return bound

@@ -56,6 +56,7 @@ class RuleRun(ABC):
         counters: what it counts.
         context: the rule's surroundings.
         stream: the stream that its log lines are about; empty for none.
+        connections: those that it works with, whatever it does.
 
     Attributes:
         rule: the rule, of the kind's own model.
@@ -72,10 +73,13 @@ class RuleRun(ABC):
 
     _opened = False
 
-    def __init__(self, rule: Any, counters: Any, context: RuleContext, stream: str = "") -> None:
+    def __init__(
+        self, rule: Any, counters: Any, context: RuleContext, stream: str = "", *connections: Connection
+    ) -> None:
         self.rule = rule
         self.counters = counters
         self._context = context
+        self._uses = tuple(dict.fromkeys(connections))
         self._log = _log.bind(rule=rule.name, **({"stream": stream} if stream else {}))
         self._warned: dict[str, Pace] = {}
 
@@ -173,14 +177,14 @@ class RuleRun(ABC):
         """Whether it runs at this moment."""
 
     @property
-    @abstractmethod
     def connections(self) -> tuple[Connection, ...]:
         """The connections that it works with at this moment."""
+        return self._uses
 
     @property
-    @abstractmethod
     def has_work(self) -> bool:
         """Whether it holds messages that it received and has not published, or that are not confirmed."""
+        return False
 
     @abstractmethod
     def status(self) -> dict[str, Any]:

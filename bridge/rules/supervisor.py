@@ -195,9 +195,8 @@ class RuleSupervisor:
         Raises:
             BridgeError: what is against the rule.
         """
-        self.error = None
+        self.resume()
         self._begun = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live())
         await self._begun
 
     def resume(self) -> None:

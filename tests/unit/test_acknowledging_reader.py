@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN
 from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingReader
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 
@@ -34,7 +35,7 @@ async def test_a_missing_delivery_before_a_redelivered_one_begins_another_round(
     connection = SimpleNamespace(client=client, name="default", api=SimpleNamespace())
     plan = SimpleNamespace(rule="rule", stream="S", position="acknowledged", filters=(), work_queue=True, direct=False)
     sink, broken = Sink(), list[str]()
-    consumer = SimpleNamespace(plan=plan, name="c")
+    consumer = SimpleNamespace(plan=plan, name="c", fence=ALWAYS_OPEN)
     reader = AcknowledgingReader(
         cast(Any, connection), cast(Any, consumer), cast(Any, sink), CopyCounters(), lambda _: None, broken.append
     )

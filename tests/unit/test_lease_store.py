@@ -9,9 +9,9 @@ from nats_bridge.bridge.rules.leadership.lease_store import _json_of
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"\xff"])
 def test_what_is_no_json_object_is_no_answer(payload: bytes) -> None:
-    assert _json_of((b"_INBOX.1", b"", b"", payload)) is None
+    assert _json_of(payload) is None
     assert _json_of(None) is None
 
 
 def test_an_answer() -> None:
-    assert _json_of((b"_INBOX.1", b"", b"", b'{"error": {"err_code": 10037}}')) == {"error": {"err_code": 10037}}
+    assert _json_of(b'{"error": {"err_code": 10037}}') == {"error": {"err_code": 10037}}

@@ -24,7 +24,7 @@ def following(limits: StreamLimits, newest_ns: int) -> tuple[RepublishEncoder, R
     republish = compile_republish("S", {"src": "s.>", "dest": "out.>"}, dialect("2.15.1"))
     loop = RepublishEncoder(republish, Retention(limits), counters)
     nothing = cast(Any, None)
-    return loop, counters, Predecessors(nothing, "S", loop, counters, lambda: (33, newest_ns), nothing)
+    return loop, counters, Predecessors(nothing, "S", loop, lambda: (33, newest_ns), nothing)
 
 
 @pytest.mark.parametrize(

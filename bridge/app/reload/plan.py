@@ -19,7 +19,6 @@ class ReloadPlan:
     """The difference between two configurations.
 
     Attributes:
-        unchanged: names of rules that keep running.
         changed: names of rules that stop, and resume at their position with the new configuration.
         added: names of rules that are new, or of another kind than before.
         removed: names of rules that were removed, or are of another kind than before.
@@ -31,7 +30,6 @@ class ReloadPlan:
         logging: whether the log's section differs.
     """
 
-    unchanged: tuple[str, ...]
     changed: tuple[str, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -45,14 +43,6 @@ class ReloadPlan:
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         return not (self.touched or self.restart or self.logging)
-
-    @property
-    def refusal(self) -> str:
-        """The reason for a refusal, where `restart` names something."""
-        return (
-            f"{', '.join(self.restart)}: read at the start only, so this cannot change while the sidecar runs:"
-            " restart it, or leave that as it was"
-        )
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -74,7 +64,6 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         and _same_leaf(after[name], old, new)
     }
     return ReloadPlan(
-        unchanged=tuple(name for name in after if name in unchanged),
         changed=tuple(name for name in after if name in same_kind - unchanged),
         added=tuple(name for name in after if name not in same_kind),
         removed=tuple(name for name in before if name not in same_kind),

@@ -123,15 +123,7 @@ class Acknowledging:
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingReader:
         """The reader of the source in one round."""
-        self._reader = AcknowledgingReader(
-            self._source,
-            self._consumer,
-            sink,
-            self._counters,
-            failed,
-            broken,
-            self._fence,
-        )
+        self._reader = AcknowledgingReader(self._source, self._consumer, sink, self._counters, failed, broken)
         return self._reader
 
     def copied(self, batch: list[Delivered]) -> set[int]:

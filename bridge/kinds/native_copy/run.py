@@ -71,7 +71,7 @@ class NativeCopyRun(RuleRun):
     def __init__(
         self, rule: NativeCopyRule, connection: Connection, leaf_options: Mapping[str, Any], context: RuleContext
     ) -> None:
-        super().__init__(rule, NativeCopyCounters(), context, rule.stream)
+        super().__init__(rule, NativeCopyCounters(), context, rule.stream, connection)
         self._connection = connection
         self._leaf_options = leaf_options
         self._leaf_name = f"{context.sidecar}-{rule.name}"
@@ -146,20 +146,10 @@ class NativeCopyRun(RuleRun):
         """Whether the server that copies can read the stream at this moment."""
         return self.state == "ready" and self._leaf.is_up and self._connection.client.is_connected
 
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connection that holds the stream."""
-        return (self._connection,)
-
     def _waits_for(self) -> str | None:
         if self.state == "ready" and not self._leaf.is_up:
             return f"the leaf connection '{self.rule.leaf_connection}'"
         return None
-
-    @property
-    def has_work(self) -> bool:
-        """Whether messages are in flight; see `RuleRun`. None are: the server that copies asks for what it lacks."""
-        return False
 
     def status(self) -> dict[str, Any]:
         """The stream, and how many consumers of it are served; see `RuleRun`."""

@@ -171,7 +171,9 @@ class RepublishEncoder:
 
     def forget_destinations(self) -> None:
         """The stream's subjects or the target changed: derive again what depends on them."""
-        self._spill()
+        for subject, entry in self._entries.items():
+            self._keep(subject, entry[1])
+        self._clear()
 
     def run(self, batch: Sequence[Delivered], out: list[bytes], ask: Ask | None = None) -> Awaitable[None] | None:
         """Republish messages in order, appending whole operations to `out`.
@@ -187,7 +189,9 @@ class RepublishEncoder:
         before = len(out)
         retention = self.retention
         if (forgettable := retention.forgettable) and AckReply.parse(batch[0][1]).stream_sequence >= forgettable:
-            self._forget_below_floor()
+            self.forget_destinations()  # so that all last sequences are in the compact map
+            self.last_sequences.forget_below(retention.floor)
+            retention.raised = False
         if self._plain and not retention.active:
             self._run_plain(batch, out)
             done = len(batch)
@@ -408,16 +412,6 @@ class RepublishEncoder:
 
     def _count_dropped(self, reason: str) -> None:
         setattr(self.counters, reason, getattr(self.counters, reason) + 1)
-
-    def _forget_below_floor(self) -> None:
-        self._spill()
-        self.last_sequences.forget_below(self.retention.floor)
-        self.retention.raised = False
-
-    def _spill(self) -> None:
-        for subject, entry in self._entries.items():
-            self._keep(subject, entry[1])
-        self._clear()
 
     def _clear(self) -> None:
         self._entries.clear()

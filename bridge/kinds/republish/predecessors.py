@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from nats_bridge.bridge.client.audit_advisories import Deleted, Purged
     from nats_bridge.bridge.client.connection import Connection
-    from nats_bridge.bridge.kinds.republish.counters import RuleCounters
     from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder, Suspect
 
 
@@ -43,7 +42,6 @@ class Predecessors:
         connection: the connection that holds the stream.
         stream: its name.
         encoder: has the model of the stream.
-        counters: the rule's counters.
         taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
         log: the rule's.
     """
@@ -53,14 +51,13 @@ class Predecessors:
         connection: Connection,
         stream: str,
         encoder: RepublishEncoder,
-        counters: RuleCounters,
         taken: Callable[[], tuple[int, int]],
         log: FilteringBoundLogger,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._encoder = encoder
-        self._counters = counters
+        self._counters = encoder.counters
         self._taken = taken
         self._log = log
         self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it

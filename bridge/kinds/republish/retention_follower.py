@@ -11,7 +11,6 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
@@ -34,7 +33,6 @@ class RetentionFollower:
         source: the connection that holds the stream.
         info: its `STREAM.INFO`.
         encoder: has the model.
-        counters: the rule's counters.
         taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
         own_subjects: the stream's subjects that are not published to, by its configuration.
         log: the rule's.
@@ -49,17 +47,16 @@ class RetentionFollower:
         source: Connection,
         info: Json,
         encoder: RepublishEncoder,
-        counters: RuleCounters,
         taken: Callable[[], tuple[int, int]],
         own_subjects: Callable[[Json], tuple[bytes, ...]],
         log: FilteringBoundLogger,
     ) -> None:
         self.info = info
         self._stream = str(info["config"]["name"])
-        self.predecessors = Predecessors(source, self._stream, encoder, counters, taken, log)
+        self.predecessors = Predecessors(source, self._stream, encoder, taken, log)
         self._source = source
         self._encoder = encoder
-        self._counters = counters
+        self._counters = encoder.counters
         self._own_subjects = own_subjects
         self._log = log
         self._limits = encoder.retention.limits

@@ -57,7 +57,7 @@ class RepublishRun(RuleRun):
     rule: RepublishRule
 
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
-        super().__init__(rule, RuleCounters(), context, rule.stream)
+        super().__init__(rule, RuleCounters(), context, rule.stream, source, target)
         self._durable_name = durable_name(context.sidecar, rule.name)
         self._durable_owner = consumer_owner(context.sidecar, rule.name)
         self._source = source
@@ -116,7 +116,7 @@ class RepublishRun(RuleRun):
         rule, config = self.rule, self._info["config"]
         self._encoder = self.encoder(Retention(self._limits))
         self._follower = RetentionFollower(
-            self._source, self._info, self._encoder, self.counters, self._taken, self._own_subjects, self._log
+            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._log
         )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
@@ -139,7 +139,7 @@ class RepublishRun(RuleRun):
         compiled = None if self._context.tracing else compiled_loop(self._encoder)
         self._compiled = compiled
         take = None if compiled is None else self._take
-        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail, fence, take)
+        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail, take)
         acknowledge = self._acknowledge if at_least_once else None
         delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
         self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
@@ -156,7 +156,7 @@ class RepublishRun(RuleRun):
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
-        self._seeding = Seeding(self._source.api, replay, self._encoder, self.counters)
+        self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
         await self._follower.begin(handled)
         await self._reader.open(handled, self._info["created"])
@@ -249,11 +249,6 @@ class RepublishRun(RuleRun):
         """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
         attached = self._reader is not None and self._reader.attached
         return self.state == "ready" and attached and self._target.client.is_connected
-
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connections of stream and target."""
-        return (self._source,) if self._target is self._source else (self._source, self._target)
 
     def _waits_for(self) -> str | None:
         if self._reader is None:

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.ack_reply import message_sequence
 from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.settings import Start
 from nats_bridge.transforms import header_block
@@ -33,16 +32,12 @@ class Seeding:
     """Finds a rule's starting point and fills its loop's last sequences.
 
     Attributes:
-        api: the API of the connection that holds the stream.
         replay: how the rule reads its stream; only headers are wanted.
-        encoder: what is filled.
-        counters: where subjects without a certain predecessor are counted.
+        encoder: what is filled; its counters count subjects without a certain predecessor.
     """
 
-    api: JetStreamApi
     replay: Replay
     encoder: RepublishEncoder
-    counters: RuleCounters
 
     async def seed(self, info: Json, start: Start, resumed: int | None) -> int:
         """Fill the loop; the stream sequence up to which everything counts as handled.
@@ -79,12 +74,12 @@ class Seeding:
             await self._seed_all(first, handled)
             return handled
         for subject in touched:
-            newest = await self.api.newest_before(self.replay.stream, subject.decode(), first, handled)
+            newest = await self.replay.api.newest_before(self.replay.stream, subject.decode(), first, handled)
             if newest:
                 self.encoder.seed(subject, b"%d" % newest)
             elif self.encoder.retention.limits.max_msgs_per_subject:
                 # It is a new subject, or its predecessor was evicted during the downtime: unknown now.
-                self.counters.last_sequence_uncertain += 1
+                self.encoder.counters.last_sequence_uncertain += 1
         return handled
 
     async def _seed_all(self, first: int, handled: int) -> None:
@@ -94,7 +89,7 @@ class Seeding:
 
     async def _incomplete(self, delivered: int) -> bool:
         """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
-        found = (await self.api.stream_info(self.replay.stream, subjects=next(iter(self.replay.filters), None)))[
+        found = (await self.replay.api.stream_info(self.replay.stream, subjects=next(iter(self.replay.filters), None)))[
             "state"
         ]
         if not found.get("num_deleted"):
@@ -149,7 +144,7 @@ class Seeding:
             return resumed
         if start.policy == "sequence":
             # A sequence after the end means the next message, as it does for the server's own consumers.
-            state = (await self.api.stream_info(self.replay.stream))["state"]
+            state = (await self.replay.api.stream_info(self.replay.stream))["state"]
             return min(int(start.sequence or 1) - 1, int(state["last_seq"]))
         if start.policy == "time":
             return await self.replay.before(str(start.time))

@@ -11,12 +11,11 @@ import json
 from dataclasses import dataclass
 from functools import partial
 
-from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay, filter_members
+from nats_bridge.bridge.consuming.replay import Replay, standing_config
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
 from nats_bridge.bridge.kinds.copying.tail_reader import own_record, pieces_back, read_piece
 from nats_bridge.bridge.kinds.watching.link import Link
@@ -195,19 +194,10 @@ class Looking:
 
     async def _pending(self, position: int) -> int | None:
         """The same without the source's state; None where the source takes no consumer, or does not answer."""
-        config: Json = {
-            "ack_policy": "explicit",
-            "inactive_threshold": 5_000_000_000,
-            "mem_storage": True,
-            "num_replicas": 1,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": position + 1,
-        }
+        policy: Json = {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
         if not position and (start := self.link.entry.get("opt_start_time")):
-            config |= {"deliver_policy": "by_start_time", "opt_start_time": start}
-            del config["opt_start_seq"]
-        config |= filter_members(self.link.filters)
-        body = {"stream_name": self.link.source, "config": config}
+            policy = {"deliver_policy": "by_start_time", "opt_start_time": start}
+        body = {"stream_name": self.link.source, "config": standing_config(self.link.filters, policy)}
         created, _ = await self._ask(f"CONSUMER.CREATE.{self.link.source}", body)
         if created is None:
             return None
@@ -247,23 +237,14 @@ class Looking:
         """
         data = b"" if body is None else json.dumps(body).encode()
         await self.rate.turn()
-        subject = f"{self.link.api}.{request}"
         try:
-            answer = await self.connection.api.ask_elsewhere(subject, data)
+            answer = await self.connection.api.ask_elsewhere(f"{self.link.api}.{request}", data)
         except NotPermittedError:
             raise
         except ApiError as error:
             if not self.connection.client.is_connected:
                 raise
             return None, SourceError(0, "nothing answers there" if error.http_code == 503 else "no answer in time")
-        except (nats_py.errors.Error, OSError) as error:
-            raise ApiError(
-                f"connection '{self.connection.name}': {request}: {error}",
-                http_code=408,
-                err_code=0,
-                description=str(error),
-                retriable=True,
-            ) from None
         if refused := answer.get("error"):
             return None, SourceError(int(refused.get("err_code", 0)), str(refused.get("description", "")))
         return answer, None

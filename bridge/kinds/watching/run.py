@@ -45,7 +45,7 @@ class WatchRun(RuleRun):
     rule: WatchRule
 
     def __init__(self, rule: WatchRule, connection: Connection, context: RuleContext) -> None:
-        super().__init__(rule, WatchCounters(), context)
+        super().__init__(rule, WatchCounters(), context, "", connection)
         self._connection = connection
         self._selection = Selection(rule.watched_streams)
         rate = RequestRate(rule.max_requests)
@@ -73,11 +73,10 @@ class WatchRun(RuleRun):
 
     def _remarks(self, listed: Sequence[Json]) -> Iterator[str]:
         infos = {info["config"]["name"]: info for info in listed}
-        watched = {link.target for link in links_of(listed) if link.target in self._selection}
-        for name in self._selection.named:
-            if name not in watched:
-                lacks = "has no mirror and no sources" if name in infos else "does not exist"
-                yield f"stream '{name}' {lacks}: there is nothing to watch until it has"
+        links = [link for link in links_of(listed) if link.target in self._selection]
+        for name, lacks in self._selection.unwatched(infos, links).items():
+            yield f"stream '{name}' {lacks}: there is nothing to watch until it has"
+        watched = {link.target for link in links}
         has_replicas = any((infos[name].get("cluster") or {}).get("replicas") for name in watched)
         if self.rule.on_stall == "step_down" and watched and not has_replicas:
             yield "on_stall: step_down does nothing here: no watched stream has another server that can lead it"
@@ -99,11 +98,6 @@ class WatchRun(RuleRun):
         """Whether it sees all that it is to watch; stalls count only with `unready_on_stall`."""
         return self.state == "ready" and self._connection.client.is_connected and self._waits_for() is None
 
-    @property
-    def connections(self) -> tuple[Connection, ...]:
-        """The connection whose account is watched."""
-        return (self._connection,)
-
     def _waits_for(self) -> str | None:
         if self._unseen:
             return self._unseen
@@ -114,11 +108,6 @@ class WatchRun(RuleRun):
                 if state.condition == "stalled" and state.reason is not None:
                     return f"{state.link.name}, which is stalled: {state.reason.text}"
         return None
-
-    @property
-    def has_work(self) -> bool:
-        """Whether messages are in flight; see `RuleRun`. It takes none."""
-        return False
 
     def status(self) -> dict[str, Any]:
         """The watched copies, stalled ones first; see `RuleRun`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -164,6 +164,21 @@ class Selection:
     def __contains__(self, stream: str) -> bool:
         return self._selected.fullmatch(stream) is not None
 
+    def unwatched(self, streams: Container[str], links: Iterable[Link], silent: Container[str] = ()) -> dict[str, str]:
+        """The streams that it names and that have nothing to watch, with the reason.
+
+        Args:
+            streams: those of the account that are there.
+            links: the links of all streams.
+            silent: streams of which nothing is known.
+        """
+        targets = {link.target for link in links}
+        return {
+            name: "has no mirror and no sources" if name in streams else "does not exist"
+            for name in self.named
+            if name not in silent and name not in targets
+        }
+
 
 @dataclass(slots=True)
 class Watch:
@@ -215,11 +230,7 @@ class Watch:
                 self._watched[identity] = _Watched(looking, Progress(self.stalled_after), LinkState(link, "unknown"))
             else:
                 known.looking.link = link  # whose place in `sources` may be another one
-        self.unwatched = {
-            name: "has no mirror and no sources" if name in infos else "does not exist"
-            for name in self.selection.named
-            if name not in silent and not any(link.target == name for link in links.values())
-        }
+        self.unwatched = self.selection.unwatched(infos, links.values(), silent)
         account = await self._account() if links else {}
         turns = asyncio.Semaphore(_AT_ONCE)
 

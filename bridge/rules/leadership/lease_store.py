@@ -7,11 +7,10 @@ answers reads, so that no answer is older than a confirmed write.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -22,10 +21,8 @@ from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.operations import publication
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.permission_violations import refused_subscription
 from nats_bridge.bridge.client.pub_ack import PubAck
-from nats_bridge.bridge.client.raw_requests import RawRequests
-from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.errors import ApiError, ConfigError, NotPermittedError
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
@@ -42,6 +39,7 @@ _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a r
 GATHERING = 10.0
 """Seconds to wait until a cluster has as many servers as the bucket wants; their final number is unknown."""
 _ASK_AGAIN = 0.25
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _REPLICAS = "$replicas"  # no name of a rule
 
 
@@ -106,11 +104,8 @@ class LeaseStore:
         self._timing = timing
         self._hint = hint
         self._announced = announced
-        self._requests = RawRequests(connection)
         self._subscription: BatchSubscription | None = None
-        self._refusal = ""
-        self._refused = asyncio.Event()
-        self._get = f"$JS.API.STREAM.MSG.GET.{bucket.stream}".encode()
+        self._get = f"$JS.API.STREAM.MSG.GET.{bucket.stream}"
         self._too_few_since: float | None = None
 
     async def open(self, rule: str) -> None:
@@ -121,24 +116,20 @@ class LeaseStore:
             NotPermittedError: the user may not use it.
             ApiError: the server cannot be asked.
         """
-        self._connection.on_refusal(self._on_refusal)
-        await self._requests.open()
         await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
             self._ensure, check=True
         )
-        subject = lease_subject(self._bucket.name, self._sidecar, "*")
-        self._subscription = await self._connection.client.subscribe_batches(subject, self._on_batch, lambda *_: None)
+        client, refusals = self._connection.client, list[str]()
+        self._connection.on_refusal(refusals.append)
+        self._subscription = await client.subscribe_batches(self._subject("*"), self._on_batch, lambda *_: None)
         await self._connection.flush()
-        if refused_subscription(self._refusal):
-            _log.warning("leadership.no_hints", reason=self._refusal, meaning="a clean stop is noticed a little later")
-        self._refusal = ""
-        self._refused.clear()
+        self._connection.forget(refusals.append)
+        if reason := next(filter(refused_subscription, refusals), None):
+            _log.warning("leadership.no_hints", reason=reason, meaning="a clean stop is noticed a little later")
         await self._probe(rule)
 
     async def close(self) -> None:
         """Unsubscribe."""
-        self._connection.forget(self._on_refusal)
-        await self._requests.close()
         if self._subscription is not None:
             await self._subscription.release()
 
@@ -148,9 +139,7 @@ class LeaseStore:
         Raises:
             ApiError: the bucket was deleted and cannot be recreated.
         """
-        subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        message = await self._ask(self._get, b"", json.dumps({"last_by_subj": subject}).encode())
-        answer = _json_of(message)
+        answer = _json_of(await self._ask(self._get, self._newest_of(rule)))
         if answer is None:
             return None
         error = answer.get("error")
@@ -167,8 +156,8 @@ class LeaseStore:
         """Write a lease over the revision that is expected."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica uses it
         payload = {**asdict(write.record), "at": at}
-        subject = lease_subject(self._bucket.name, self._sidecar, rule)
-        return PubAck.of(await self._ask(subject.encode(), _expecting(write.expected), json.dumps(payload).encode()))
+        answer = await self._ask(self._subject(rule), json.dumps(payload).encode(), {_EXPECTED: str(write.expected)})
+        return PubAck.of(None) if answer is None else PubAck.parse(b"", answer)
 
     def announce(self, replica: str, leads: int | None) -> None:
         """Let all replicas know how many rules one leads, None when it stops; this may be lost.
@@ -178,32 +167,41 @@ class LeaseStore:
         """
         if self._connection.client.is_connected:
             payload = json.dumps({"replica": replica, "leads": leads}).encode()
-            subject = lease_subject(self._bucket.name, self._sidecar, _REPLICAS).encode()
-            self._connection.client.write_raw(publication(subject, b"", _expecting(_BEYOND), payload))
+            block = b"NATS/1.0\r\n%b: %d\r\n\r\n" % (_EXPECTED.encode(), _BEYOND)
+            self._connection.client.write_raw(publication(self._subject(_REPLICAS).encode(), b"", block, payload))
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, subject: bytes, block: bytes, payload: bytes) -> Delivered | None:
-        return await self._requests.ask(subject, block, payload, within=self._timing.answer_within)
+    def _subject(self, rule: str) -> str:
+        return lease_subject(self._bucket.name, self._sidecar, rule)
+
+    def _newest_of(self, rule: str) -> bytes:
+        """The request that reads a lease."""
+        return json.dumps({"last_by_subj": self._subject(rule)}).encode()
+
+    async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
+        """The answer to one request; None without a connection or an answer: it is not sent again."""
+        if not self._connection.client.is_connected:
+            return None
+        try:
+            return await self._connection.api.ask(subject, data, headers, within=self._timing.answer_within)
+        except ApiError:
+            return None
 
     async def _probe(self, rule: str) -> None:
         """Read, and write what cannot be stored, to find out whether the user may."""
-        refused = asyncio.create_task(self._refused.wait())
-        asked = asyncio.create_task(self._read_and_write(rule))
-        await asyncio.wait({asked, refused}, return_when=asyncio.FIRST_COMPLETED)
-        subject = refused_publication(self._refusal).decode()
-        await end_tasks(asked, refused)
-        if subject:
-            raise NotPermittedError(f"leadership: connection '{self._connection.name}'", self._in_its_case(subject))
-
-    async def _read_and_write(self, rule: str) -> None:
-        await self.read(rule)
-        await self.write(rule, Write(Record("", 0, 0, 0.0), _BEYOND))
-
-    def _in_its_case(self, subject: str) -> str:
-        """Return a subject as configured, which nats-py's refusals have in lower case."""
-        own = lease_subject(self._bucket.name, self._sidecar, "*")
-        return own if subject.startswith("$kv.") else self._get.decode()
+        beyond = {_EXPECTED: str(_BEYOND)}
+        requests = (
+            (self._get, self._get, self._newest_of(rule), None),
+            (self._subject("*"), self._subject(rule), b"", beyond),
+        )
+        for shown, subject, data, headers in requests:
+            try:
+                await self._connection.api.ask(subject, data, headers, within=self._timing.answer_within)
+            except NotPermittedError:
+                raise NotPermittedError(f"leadership: connection '{self._connection.name}'", shown) from None
+            except ApiError:
+                continue  # no answer; it is asked again when it is needed
 
     async def _ensure(self, *, check: bool) -> bool:
         """Create the bucket if it does not exist; return False if that should be retried."""
@@ -279,19 +277,11 @@ class LeaseStore:
             except (ValueError, KeyError, TypeError):
                 continue
 
-    def _on_refusal(self, text: str) -> None:
-        self._refusal = text
-        self._refused.set()
 
-
-def _expecting(sequence: int) -> bytes:
-    return b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n" % sequence
-
-
-def _json_of(message: Delivered | None) -> Json | None:
+def _json_of(answer: bytes | None) -> Json | None:
     """The answer to a request; None where none came, or something else."""
     with contextlib.suppress(ValueError):
-        found = None if message is None else json.loads(message[3])
+        found = None if answer is None else json.loads(answer)
         if isinstance(found, dict):
             return found
     return None

@@ -8,7 +8,6 @@ do not wait for each other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
+from nats_bridge.bridge.client.connection_pool import close_connections
 from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
@@ -129,9 +129,7 @@ class Leases(Leadership):
         await end_tasks(self._sharing)
         await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(self._timing.ttl):
-                await self._connection.close()
+        await close_connections([self._connection])
 
     def _hinted(self, rule: str, released: bool) -> None:
         if (holding := self._holdings.get(rule)) is not None:
@@ -286,7 +284,14 @@ class _Holding:
     async def _campaign(self) -> None:
         try:
             while not self._ending:
-                await self._do(self.lease.step(clock()))
+                match self.lease.step(clock()):
+                    case Rest(until=until):
+                        self._wake.clear()
+                        await happens(self._wake, within=until - clock())
+                    case Look():
+                        await self._look()
+                    case Write() as write:
+                        await self._write(write)
                 self._report_leading()
                 if self._term is not None and self._term.lost.is_set():
                     return
@@ -300,17 +305,6 @@ class _Holding:
             self._won.set_exception(error)
         finally:
             self._term = self._task = None
-
-    async def _do(self, step: Look | Write | Rest) -> None:
-        match step:
-            case Rest(until=until):
-                if not self._ending:
-                    self._wake.clear()
-                    await happens(self._wake, within=until - clock())
-            case Look():
-                await self._look()
-            case Write():
-                await self._write(step)
 
     async def _look(self) -> None:
         try:
