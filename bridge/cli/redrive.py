@@ -39,7 +39,6 @@ _NAMED: Final = 20  # letters that a line names
 @click.option("--to-time", metavar="TIME", help="Only dead letters stored before.")
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @click.option("--rate", type=click.FloatRange(min=0.01), metavar="N", help="At most so many a second.")
-@click.option("--delete", is_flag=True, help="Delete each dead letter when its message is stored.")
 @click.option(
     "--resend-doubtful",
     is_flag=True,
@@ -62,7 +61,7 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
     Example:
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers --max 1000 --rate 50 --apply
-      nats-bridge redrive DLQ -c bridge.yaml --connection west --to east --delete --apply
+      nats-bridge redrive DLQ -c bridge.yaml --connection west --to east --apply
     """
     connection_arguments = {name: given[name] for name in ("server", "creds", "context", "config", "connection")}
     settings, letters = known_connections(**connection_arguments)
@@ -115,7 +114,6 @@ def _wanted(stream: str, letters: str, target: str, given: dict[str, Any]) -> Wa
         selection,
         apply=given["apply"],
         rate=given["rate"] or 0,
-        delete=given["delete"],
         resend_doubtful=given["resend_doubtful"],
     )
 
@@ -130,14 +128,7 @@ def _time(option: str, text: str | None) -> int:
 def _needs(stream: str, letters: str, target: str, given: dict[str, Any]) -> Iterator[Need]:
     from nats_bridge.bridge.jobs.redrive.job import redrive_needs
 
-    return redrive_needs(
-        stream,
-        letters,
-        target,
-        delete=given["delete"],
-        source=given["source"] or "",
-        subject=given["subject"] or "",
-    )
+    return redrive_needs(stream, letters, target, source=given["source"] or "", subject=given["subject"] or "")
 
 
 def _done(seconds: float, done: int, total: int, waits_for: str) -> str:
@@ -185,7 +176,7 @@ def _lines(stream: str, result: Result) -> Iterator[str]:
         yield f"would put back {len(plan.letters):,}; --apply does it" if plan.letters else "nothing to put back"
         return
     settled = f" ({outcome.settled:,} of them begun by a redrive that was interrupted)" if outcome.settled else ""
-    yield f"put back {outcome.redriven:,}{settled}" + (f", deleted {outcome.deleted:,}" if outcome.deleted else "")
+    yield f"put back {outcome.redriven:,}{settled}"
     if outcome.gone:
         yield f"removed before they could be read: {outcome.gone:,}"
     for reason, number in outcome.refused.items():

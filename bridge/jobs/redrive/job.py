@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected
@@ -34,7 +34,6 @@ class Wanted:
         selection: which letters.
         apply: whether anything is done.
         rate: messages a second at most; 0 for no limit.
-        delete: whether letters are deleted when they are done.
         resend_doubtful: whether letters in doubt go again.
     """
 
@@ -44,7 +43,6 @@ class Wanted:
     selection: Selection = field(default_factory=Selection)
     apply: bool = False
     rate: float = 0
-    delete: bool = False
     resend_doubtful: bool = False
 
 
@@ -73,22 +71,13 @@ Report = Callable[[int, int, str], None]
 """Called with how many letters are put back, of how many, and what is waited for, if anything."""
 
 
-def redrive_needs(
-    stream: str,
-    letters: str,
-    target: str,
-    *,
-    delete: bool,
-    source: str = "",
-    subject: str = "",
-) -> Iterator[Need]:
+def redrive_needs(stream: str, letters: str, target: str, *, source: str = "", subject: str = "") -> Iterator[Need]:
     """The needs of `nats-bridge redrive STREAM`.
 
     Args:
         stream: the dead letters' stream.
         letters: the connection that holds it.
         target: the connection of the streams that take the messages.
-        delete: whether letters are deleted.
         source: the stream that held the messages; empty for any.
         subject: the messages' subject, perhaps with wildcards; empty for any.
     """
@@ -96,8 +85,6 @@ def redrive_needs(
     yield write(letters, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
     yield from replays(letters, stream)
     yield write(letters, api_subject("STREAM.MSG.GET", stream), "reads the dead letters")
-    if delete:
-        yield write(letters, api_subject("STREAM.MSG.DELETE", stream), "deletes dead letters that were put back")
     for request in ("STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"):
         yield write(letters, api_subject(request, JOURNAL), "keeps what was put back")
     yield from replays(letters, JOURNAL)
@@ -150,7 +137,6 @@ async def _redrive(
     if not wanted.apply:
         return Result(await planned(info), unsettled, None)
     total = 0
-    options: dict[str, Any] = {"rate": wanted.rate, "delete": wanted.delete, "stop": stop}
     redriving = Redriving(
         wanted.stream,
         info["created"],
@@ -158,8 +144,9 @@ async def _redrive(
         target,
         destinations,
         journal,
+        rate=wanted.rate,
+        stop=stop,
         report=lambda done, waits_for: report(done, total, waits_for),
-        **options,
     )
     await journal.open(stop, lambda what: report(redriving.outcome.redriven, total, what))
     await redriving.open()
@@ -169,7 +156,6 @@ async def _redrive(
         made = await planned(await named_stream(letters, wanted.stream, _ADVICE))
         if not redriving.outcome.interrupted:
             total = redriving.outcome.redriven + len(made.letters)
-            await redriving.finish(made.finished)
             await redriving.run(made.letters)
     finally:
         await redriving.close()

@@ -51,7 +51,6 @@ class Plan:
         done: selected letters that were redriven before, or whose message was.
         doubtful: selected letters of which it is unknown whether they were.
         beyond: selected letters left out because there are more than wanted.
-        finished: the letters that `done` counts.
     """
 
     held: int = 0
@@ -61,7 +60,6 @@ class Plan:
     done: int = 0
     doubtful: int = 0
     beyond: int = 0
-    finished: list[int] = field(default_factory=list)
 
     @property
     def stuck(self) -> int:
@@ -107,7 +105,6 @@ async def plan(
             continue
         if letter.message in done:  # perhaps another consumer gave up the same message
             made.done += 1
-            made.finished.append(letter.sequence)
         elif letter.sequence in journal.doubtful and not resend_doubtful:
             made.doubtful += 1
         elif not is_there:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.jetstream_api import MESSAGE_NOT_FOUND
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
 from nats_bridge.bridge.client.raw_requests import RawRequests
@@ -71,7 +70,6 @@ class Outcome:
         doubtful: sequences of letters of which it is unknown whether they were put back.
         gone: letters that could not be read any more.
         refused: for each reason, letters that their stream rejects.
-        deleted: letters removed from their stream.
         interrupted: whether it was stopped before its end.
     """
 
@@ -80,7 +78,6 @@ class Outcome:
     doubtful: list[int] = field(default_factory=list)
     gone: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    deleted: int = 0
     interrupted: bool = False
 
     @property
@@ -100,7 +97,6 @@ class Redriving:
         destinations: these streams.
         journal: what was redriven; open.
         rate: messages a second at most; 0 for no limit.
-        delete: whether letters are deleted when they are done.
         stop: set when it should end; a window that is not confirmed then is settled by the next redrive.
         report: called after each window with the number of letters put back, and what is waited for, if anything.
     """
@@ -115,7 +111,6 @@ class Redriving:
         journal: Journal,
         *,
         rate: float = 0,
-        delete: bool = False,
         stop: asyncio.Event,
         report: Callable[[int, str], None] = lambda _, __: None,
     ) -> None:
@@ -126,7 +121,6 @@ class Redriving:
         self._destinations = destinations
         self._journal = journal
         self._rate = rate
-        self._delete = delete
         self._stop = stop
         self._report = report
         self._requests = RawRequests(target)
@@ -212,18 +206,10 @@ class Redriving:
                 if (stored := await self._publish(messages)) is None:
                     return  # the journal still has this window
                 done = stored
-                if self._delete:
-                    await self._finish(done)
-                    done = []
             self._report(self.outcome.redriven, "")
         self.outcome.interrupted = self._stop.is_set()
         with self._stoppable():
             await self._finish(done)
-
-    async def finish(self, letters: Sequence[int]) -> None:
-        """Delete letters that were done before, where that is wanted."""
-        if self._delete:
-            await self._remove(letters)
 
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -431,20 +417,3 @@ class Redriving:
     async def _finish(self, done: Sequence[int]) -> None:
         if done or self._doubtful or self._journal.pending.letters:
             await self._append(done)
-        if self._delete:
-            await self._remove(done)
-
-    async def _remove(self, letters: Sequence[int]) -> None:
-        for start in range(0, len(letters), LARGEST):
-            removed = await asyncio.gather(*(self._remove_one(number) for number in letters[start : start + LARGEST]))
-            self.outcome.deleted += sum(removed)
-
-    async def _remove_one(self, sequence: int) -> bool:
-        try:
-            body = {"seq": sequence, "no_erase": True}
-            await self._letters.api.request(f"STREAM.MSG.DELETE.{self._stream}", body)
-        except ApiError as error:
-            if error.err_code == MESSAGE_NOT_FOUND or error.http_code == 404:
-                return False
-            raise
-        return True
