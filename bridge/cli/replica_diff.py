@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.replica_diff.comparing import Difference
     from nats_bridge.bridge.jobs.replica_diff.job import Result, Wanted
     from nats_bridge.bridge.settings import Settings
+
+_NAMED: Final = 5  # sequences that a line names
 
 
 @click.command("replica-diff")
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="What differs is compared again after so long; only what differs both times counts.",
 )
-@click.option("--examples", type=click.IntRange(0), default=5, show_default=True, help="Sequences named of each kind.")
 @click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
 @click.option("--quiet", "-q", "quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
@@ -68,7 +69,7 @@ def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: b
     if as_json:
         click.echo(json.dumps(_data(result), indent=2))
     else:
-        for line in _lines(result, given["examples"]):
+        for line in _lines(result):
             click.echo(line)
     return code or (EXIT_GOOD if result.is_equal else EXIT_NO)
 
@@ -85,7 +86,7 @@ def _done(_: float, doing: str, at: int, last: int) -> str:
     return f"{doing}: sequence {at:,} of {last:,}"
 
 
-def _lines(result: Result, examples: int) -> Iterator[str]:
+def _lines(result: Result) -> Iterator[str]:
     yield f"{result.stream}: {len(result.replicas)} replicas, sequences {result.first:,} to {result.last:,}"
     width = max(len(replica.server) for replica in result.replicas)
     for replica in result.replicas:
@@ -98,8 +99,8 @@ def _lines(result: Result, examples: int) -> Iterator[str]:
             since = " from there on" * bool(replica.messages)
             yield f"  {' ' * width}  not compared{since}: {printable(replica.unread)}"
     for difference, sequences in sorted(_grouped(result).items(), key=lambda item: item[1]):
-        named = ", ".join(map(str, sequences[:examples])) + ", …" * (len(sequences) > examples)
-        yield f"{_text(difference)}: {len(sequences):,}" + (f" ({named})" if examples else "")
+        named = ", ".join(map(str, sequences[:_NAMED])) + ", …" * (len(sequences) > _NAMED)
+        yield f"{_text(difference)}: {len(sequences):,} ({named})"
     if result.cut:
         yield "stopped there: too much differs"
     if result.stopped:

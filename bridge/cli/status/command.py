@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -65,13 +66,16 @@ def status_command(
         raise click.UsageError("--interval: 'nan' is no number of seconds")
     if live and (watch or as_json):
         raise click.UsageError("--live goes with neither --watch nor --json: it asks /livez once")
+    if watch and as_json:
+        raise click.UsageError("--watch is for a person: ask again with --json")
     address = _address(url, config)
     if live:
         lives, reported = ask_whether_alive(address)
         click.echo(reported.rstrip())
         return EXIT_GOOD if lives else EXIT_NO
     if watch:
-        _watch(address, interval, as_json)
+        with contextlib.suppress(KeyboardInterrupt):  # that is how it is ended
+            _show_again_and_again(address, interval)
         return EXIT_GOOD
     document = ask_for_status(address, history=as_json)
     _print(document, as_json)
@@ -97,35 +101,9 @@ def _print(document: dict[str, Any], as_json: bool) -> None:
         click.echo(line)
 
 
-def _watch(address: str, interval: float, as_json: bool) -> None:
-    try:
-        if as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            _print_again_and_again(address, interval, as_json)
-        else:
-            _show_again_and_again(address, interval)
-    except KeyboardInterrupt:
-        pass  # that is how it is ended
-
-
-def _print_again_and_again(address: str, interval: float, as_json: bool) -> None:
-    """Print one state after the other, for a file or a pipe; JSON as one line each."""
-    while True:
-        try:
-            document = ask_for_status(address, history=False)
-        except ServerUnreachableError as error:
-            click.echo(json.dumps({"ready": False, "error": str(error)}) if as_json else str(error))
-        else:
-            if as_json:
-                click.echo(json.dumps(document))
-            else:
-                _print(document, as_json=False)
-                click.echo()
-        sys.stdout.flush()
-        time.sleep(interval)
-
-
 def _show_again_and_again(address: str, interval: float) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, as in a script's background
+    clear, end = ("\x1b[H\x1b[2J", "") if sys.stdout.isatty() else ("", "\n")
     document: dict[str, Any] | None = None
     while True:
         silent = ""
@@ -134,7 +112,7 @@ def _show_again_and_again(address: str, interval: float) -> None:
         except ServerUnreachableError as error:
             silent = str(error)
         size = shutil.get_terminal_size()
-        sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(_frame(document, silent, size.columns, size.lines)))
+        sys.stdout.write(clear + "\n".join(_frame(document, silent, size.columns, size.lines)) + end)
         sys.stdout.flush()
         time.sleep(interval)
 
