@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BufferedReader
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
@@ -94,8 +94,8 @@ def _as_json(transform: Transform, subjects: tuple[str, ...]) -> int:
 def _for_a_person(transform: Transform, subjects: tuple[str, ...]) -> int:
     lines = _heading(transform)
     matched = True
-    if not subjects:
-        lines += _transform_lines(transform)
+    if not subjects and not transform.is_empty:
+        lines += ["", click.style("good: a server of this version takes it", fg="green")]
     for subject in subjects:
         explanation = transform.explain(bytes_of(subject))
         matched = matched and explanation.result is not None
@@ -137,26 +137,15 @@ def _heading(transform: Transform) -> list[str]:
     return lines + [click.style(f"warning      {warning}", fg="yellow") for warning in warnings]
 
 
-def _transform_lines(transform: Transform) -> list[str]:
-    """The source of each token of the destination, without a subject."""
-    rows: list[tuple[str, ...]] = [("#", "token", "comes from")]
-    rows += [(str(at), _shown(part.text), _plan(part)) for at, part in enumerate(transform.parts, 1)]
-    if transform.is_empty:
-        return []
-    return ["", *_table(rows), "", click.style("good: a server of this version takes it", fg="green")]
-
-
 def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
     """Explain one subject: the result and the source of each of its tokens, or why there is none."""
     subject = _shown(explanation.subject)
     if explanation.mismatch is not None:
         return ["", f"{subject} → {click.style('no match', fg='red')}: {explanation.mismatch.reason}"]
     result = explanation.result or b""
-    rows: list[tuple[str, ...]] = [("#", "token", "becomes", "how")]
-    rows += [
-        (str(at), _shown(token.token), _shown(token.result), _how(token))
-        for at, token in enumerate(explanation.tokens, 1)
-    ]
+    rows = [("#", "token", "becomes", "how")]
+    for at, token in enumerate(explanation.tokens, 1):
+        rows.append((str(at), _shown(token.token), _shown(token.result), _how(token)))
     lines = ["", f"{subject} → {click.style(_shown(result), fg='green', bold=True)}", "", *_table(rows)]
     if not is_valid_publish(result):
         fate = (
@@ -192,28 +181,6 @@ def _how(token: TokenOrigin) -> str:
             return f"{inputs}, {how}{' (unchanged: that is all of it, or nothing)' if unchanged else ''}"
 
 
-def _plan(part: Part) -> str:
-    """The same as `_how`, without a subject."""
-    inputs = " and ".join(
-        _place(index, position + 1) for index, position in zip(part.indexes, part.positions, strict=False)
-    )
-    match part.kind:
-        case Kind.LITERAL:
-            return "as it is written"
-        case Kind.REST:
-            return f"the rest of the subject, from token {part.positions[0] + 1} on"
-        case Kind.WILDCARD:
-            return inputs
-        case Kind.PARTITION:
-            return f"hash of {inputs or 'the entire subject'}, modulo {part.number % 2**32}"
-        case Kind.RANDOM:
-            return f"a random number below {part.number}"
-        case Kind.SPLIT:
-            return f"{inputs}, split on '{_shown(part.delimiter)}'"
-        case kind:
-            return f"{inputs}, {_LENGTHS[kind.value].format(n=part.number)}"
-
-
 def _input(item: Input) -> str:
     if item.wildcard is None or item.position is None:
         return "the entire subject"
@@ -231,7 +198,7 @@ def _tokens_range(positions: list[int]) -> str:
     return f"tokens {positions[0]} to {positions[-1]}"
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = [
         "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])

@@ -45,22 +45,10 @@ FNV-1a of 'eu42' is 3255256233, modulo 3 is 0
     )
 
 
-def test_without_subjects_the_transform_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_subjects_it_says_whether_a_server_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "a.*.>", "x.{{split(1,-)}}.{{left(1,2)}}.{{random(9)}}.$0.>")
     assert code == 0
-    assert out.endswith(
-        """
-  #  token           comes from
-  1  x               as it is written
-  2  {{split(1,-)}}  wildcard 1 (token 2), split on '-'
-  3  {{left(1,2)}}   wildcard 1 (token 2), the first 2 bytes
-  4  {{random(9)}}   a random number below 9
-  5  $0              index 0, which means token 1
-  6  >               the rest of the subject, from token 3 on
-
-good: a server of this version takes it
-"""
-    )
+    assert out.endswith("\ngood: a server of this version takes it\n")
 
 
 @pytest.mark.parametrize(
