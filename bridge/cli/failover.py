@@ -191,20 +191,22 @@ def _state(stream: StreamPlan) -> str:
 
 
 def _of_consumer(stream: StreamPlan, move: Move, file: Path | None, *, is_saved: bool) -> Iterator[str]:
+    from nats_bridge.bridge.jobs.failover.plan import ranges
+
     mark = click.style("ok", fg="green") if move.good else click.style("no", fg="red")
     place = f"begins at {move.begins:,}" if move.request is not None else "cannot be moved"
-    yield f"  {mark}  {printable(move.name)}: acknowledged to {move.floor:,}, {place}"
+    yield f"  {mark}  {printable(move.name)}: acknowledged to {move.place.floor:,}, {place}"
     for problem in move.problems:
         yield f"      {printable(problem)}"
-    if move.redelivered:
-        known = min(move.outstanding, len(move.redelivered))
-        rest = len(move.redelivered) - known
+    if move.place.redelivered:
+        rest = max(len(move.place.redelivered) - move.outstanding, 0)
         also = f"; it has acknowledged {rest:,} of them" if rest else ""
-        yield f"      redelivered: {_named(move.redelivered)}{also}"
-    if move.again:
-        yield f"      redelivered, although acknowledged: {_named(move.again)}, copied after later ones"
-    if move.foreign:
-        yield f"      receives {move.foreign:,} messages that are no copies of {stream.source}"
+        yield f"      redelivered: {_listed(ranges(move.place.redelivered))}{also}"
+    if move.place.again:
+        again = _listed(ranges(move.place.again))
+        yield f"      redelivered, although acknowledged: {again}, copied after later ones"
+    if move.place.foreign:
+        yield f"      receives {move.place.foreign:,} messages that are no copies of {stream.source}"
     unsure = "perhaps " if is_saved else ""
     if move.acknowledged:
         yield f"      {unsure}acknowledged, and not in {stream.target}: {_listed(move.acknowledged)}"
@@ -214,12 +216,6 @@ def _of_consumer(stream: StreamPlan, move: Move, file: Path | None, *, is_saved:
         yield f"      {printable(note)}"
     if file is not None:
         yield f"      {file}"
-
-
-def _named(sequences: tuple[int, ...]) -> str:
-    from nats_bridge.bridge.jobs.failover.plan import ranges
-
-    return _listed(ranges(sequences))
 
 
 def _listed(found: tuple[tuple[int, int], ...]) -> str:

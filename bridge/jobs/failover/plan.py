@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected
@@ -22,6 +22,9 @@ from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Sequences: the first and the last of each range."""
+
 _OWN: Final = "nats-bridge "  # begins the descriptions of the sidecar's own consumers
 
 
@@ -31,13 +34,9 @@ class Move:
 
     Attributes:
         name: the consumer.
-        floor: the source's sequence up to which it has acknowledged everything.
+        place: what it has acknowledged, and receives of the target.
         outstanding: how many messages are delivered and not acknowledged.
         begins: the target's sequence from which it continues; 0 if it cannot be moved.
-        redelivered: sequences of the source that were delivered, are not below the floor, and come again.
-        again: acknowledged ones that come again, because their copies are stored behind others.
-        ahead: how many copies follow that were not delivered.
-        foreign: how many messages it receives that are no copies of the source.
         acknowledged: ranges of acknowledged messages that are not in the target.
         missing: ranges of messages that are not acknowledged, and not in the target.
         problems: why it cannot be moved like this, or not yet.
@@ -46,18 +45,14 @@ class Move:
     """
 
     name: str
-    floor: int
+    place: Place
     outstanding: int
-    begins: int
-    redelivered: tuple[int, ...]
-    again: tuple[int, ...]
-    ahead: int
-    foreign: int
-    acknowledged: tuple[tuple[int, int], ...]
-    missing: tuple[tuple[int, int], ...]
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-    request: Json | None
+    begins: int = 0
+    acknowledged: Ranges = ()
+    missing: Ranges = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    request: Json | None = None
 
     @property
     def good(self) -> bool:
@@ -69,13 +64,13 @@ class Move:
         return {
             "consumer": self.name,
             "good": self.good,
-            "ack_floor": self.floor,
+            "ack_floor": self.place.floor,
             "outstanding": self.outstanding,
             "begins": self.begins,
-            "redelivered": ranges(self.redelivered),
-            "acknowledged_and_received_again": ranges(self.again),
-            "following": self.ahead,
-            "no_copies": self.foreign,
+            "redelivered": ranges(self.place.redelivered),
+            "acknowledged_and_received_again": ranges(self.place.again),
+            "following": self.place.ahead,
+            "no_copies": self.place.foreign,
             "acknowledged_and_not_arrived": self.acknowledged,
             "not_acknowledged_and_not_arrived": self.missing,
             "problems": self.problems,
@@ -205,11 +200,14 @@ async def _planned(copied: CopiedStream, account: Account, source: Connection | 
     moves: list[Move] = []
     movable: list[tuple[Json, MovedFilters, Place]] = []
     for consumer in durable:
-        moved = _filters(copied, filters_of(consumer["config"]))
+        filters = filters_of(consumer["config"])
+        moved = _filters(copied, filters)
+        place = Place.of(consumer, filters, moved.filters)
         if refused := _refused(moved, copied.target["config"], target.server_version):
-            moves.append(_not_moved(consumer, refused))
+            outstanding = int(consumer.get("num_ack_pending", 0))
+            moves.append(Move(str(consumer["name"]), place, outstanding, problems=tuple(refused)))
         else:
-            movable.append((consumer, moved, Place.of(consumer, filters_of(consumer["config"]), moved.filters)))
+            movable.append((consumer, moved, place))
     places = [place for _, _, place in movable]
     copies = await find_places(copied, target.api, source.api if source is not None else None, places)
     for consumer, moved, place in movable:
@@ -269,24 +267,15 @@ def _move(
         acknowledged, missing = _may_be_missing(place, copies, copied, int(consumer.get("num_pending", 0)))
     return Move(
         str(consumer["name"]),
-        place.floor,
+        place,
         int(consumer.get("num_ack_pending", 0)),
         place.begins or first,
-        tuple(sorted(place.redelivered)),
-        tuple(sorted(place.again)),
-        place.ahead,
-        place.foreign,
         acknowledged,
         missing,
         (in_the_way,) if consumer["name"] in there else (),
         tuple(_notes(copied, consumer, moved, is_saved=is_saved)),
         _request(config, here, moved.filters, place.begins or first),
     )
-
-
-def _not_moved(consumer: Json, why: Sequence[str]) -> Move:
-    floor, outstanding = int(consumer["ack_floor"]["stream_seq"]), int(consumer.get("num_ack_pending", 0))
-    return Move(str(consumer["name"]), floor, outstanding, 0, (), (), 0, 0, (), (), tuple(why), (), None)
 
 
 def _refused(moved: MovedFilters, target: Json, version: str) -> list[str]:
@@ -319,9 +308,7 @@ def _notes(copied: CopiedStream, consumer: Json, moved: MovedFilters, *, is_save
         yield "has clients: stop them and plan again, or what they acknowledge from now on is redelivered"
 
 
-def _may_be_missing(
-    place: Place, copies: Copies, copied: CopiedStream, pending: int
-) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+def _may_be_missing(place: Place, copies: Copies, copied: CopiedStream, pending: int) -> tuple[Ranges, Ranges]:
     """Ranges that are not in the target, whether or not the source had a message there that the consumer reads."""
     reached = copies.reached
     # Copies are made in order: where as many follow as were pending, those are there.
@@ -348,7 +335,7 @@ def _request(config: Json, target: Json, filters: Sequence[str], begins: int) ->
     return {"stream_name": target["name"], "config": made}
 
 
-def ranges(sequences: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def ranges(sequences: Sequence[int]) -> Ranges:
     """Sequences as ranges: the first and the last of each."""
     found: list[tuple[int, int]] = []
     for sequence in sorted(sequences):
