@@ -143,9 +143,6 @@ PUBLISHABLE: Final = r"^(?!(.*\.)?[*>](\.|$))[^\s.]+(\.[^\s.]+)*$"
 WITHOUT_SPACE: Final = r"^\S+$"
 """A destination, whose functions may hold nearly anything."""
 
-ADVISORIES: Final = r"^\$JS\.EVENT\.ADVISORY\."
-"""The subjects of JetStream's advisories."""
-
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?"
 SERVER_URL: Final = rf"^(((nats|tls)://)?{_HOST}/?|wss?://{_HOST}(/[^\s?#]*)?)$"
 """A server's address, without user and password."""

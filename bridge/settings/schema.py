@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nats_bridge.bridge.settings.base import ADVISORIES
-from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT
 from nats_bridge.bridge.settings.loading import SCHEMA_KEY
 from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.transforms.dialect import KNOWN_LINES
@@ -22,45 +20,22 @@ def configuration_schema() -> dict[str, Any]:
     schema = Settings.model_json_schema(by_alias=True, mode="validation")
     schema["required"] = ["rules"]
     _cleaned(schema)
-    top, parts = schema["properties"], schema["$defs"]
+    top = schema["properties"]
     top["rules"]["minItems"] = 1
     top["connections"] |= {"minProperties": 1, "default": {"default": {"servers": ["nats://127.0.0.1:4222"]}}}
     # Null is refused: only an absent key means no leadership.
     top["leadership"] = {"$ref": "#/$defs/LeadershipSettings", "description": top["leadership"]["description"]}
     top[SCHEMA_KEY] = {"description": "where editors find this schema; says nothing to the sidecar", "type": "string"}
     _dialect(top["dialect"])
-    for part in parts.values():
+    for part in schema["$defs"].values():
         if "dialect" in part.get("properties", {}):
             _dialect(part["properties"]["dialect"]["anyOf"][0])
-    _relations(parts)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
         "title": "Configuration of nats-bridge",
     }
     return {**head, **{key: value for key, value in schema.items() if key not in head}}
-
-
-def _relations(parts: dict[str, Any]) -> None:
-    """What cannot stand together. What is missing may still come from the environment, so nothing asks for that."""
-    parts["Connection"]["dependentSchemas"] = {
-        "context": {"properties": dict.fromkeys(IN_A_CONTEXT, False)},
-        **{one: {"properties": {other: False for other in CREDENTIALS if other != one}} for one in CREDENTIALS},
-    }
-    _if(parts["RepublishRule"], {"delivery": {"const": "at_least_once"}}, {"durable": {"const": True}})
-    _if(parts["Source"], {"subject_transforms": {"minItems": 1}}, {"filter_subject": {"maxLength": 0}})
-    _if(
-        parts["MirrorRule"], {"filler_subject": {"type": "string"}}, {"keep_sequence": {"const": True}}, "keep_sequence"
-    )
-    advisories = parts["AdvisoriesRule"]["properties"]["republish"]
-    advisories |= {"required": ["src"], "properties": {"src": {"pattern": ADVISORIES}}}
-    transform = parts["SubjectTransformRule"]["properties"]["subject_transform"]
-    transform |= {"required": ["src", "dest"], "properties": {name: {"minLength": 1} for name in ("src", "dest")}}
-
-
-def _if(part: dict[str, Any], given: dict[str, Any], then: dict[str, Any], *required: str) -> None:
-    part["if"] = {"properties": given, "required": list(given)}
-    part["then"] = {"properties": then, **({"required": list(required)} if required else {})}
 
 
 def _dialect(schema: dict[str, Any]) -> None:

@@ -26,6 +26,9 @@ ONLY_CHECK_KNOWS = [
     # what refers to another place, or to a file
     *("no connection '", "is left out and means 'default'", "is the name of rules[", "no such file", "source records"),
     "connects as a client",
+    # which keys go together
+    *("cannot be combined with", "at_least_once needs a position", "fills numbers only together", "selects more than"),
+    *("next to subject_transforms", "is left out and means", "give the subject that is stored"),
     *(
         "needs servers, or a context",
         "needs 'password_file'",
