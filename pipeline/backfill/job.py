@@ -18,9 +18,9 @@ from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
 from nats_bridge.pipeline.backfill.request import EntrySummary, Request
-from nats_bridge.pipeline.backfill.spark_work import StoredPosition, done, reported_of, watching
+from nats_bridge.pipeline.backfill.spark_work import KEPT, StoredPosition, done, reported
 from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.pipeline.progress import Progress, Shown
+from nats_bridge.pipeline.progress import Progress, Shown, watched
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ class _Job:
         )
         if planned.first > history.last:
             return nothing
-        with watching(self.spark, job, len(history), self.shown) as progress:
+        with watched(self.spark, job, total=len(history), shown=self.shown) as progress:
+            progress.kept = KEPT
             if folder is not None:
                 progress.enter("writing files")
                 mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
@@ -138,13 +139,11 @@ class _Job:
         )
 
     def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
-        """The tasks' counts."""
-
+        """The task's counts."""
         assert planned.task is not None
         position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)
         progress.enter("republishing" if planned.republished else "copying", count=position)
-        tasks = history.given_to(planned.task, self.spark)
-        return reported_of([row[0] for row in tasks.collect()])
+        return reported(history.given_to(planned.task, self.spark))
 
     def _rows(self, planned: Planned, history: History) -> DataFrame:
         return history.in_order(self.spark) if planned.republished else history.at_once(self.spark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from nats_bridge.bridge.replication import (
     AckReply,
@@ -46,16 +46,9 @@ class Made:
     rejected: str = ""
 
 
-class Outcomes(Protocol):
-    """Applies a rule to messages."""
-
-    def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
-        """Per batch what is made of it, in its order."""
-
-
 @dataclass(frozen=True, slots=True)
 class CopyOutcomes:
-    """The outcomes of an entry of a copying rule (see `Outcomes`).
+    """The outcomes of an entry of a copying rule.
 
     Attributes:
         plan: what it does.
@@ -70,7 +63,7 @@ class CopyOutcomes:
     max_payload: int
 
     def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
-        """What is made of each batch; see `Outcomes`."""
+        """Per batch what is made of it, in its order."""
         loop = CopyEncoder(
             self.plan.sourcing,
             self.key,
@@ -100,7 +93,7 @@ class CopyOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class RepublishOutcomes:
-    """A republish rule (see `Outcomes`), for the whole history in order.
+    """The outcomes of a republish rule, for the whole history in order.
 
     `Nats-Last-Sequence` is the sequence before it of the same subject in the history: what the stream had deleted
     before the history was read cannot be seen any more, and counts as if it had never been there.
@@ -116,7 +109,7 @@ class RepublishOutcomes:
     headers_only: bool
 
     def made_of(self, batches: Iterator[list[Delivered]]) -> Iterator[list[Made]]:
-        """What is made of each batch."""
+        """Per batch what is made of it, in its order."""
         for batch in batches:
             made: list[Made] = []
             for message in batch:
@@ -145,6 +138,10 @@ class RepublishOutcomes:
         after = (counters.suppressed, counters.looped, counters.too_large)
         names = ("suppressed", "looped", "too_large")
         return None, next((name for name, a, b in zip(names, before, after, strict=True) if a != b), "unmatched")
+
+
+Outcomes: TypeAlias = CopyOutcomes | RepublishOutcomes
+"""What applies a rule to messages."""
 
 
 def _as_delivered(message: Delivered) -> Delivered:

@@ -71,7 +71,6 @@ async def republish_backfill(
         outcomes=outcomes,
         republish=run.republish,
         stream=rule.stream,
-        filters=(),
         captured_by=captured_by,
         probe=probe,
         source=settings.connections[rule.source_connection],

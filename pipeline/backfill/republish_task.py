@@ -48,7 +48,6 @@ class RepublishTask:
         outcomes: what makes the messages.
         republish: the compiled rule.
         stream: the stream whose history it is.
-        filters: what to read that stream with, to see what is missing.
         captured_by: the stream that stores the results.
         probe: a subject that it stores.
         source: the connection that holds the history's stream.
@@ -63,7 +62,6 @@ class RepublishTask:
     outcomes: RepublishOutcomes
     republish: Republish
     stream: str
-    filters: tuple[str, ...]
     captured_by: str
     probe: bytes
     source: ConnectionSettings = field(repr=False)

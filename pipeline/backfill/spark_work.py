@@ -1,11 +1,10 @@
-"""Spark's part of a backfill: watched, counted, and with an error of ours where it fails."""
+"""Spark's part of a backfill and of a restore: counted, and with an error of ours where it fails."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,31 +14,16 @@ from nats_bridge.bridge.replication import Connection, configure_logs
 from nats_bridge.bridge.settings import Log
 from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge.pipeline.failures import failure
-from nats_bridge.pipeline.progress import Progress, Shown, watched
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.transforms.source_record import SourceRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
 
 
 _Result = TypeVar("_Result")
-_KEPT: Final = "what was copied stays: run the same command again"
-
-
-@contextmanager
-def watching(spark: SparkSession, job: str, messages: int, shown: Shown) -> Iterator[Progress]:
-    """Show the progress of Spark's work inside the block.
-
-    Args:
-        spark: the session.
-        job: what it is called.
-        messages: how many there are at most.
-        shown: how.
-    """
-    with watched(spark, job, total=messages, shown=shown) as progress:
-        progress.kept = _KEPT
-        yield progress
+KEPT: Final = "what was copied stays: run the same command again"
+"""What a person should know who stopped a backfill."""
 
 
 def done(job: str, work: Callable[[], _Result]) -> _Result:
@@ -55,7 +39,7 @@ def done(job: str, work: Callable[[], _Result]) -> _Result:
     except Exception as error:
         said = failure(job, error)
         if isinstance(said, JobFailedError):
-            raise JobFailedError(f"{said.message}; {_KEPT}") from None
+            raise JobFailedError(f"{said.message}; {KEPT}") from None
         raise said from None
 
 
@@ -75,13 +59,10 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     yield pa.record_batch({"report": [json.dumps(counts)]})
 
 
-def reported_of(rows: list[str]) -> dict[str, int]:
-    """The counts of all tasks together, from the report of each; `last` is the highest."""
-    total: dict[str, int] = {}
-    for text in rows:
-        for name, value in json.loads(text).items():
-            total[name] = max(total.get(name, 0), value) if name == "last" else total.get(name, 0) + value
-    return total
+def reported(task: DataFrame) -> dict[str, int]:
+    """The counts in the report of the one task; none where there were no rows, for which Spark runs no task."""
+    rows = task.collect()
+    return dict(json.loads(rows[0][0])) if rows else {}
 
 
 _PATIENCE: Final = 2.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
 from nats_bridge.pipeline.backfill.history import CapturedHistory
-from nats_bridge.pipeline.backfill.spark_work import done, reported_of
+from nats_bridge.pipeline.backfill.spark_work import done, reported
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
 from nats_bridge.pipeline.capture.place import Place, is_local, place_of
 from nats_bridge.pipeline.capture.saved_stream import SAVED, SavedStream
@@ -270,12 +270,7 @@ class _Job:
         with watched(self.spark, job, total=last - reached, shown=self.shown) as progress:
             progress.kept = _KEPT
             progress.enter("publishing", count=partial(self._stored, reached))
-            tasks = history.given_to(task, self.spark)
-            counts = done(job, lambda: reported_of([row[0] for row in tasks.collect()]))
-            if not counts:  # without rows Spark has no task to run
-                counts = done(
-                    job, lambda: reported_of([text for batch in task(iter(())) for text in batch["report"].to_pylist()])
-                )
+            counts = done(job, lambda: reported(history.given_to(task, self.spark)) or task.without_rows())
             progress.add(counts["restored"])
         summary.messages, summary.unselected = counts["restored"], counts["unselected"]
         summary.changed = counts["changed"]

@@ -38,7 +38,7 @@ from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece
 from nats_bridge.pipeline.backfill.spark_work import counts_of
 from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.errors import DataLostError, PipelineError, RowError
+from nats_bridge.pipeline.errors import DataLostError, PipelineError, RowError, marking
 from nats_bridge.pipeline.restore.configuration import (
     FILLER,
     GENERATION,
@@ -103,6 +103,11 @@ class RestoreTask:
             PipelineError: marked, for the driver to find.
         """
         return counts_of(self._restored(batches))
+
+    def without_rows(self) -> dict[str, int]:
+        """The same for none, and its counts: Spark would run no task."""
+        with marking():
+            return asyncio.run(self._restored(iter(())))
 
     async def _restored(self, batches: Batches) -> dict[str, int]:
         async with connected(self.connection, client_name=f"nats-bridge-restore {self.stream}") as connection:
