@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
 
 from nats_bridge.bridge.replication import LEAST, CopyCounters, Operation, PubAck, Target, Window
 from nats_bridge.pipeline.connections import connected
@@ -29,21 +30,19 @@ _LONG_WINDOW: Final = 60 * 10**9  # nanoseconds
 _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it has reported that they are stored
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The result of a task.
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """The result of a task, as it is reported to the driver.
 
     Attributes:
         rows: how many rows it had.
         already: how many of them the stream held before, from an earlier attempt or under an id of their own.
         interruptions: how often it had to ask the stream what was stored.
-        waits: how often the stream took nothing for a while.
     """
 
     rows: int = 0
     already: int = 0
     interruptions: int = 0
-    waits: int = 0
 
 
 class PartitionWrite:
@@ -106,7 +105,7 @@ class PartitionWrite:
         await self._rounds.settled()
         self._earlier.remember()
         already = self._counters.duplicates + self._builder.already
-        return Written(self._rows, already, self._rounds.interruptions, self._counters.waits)
+        return Written(self._rows, already, self._rounds.interruptions)
 
     async def close(self) -> None:
         """Close the connection; what is not confirmed stays unknown."""

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -31,21 +31,6 @@ _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
     " (nats stream purge)"
 )
-
-
-@dataclass(frozen=True)
-class TaskReport(WriterCommitMessage):
-    """What a task reports to the driver.
-
-    Attributes:
-        partition: its partition.
-        attempt: which try it was.
-        written: what it has done.
-    """
-
-    partition: int
-    attempt: int
-    written: Written
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
@@ -106,7 +91,7 @@ class JetStreamWriter(DataSourceArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task; runs on executors.
 
         Raises:
@@ -138,7 +123,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task; as `JetStreamWriter.write`."""
         return _write(self._plan, iterator)
 
@@ -150,13 +135,13 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _say(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    reports = [message.written for message in messages if isinstance(message, TaskReport)]
+    reports = [message for message in messages if isinstance(message, Written)]
     rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
     there = f", {already} of them were there already" if already else ""
     print(f"jetstream: {rows} rows written to {plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
 
 
-def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> Written:
     structlog.configure(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(30),  # warnings
@@ -168,10 +153,9 @@ def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
             try:
                 for batch in iterator:
                     loop.run(write.add(batch))
-                written = loop.run(write.finish())
+                return loop.run(write.finish())
             finally:
                 loop.run(write.close())
-        return TaskReport(task.partition, task.attempt, written)
 
 
 def _task(plan: WritePlan) -> TaskPlace:
