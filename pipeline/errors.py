@@ -113,24 +113,10 @@ def marking() -> Iterator[None]:
         raise kind(str(error)).marked from None
 
 
-_KINDS: Final = {
-    kind.__name__: kind
-    for kind in (
-        DataLostError,
-        JobFailedError,
-        OptionError,
-        PipelineError,
-        RowError,
-        SchemaError,
-        SparkMissingError,
-        UnreachableError,
-    )
-}
-
-
 def reported(error: BaseException) -> PipelineError | None:
     """The error that a task or data source raised with `marked`, found in Spark's exception; None if it is not ours."""
     if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
         return error
     said = _SAID.search(str(error))
-    return _KINDS.get(said["kind"], PipelineError)(said["text"]) if said else None
+    kinds = {kind.__name__: kind for kind in PipelineError.__subclasses__()}
+    return kinds.get(said["kind"], PipelineError)(said["text"]) if said else None
