@@ -91,6 +91,27 @@ class Progress:
         if self._screen is not None:
             self._screen.say(text)
 
+    def line(self, messages: int, rate: float, tasks: tuple[int, int], seconds: float) -> str:
+        """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
+
+        Args:
+            messages: handled in this stage so far.
+            rate: messages per second of late; 0 while that is not known.
+            tasks: Spark's tasks of this stage that are over, and those that it has planned.
+            seconds: since the job began.
+        """
+        parts = [self.stage] if self.stage else []
+        if messages or self.total:
+            share = f" ({min(100, messages * 100 // self.total)} %)" if self.total else ""
+            parts.append(f"{messages:,}" + (" messages" if self.total is None else f" of {self.total:,}{share}"))
+        if rate >= 1:
+            parts.append(f"{rate:,.0f}/s")
+            if self.total is not None and self.total > messages:
+                parts.append(f"{span((self.total - messages) / rate)} left")
+        if tasks[1]:
+            parts.append(f"{tasks[0]} of {tasks[1]} tasks")
+        return f"{self.job}: {', '.join([*parts, f'{span(seconds)} so far'])}"
+
     def _restart(self, count: Callable[[], int] | None) -> None:
         self.count = None
         if self._screen is not None:
@@ -239,7 +260,7 @@ class _Screen(threading.Thread):
         """Ask Spark, and write if it is time."""
         with self._lock:
             now, progress = time.monotonic(), self._progress
-            tasks_done, tasks = self._ask()
+            tasks = self._ask()
             messages = progress.messages + self._rows
             if progress.total is not None:
                 messages = min(messages, progress.total)
@@ -250,10 +271,8 @@ class _Screen(threading.Thread):
                 return
             then, before = self._history[0]
             rate = max(0, messages - before) / (now - then) if now > then else 0.0
-            seconds = now - progress.started
             self._said = now
-            state = State(progress.job, progress.stage, messages, progress.total, rate, tasks_done, tasks, seconds)
-            self._write(line(state), stays=not self._is_terminal)
+            self._write(progress.line(messages, rate, tasks, now - progress.started), stays=not self._is_terminal)
 
     def _ask(self) -> tuple[int, int]:
         """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
@@ -270,50 +289,6 @@ class _Screen(threading.Thread):
             sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
             sys.stderr.flush()
         self._open = not stays
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A job at one moment.
-
-    Attributes:
-        job: what it is called.
-        stage: what it does, for a person; empty if it does not say.
-        messages: handled in this stage so far.
-        total: how many there are to handle in this stage; None if that is not known.
-        rate: messages per second of late; 0 while that is not known.
-        tasks_done: Spark's tasks of this stage that are over.
-        tasks: Spark's tasks of this stage, those that Spark has planned.
-        seconds: since the job began.
-    """
-
-    job: str
-    stage: str = ""
-    messages: int = 0
-    total: int | None = None
-    rate: float = 0.0
-    tasks_done: int = 0
-    tasks: int = 0
-    seconds: float = 0.0
-
-
-def line(state: State) -> str:
-    """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, task 3 of 8`."""
-    parts = [state.stage] if state.stage else []
-    if state.messages or state.total:
-        counted = f"{state.messages:,}"
-        if state.total is not None:
-            share = f" ({min(100, state.messages * 100 // state.total)} %)" if state.total else ""
-            counted += f" of {state.total:,}{share}"
-        parts.append(counted + ("" if state.total is not None else " messages"))
-    if state.rate >= 1:
-        parts.append(f"{state.rate:,.0f}/s")
-        if state.total is not None and state.total > state.messages:
-            parts.append(f"{span((state.total - state.messages) / state.rate)} left")
-    if state.tasks:
-        parts.append(f"{state.tasks_done} of {state.tasks} tasks")
-    parts.append(f"{span(state.seconds)} so far")
-    return f"{state.job}: {', '.join(parts)}"
 
 
 def summary(job: str, messages: int, seconds: float) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.pipeline.errors import JobStoppedError
-from nats_bridge.pipeline.progress import Progress, Shown, State, line, span, summary, watched
+from nats_bridge.pipeline.progress import Progress, Shown, span, summary, watched
 from nats_bridge.pipeline.spark_counts import SparkCounts
 from tests.spark.waiting import PATIENCE
 
@@ -34,20 +34,21 @@ def soon(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("progress", "now", "expected"),
     [
-        (State("capture S", seconds=3), "capture S: 0:03 so far"),
+        (Progress("capture S"), (0, 0.0, (0, 0), 3), "capture S: 0:03 so far"),
         (
-            State("capture S", "reading", 1_200_000, 5_000_000, 118_000.4, 3, 8, 12),
+            Progress("capture S", 5_000_000, "reading"),
+            (1_200_000, 118_000.4, (3, 8), 12),
             "capture S: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, 0:12 so far",
         ),
-        (State("diff", "joining", 5, None, 0.2, seconds=61), "diff: joining, 5 messages, 1:01 so far"),
-        (State("x", "", 0, 0), "x: 0:00 so far"),
-        (State("x", "", 10, 10, 5.0, seconds=2), "x: 10 of 10 (100 %), 5/s, 0:02 so far"),
+        (Progress("diff", None, "joining"), (5, 0.2, (0, 0), 61), "diff: joining, 5 messages, 1:01 so far"),
+        (Progress("x", 0), (0, 0.0, (0, 0), 0), "x: 0:00 so far"),
+        (Progress("x", 10), (10, 5.0, (0, 0), 2), "x: 10 of 10 (100 %), 5/s, 0:02 so far"),
     ],
 )
-def test_a_line(state: State, expected: str) -> None:
-    assert line(state) == expected
+def test_a_line(progress: Progress, now: tuple[int, float, tuple[int, int], float], expected: str) -> None:
+    assert progress.line(*now) == expected
 
 
 def test_the_summary() -> None:
