@@ -7,7 +7,7 @@ from typing import Final
 
 from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.errors import DataLostError
-from nats_bridge.pipeline.source.planning import SequenceRange, cut
+from nats_bridge.pipeline.source.planning import Held, SequenceRange, cut
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.stream_offsets import Position
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
@@ -86,36 +86,16 @@ class FollowedStream:
 
     async def waiting(self, position: Position) -> int:
         """How many messages it has after a position."""
-        done = max(position.sequence, self.state.first - 1)
-        behind = max(self.state.last - done, 0)
-        if not behind or self._is_dense:
-            return behind
-        after = self._after
-        return max(await after(done) - await after(self.state.last), 0)
+        if position.sequence >= self.state.last:
+            return 0
+        return (await self._held(position, self.state.last)).total
 
     async def within(self, position: Position, last: int, rows: int) -> int:
         """The last sequence, up to `last`, of a batch that begins after a position and holds at most so many rows."""
-        done = max(position.sequence, self.state.first - 1)
-        least = done + rows
-        if least >= last:
+        if last - position.sequence <= rows:
             return max(last, position.sequence)
-        if self._is_dense:
-            return least
-        after = self._after
-        there = await after(done)
-        low, high = least, last  # up to low there are few enough
-        if there - await after(last) <= rows:
-            return last
-        while high - low > 1:
-            middle = (low + high) // 2
-            count = there - await after(middle)
-            if count > rows:
-                high = middle
-            else:
-                low = middle
-                if count >= rows - rows // 10:
-                    break
-        return low
+        held = await self._held(position, last)
+        return min(await held.end_of_at_most(rows), last)
 
     async def ranges(self, begin: Position, end: Position, share: int | None = None) -> list[SequenceRange]:
         """The ranges of a batch.
@@ -135,11 +115,6 @@ class FollowedStream:
             return []
         return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
 
-    @property
-    def _is_dense(self) -> bool:
-        """Whether each sequence is a message of the read."""
-        state = self.state
-        return state.messages == state.last - state.first + 1 and not self.options.subjects
-
-    async def _after(self, sequence: int) -> int:
-        return await Replay(self.connection.api, self.name, self.options.subjects).after(sequence)
+    async def _held(self, position: Position, last: int) -> Held:
+        first = max(position.sequence + 1, self.state.first)
+        return await Held.of(self.connection, self.options, self.state, first, max(last, first - 1))

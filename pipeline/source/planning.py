@@ -128,13 +128,14 @@ async def cut(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    held = await _Held.of(connection, options, state, first, last)
+    held = await Held.of(connection, options, state, first, last)
     count = share or options.partitions or cores()
     if not options.partitions:
         count = min(count, -(-held.total // least))
     # What a replica counts may be too little: where it counts nothing, a task looks.
     count = max(1, min(count, held.total))
-    ends = [await held.end_of(held.total * number // count, held.total // count) for number in range(1, count)]
+    near = max(1, int(held.total // count * _NEAR))
+    ends = [await held.end_of(held.total * number // count, near) for number in range(1, count)]
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
     return [
@@ -158,8 +159,8 @@ def check_filters(connection: Connection, options: ReadOptions) -> None:
 
 
 @dataclass(slots=True)
-class _Held:
-    """How many messages there are up to a sequence.
+class Held:
+    """How many messages of a read there are up to a sequence.
 
     Attributes:
         first: the first sequence.
@@ -178,7 +179,12 @@ class _Held:
     deleted: tuple[int, ...]
 
     @classmethod
-    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> _Held:
+    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> Held:
+        """Count from the first sequence to the last.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
         if (deleted := state.deleted) is not None and not options.filters:
             missing = bisect_right(deleted, last) - bisect_left(deleted, first)
             return cls(first, last, last - first + 1 - missing, {}, None, deleted)
@@ -191,11 +197,17 @@ class _Held:
 
         return cls(first, last, total, {first - 1: 0, last: total}, ask, ())
 
-    async def end_of(self, wanted: int, share: int) -> int:
-        """A sequence up to which there are about `wanted` messages; `share` is how many a range holds."""
+    async def end_of_at_most(self, rows: int) -> int:
+        """A sequence up to which there are at most so many messages, and not many fewer."""
+        if rows >= self.total:
+            return self.last
+        near = 0 if self.ask is None else int(rows * _NEAR)
+        return await self.end_of(rows - near, near)
+
+    async def end_of(self, wanted: int, near: int) -> int:
+        """A sequence up to which there are about `wanted` messages: `near` more or fewer where the server is asked."""
         if self.ask is None:
             return self._counted(wanted)
-        near = max(1, int(share * _NEAR))
         while True:
             known = sorted(self.upto)
             at = bisect_left(known, wanted, key=self.upto.__getitem__)
