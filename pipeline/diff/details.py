@@ -8,7 +8,7 @@ sequence is known; the others are searched again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,10 +59,7 @@ def findings(
     tasks = -(-number // _PER_TASK)
     together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
 
-    def shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _in_batches(_findings(_rows(batches)))
-
-    return together.mapInArrow(shown, FINDINGS)
+    return together.mapInArrow(_shown, FINDINGS)
 
 
 def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
@@ -90,22 +87,18 @@ def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataF
             "data",
         )
     else:
-        read = read_side(frame, comparison, right=right, with_data=True).select(
-            "state", "source", "number", "sequence", "entry", "subject", "block", "data"
-        )
-    # What nothing identifies stands alone: its own sequence, below zero on the right, is its number.
-    own = -F.col("sequence") if right else F.col("sequence")
-    is_identified = F.col("state") == State.COMPARED
-    return (
-        read.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED))
-        .withColumn("number", F.when(is_identified, F.col("number")).otherwise(own))
-        .withColumn("right", F.lit(right))
-    )
+        read = read_side(frame, comparison, right=right, with_data=True).drop("ignored")
+    return read.withColumn("right", F.lit(right))
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        yield from batch.to_pylist()
+def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    names = [column.partition(" ")[0] for column in FINDINGS.split(", ")]
+    schema = pa.schema([(name, pa.int64() if name.endswith("_sequence") else pa.string()) for name in names])
+    found = _findings(row for batch in batches for row in batch.to_pylist())
+    while some := list(islice(found, _AT_ONCE)):
+        yield pa.RecordBatch.from_pylist(some, schema)
 
 
 def _findings(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -138,27 +131,3 @@ def _unidentified(lefts: list[Side], rights: list[Side]) -> Iterator[Finding]:
         yield Finding("unidentified", side.sequence, None, "left", text(side.subject), None)
     for side in rights:
         yield Finding("unidentified", None, side.sequence, "right", None, text(side.subject))
-
-
-def _in_batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [
-            ("kind", pa.string()),
-            ("identity", pa.string()),
-            ("left_sequence", pa.int64()),
-            ("right_sequence", pa.int64()),
-            ("field", pa.string()),
-            ("left_value", pa.string()),
-            ("right_value", pa.string()),
-        ]
-    )
-    waiting: list[dict[str, Any]] = []
-    for row in rows:
-        waiting.append(row)
-        if len(waiting) == _AT_ONCE:
-            yield pa.RecordBatch.from_pylist(waiting, schema)
-            waiting = []
-    if waiting:
-        yield pa.RecordBatch.from_pylist(waiting, schema)

@@ -34,7 +34,10 @@ def key_columns(comparison: Comparison) -> list[str]:
 
 
 def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_data: bool = False) -> DataFrame:
-    """The messages of a side as they are compared: columns `READ`. All of them, whatever their state.
+    """The messages of a side as they are compared: columns `READ`.
+
+    Those that nothing identifies are among them, with their own sequence as number, negative on the right. Others that
+    are not compared are not.
 
     Args:
         frame: with the columns `subject`, `sequence`, `header_block` and `data`.
@@ -55,7 +58,11 @@ def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_dat
         for batch in batches:
             yield _read_batch(batch, reading)
 
-    return frame.select(*columns).mapInArrow(read, schema)
+    found = frame.select(*columns).mapInArrow(read, schema)
+    own = -F.col("sequence") if right else F.col("sequence")
+    return found.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED)).withColumn(
+        "number", F.when(F.col("state") == State.COMPARED, F.col("number")).otherwise(own)
+    )
 
 
 def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
@@ -63,8 +70,7 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
 
     Returns:
         columns `source`, `number` (the identity), `sequence`, `grouped` (messages of one value have an order among
-        themselves), `digest`, `ignored`. Those that nothing identifies have no `source` and their own sequence as
-        number, negative on the right.
+        themselves), `digest`, `ignored`.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
@@ -78,30 +84,18 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
             F.lit(0).cast("bigint").alias("ignored"),
         )
     read = read_side(frame, comparison, right=right)
-    number, source = _identity(right=right)
     grouped = F.lit(None).cast("bigint")
     if comparison.by == "id":
         grouped = F.lit(0).cast("bigint")
     elif (comparison.by == "provenance" and not right) or (comparison.by == "provenance:right" and right):
         grouped = F.xxhash64("source", "entry")
-    return read.where(F.col("state").isin(State.COMPARED, State.UNIDENTIFIED)).select(
-        source.alias("source"),
-        number.alias("number"),
+    return read.select(
+        "source",
+        "number",
         "sequence",
         grouped.alias("grouped"),
         F.xxhash64("subject", "block", "data_digest").alias("digest"),
         "ignored",
-    )
-
-
-def _identity(*, right: bool) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    is_identified = F.col("state") == State.COMPARED
-    own = -F.col("sequence") if right else F.col("sequence")
-    return (
-        F.when(is_identified, F.col("number")).otherwise(own),
-        F.when(is_identified, F.col("source")).otherwise(F.lit(b"")),
     )
 
 

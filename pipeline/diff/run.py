@@ -7,7 +7,7 @@ same order is found out from their sequences (`ordering`); what is odd is fetche
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -111,20 +111,14 @@ def compared(
     progress = progress or Progress("diff")
     if left == right:
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
-    with _settings(spark):
+    with _small_batches(spark), ExitStack() as sides:
         # The right first: then the left has all that a copier has brought until then.
         progress.enter("reading the right side")
-        other = open_side(spark, right)
-        try:
-            progress.enter("reading the left side")
-            one = open_side(spark, left)
-            try:
-                with _compared(one, other, wanted, progress) as result:
-                    yield result
-            finally:
-                one.close()
-        finally:
-            other.close()
+        other = sides.enter_context(closing(open_side(spark, right)))
+        progress.enter("reading the left side")
+        one = sides.enter_context(closing(open_side(spark, left)))
+        with _compared(one, other, wanted, progress) as result:
+            yield result
 
 
 @contextmanager
@@ -270,23 +264,18 @@ def _nothing_in_common(left: OpenSide, right: OpenSide, found: DataFrame, compar
     )
 
 
-_PER_BATCH: Final = {
-    # Payloads can be megabytes: a batch of ten thousand of them would not fit into a task.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-}
+_PER_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 @contextmanager
-def _settings(spark: SparkSession) -> Iterator[None]:
-    """Settings of Spark for the length of the comparison."""
-    before = {name: spark.conf.get(name, None) for name in _PER_BATCH}
-    for name, value in _PER_BATCH.items():
-        spark.conf.set(name, value)
+def _small_batches(spark: SparkSession) -> Iterator[None]:
+    """For the length of the comparison, small batches: with payloads of megabytes, ten thousand fit into no task."""
+    before = spark.conf.get(_PER_BATCH, None)
+    spark.conf.set(_PER_BATCH, str(64 << 20))
     try:
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+        if before is None:
+            spark.conf.unset(_PER_BATCH)
+        else:
+            spark.conf.set(_PER_BATCH, before)
