@@ -14,12 +14,10 @@ from nats_bridge.pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
 from nats_bridge.pipeline.backfill.spark_work import REPORT
 from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import options_of
-from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.source.planning import planned
 from nats_bridge.pipeline.source.range_reader import arriving
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.schema import ReadSchema
-from nats_bridge.transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,24 +53,24 @@ class LiveHistory:
 
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, in the order of their sequences."""
-        return self._load(spark, {"partitions": "1"})
+        return self._load(spark, partitions="1")
 
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
         """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
 
         It reads them itself: rows that come to it through Spark cost as much again.
         """
-        reading = _ReadByItself(self._options({"partitions": "1"}), task)
+        reading = _ReadByItself(self._options(partitions="1"), task)
         return spark.range(0, 1, 1, 1).mapInArrow(reading, REPORT)
 
     def at_once(self, spark: SparkSession) -> DataFrame:
         """The rows in as many partitions as there are cores."""
-        return self._load(spark, {})
+        return self._load(spark)
 
-    def _load(self, spark: SparkSession, more: dict[str, str]) -> DataFrame:
-        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**self._options(more)).load()
+    def _load(self, spark: SparkSession, **more: str) -> DataFrame:
+        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**self._options(**more)).load()
 
-    def _options(self, more: dict[str, str]) -> dict[str, str]:
+    def _options(self, **more: str) -> dict[str, str]:
         options = {
             **options_of(self.connection),
             "stream": self.stream,
@@ -110,7 +108,7 @@ class _ReadByItself:
 
 @dataclass(frozen=True, slots=True)
 class CapturedHistory:
-    """A range of what a capture holds; see `captured_history`.
+    """A range of what a capture holds.
 
     Attributes:
         path: its directory.
@@ -146,56 +144,3 @@ class CapturedHistory:
 
 History = LiveHistory | CapturedHistory
 """Rows with `pipeline.backfill.rows.COLUMNS`."""
-
-
-def captured_history(
-    spark: SparkSession,
-    path: str,
-    *,
-    stream: str,
-    created: str,
-    filters: tuple[bytes, ...],
-    held_from: int,
-    first: int,
-    last: int | None,
-) -> CapturedHistory:
-    """Open the history that a capture holds of a stream; refuse one with gaps.
-
-    Args:
-        spark: a session.
-        path: the capture's directory.
-        stream: the stream's name.
-        created: when it was created, as its server reports.
-        filters: what is wanted of it; none for everything.
-        held_from: the first sequence that the stream holds itself.
-        first: the first sequence wanted.
-        last: the last one; None for all to the capture's end.
-
-    Raises:
-        OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
-        PipelineError: its manifest cannot be read.
-    """
-    from nats_bridge.pipeline.capture.reading import capture_at
-
-    capture = capture_at(spark, path)
-    place = f"--capture {path}"
-    if capture.stream != stream:
-        raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
-    if capture.created != created:
-        raise OptionError(
-            f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
-            f" {created}, and its sequences mean other messages"
-        )
-    for wanted in filters or (REST,):
-        if capture.subjects and not any(is_subset(wanted, subject.encode()) for subject in capture.subjects):
-            raise OptionError(
-                f"{place}: holds only {', '.join(capture.subjects)}, and the rule selects"
-                f" '{wanted.decode('utf-8', 'replace')}'"
-            )
-    if first < capture.begin and held_from < capture.begin:
-        raise OptionError(
-            f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
-            f" stream holds from {held_from} on: capture these, leave --capture out, or say --from-sequence"
-            f" {capture.begin}"
-        )
-    return CapturedHistory(path, capture, first, capture.last if last is None else min(last, capture.last))

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.backfill.history import History, LiveHistory, TaskOfRows, captured_history
+from nats_bridge.pipeline.backfill.history import CapturedHistory, History, LiveHistory, TaskOfRows
 from nats_bridge.pipeline.backfill.outcomes import Outcomes
 from nats_bridge.pipeline.backfill.request import Request
+from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.source_record import SourceRecord
+from nats_bridge.transforms.subject import REST, is_subset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from nats_bridge.pipeline.capture.manifest import Capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +58,38 @@ class Planned:
         """The rows to read.
 
         Raises:
-            OptionError, PipelineError: the capture does not hold them; see `captured_history`.
+            OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
+            PipelineError: the capture's manifest cannot be read.
         """
         first = 1 if self.republished else self.first
         if request.capture is None:
             return LiveHistory(self.connection, self.source, first, self.last, self.subjects)
-        return captured_history(
-            spark,
-            request.capture,
-            stream=self.source,
-            created=self.created,
-            filters=self.filters,
-            held_from=self.held_from,
-            first=first,
-            last=request.last,
-        )
+        from nats_bridge.pipeline.capture.reading import capture_at
+
+        capture = capture_at(spark, request.capture)
+        self._require_held(capture, f"--capture {request.capture}", first)
+        last = capture.last if request.last is None else min(request.last, capture.last)
+        return CapturedHistory(request.capture, capture, first, last)
+
+    def _require_held(self, capture: Capture, place: str, first: int) -> None:
+        """Refuse a capture of something else, or with less than the stream holds itself."""
+        stream, created = self.source, self.created
+        if capture.stream != stream:
+            raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
+        if capture.created != created:
+            raise OptionError(
+                f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
+                f" {created}, and its sequences mean other messages"
+            )
+        for wanted in self.filters or (REST,):
+            if capture.subjects and not any(is_subset(wanted, subject.encode()) for subject in capture.subjects):
+                raise OptionError(
+                    f"{place}: holds only {', '.join(capture.subjects)}, and the rule selects"
+                    f" '{wanted.decode('utf-8', 'replace')}'"
+                )
+        if first < capture.begin and self.held_from < capture.begin:
+            raise OptionError(
+                f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
+                f" stream holds from {self.held_from} on: capture these, leave --capture out, or say --from-sequence"
+                f" {capture.begin}"
+            )

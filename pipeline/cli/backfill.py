@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,18 +29,12 @@ from nats_bridge.pipeline.cli.options import progress_options, spark_options
 @progress_options
 def backfill_command(
     config: Path,
-    rule: str,
-    sources: tuple[str, ...],
-    capture: str | None,
-    first: int | None,
-    last: int | None,
-    to_parquet: str | None,
-    overwrite: bool,
     as_json: bool,
     master: str | None,
     settings: dict[str, str],
     quiet: bool,
     every: float,
+    **given: Any,
 ) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
@@ -56,26 +51,17 @@ def backfill_command(
     from nats_bridge.bridge.settings import load
     from nats_bridge.pipeline.backfill.request import Request
 
-    loaded = load(config)
-    request = Request(
-        rule=rule,
-        sources=sources,
-        capture=capture,
-        first=first,
-        last=last,
-        to_parquet=to_parquet,
-        overwrite=overwrite,
-    )
+    loaded, request = load(config), Request(**given)
 
     from nats_bridge.pipeline.backfill.job import backfill, rule_of
 
-    rule_of(loaded, rule)
+    rule_of(loaded, request.rule)
 
     from nats_bridge.pipeline.progress import Shown
     from nats_bridge.pipeline.session import job_session
 
     with ExitStack() as sessions, quiet_logs():
-        name = f"backfill {rule}"
+        name = f"backfill {request.rule}"
         summaries = backfill(
             loaded,
             request,
