@@ -60,8 +60,6 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
 @click.option("--left-to-sequence", "left_last", type=click.IntRange(1), metavar="N", help="The left up to here.")
 @click.option("--right-from-sequence", "right_first", type=click.IntRange(1), metavar="N", help="The right from here.")
 @click.option("--right-to-sequence", "right_last", type=click.IntRange(1), metavar="N", help="The right up to here.")
-@click.option("--left-stream", metavar="NAME", help="Which stream of a capture that holds several.")
-@click.option("--right-stream", metavar="NAME", help="The same of the right.")
 @click.option("--server", metavar="URL", help="The servers of both sides, with commas between them.")
 @click.option("--context", metavar="NAME", help="A context of the `nats` command line, for both sides.")
 @click.option("--creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file, for both sides.")
@@ -183,12 +181,9 @@ def _place(side: str, text: str, given: dict[str, Any]) -> Place:
     from nats_bridge.pipeline.diff.sides import Place
 
     is_stream = Place.is_stream(text)
-    if is_stream and given[f"{side}_stream"]:
-        raise ConfigError(f"--{side}-stream: belongs to a capture, and {text} is a stream")
     return Place(
         name=Place.bare(text),
         connection=_connection(side, text, given) if is_stream else None,
-        stream=given[f"{side}_stream"],
         first=given[f"{side}_first"] or given["first"],
         last=given[f"{side}_last"] or given["last"],
         subjects=(*given["subjects"], *given[f"{side}_subjects"]),
@@ -229,7 +224,7 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
 def _rule(left: Place, given: dict[str, Any]) -> Any:
     from nats_bridge.pipeline.diff.rules import rule_of, transform_of
 
-    stream = given["source"] or (left.name if left.connection is not None else left.stream or "")
+    stream = given["source"] or ("" if left.connection is None else left.name)
     if given["transform"] and given["rule"]:
         raise ConfigError("--transform and --rule: say one of them")
     if given["rule"]:

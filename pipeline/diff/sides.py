@@ -31,7 +31,6 @@ class Place:
     Attributes:
         name: the stream, or the path of the capture.
         connection: how to reach the stream; None for a capture.
-        stream: which stream of a capture that holds several.
         first: the lowest sequence wanted; None for no bound.
         last: the highest one.
         subjects: patterns of the subjects wanted; empty for all.
@@ -39,7 +38,6 @@ class Place:
 
     name: str
     connection: Connection | None = None
-    stream: str | None = None
     first: int | None = None
     last: int | None = None
     subjects: tuple[str, ...] = ()
@@ -104,8 +102,7 @@ class OpenSide:
             raise SchemaError(f"{place.shown}: {messages - numbered} rows have no sequence")
         if lowest != highest:
             raise PipelineError(
-                f"{place.shown}: holds messages of several streams, such as {lowest} and {highest}; "
-                f"say which one: --left-stream or --right-stream NAME"
+                f"{place.shown}: holds messages of several streams, such as {lowest} and {highest}; a side is one"
             )
         return cls(place, frame, lowest or "", messages, first, last)
 
@@ -162,8 +159,6 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
         if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
             raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
     frame = frame.select(*_COMPARED)
-    if place.stream is not None:
-        frame = frame.where(F.col("stream") == place.stream)
     if place.first is not None:
         frame = frame.where(F.col("sequence") >= place.first)
     if place.last is not None:
@@ -177,8 +172,6 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
 
 def _of_what(place: Place) -> str:
     bounds = []
-    if place.stream is not None:
-        bounds.append(f"of stream {place.stream}")
     if place.first is not None or place.last is not None:
         bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")
     if place.subjects:

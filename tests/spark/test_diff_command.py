@@ -100,7 +100,6 @@ def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixtu
         (["A", "B"], "A: is taken for a stream (there is no such directory): say where, with --left-server URL"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--allow", "size"], "--allow size: is no kind of finding"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--rule", "r"], "--rule NAME needs -c FILE"),
-        (["A", "B", "--server", "nats://127.0.0.1:1", "--left-stream", "A"], "--left-stream: belongs to a capture"),
         (["A", "B", "--server", "nats://127.0.0.1:1", "--transform", "a.*", "b.$2"], "--transform a.* b.$2"),
         (["A", "B", "--by", "name"], "nats-bridge diff: invalid value for '--by'"),
     ],
