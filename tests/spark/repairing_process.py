@@ -14,8 +14,8 @@ from nats_bridge.bridge.replication import AckReply, Connection, Replay, Target
 from nats_bridge.bridge.settings import Connection as Settings
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.diff.comparing import Comparison
+from nats_bridge.pipeline.diff.repair.applying import Applying
 from nats_bridge.pipeline.diff.repair.copies import Copies
-from nats_bridge.pipeline.diff.repair.job import Doing
 from nats_bridge.pipeline.diff.repair.steps import Step
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from tests.spark.histories import block
@@ -57,14 +57,14 @@ def main(url: str, messages: int, *streams: str) -> None:
             target = Target.of(info, connection.server_version)
             comparison = Comparison("subject", bridged=True) if by == "subject" else Comparison("id")
             copies = Copies(comparison, "LEFT", target, connection.client.max_payload)
-            doing = Doing(connection, target, comparison.by, loop)
+            applying = Applying(connection, target, comparison.by)
             for name, step in enumerate(_steps(stream, messages, held, puts=by == "subject"), 1):
                 made = copies.made(name, step)
                 assert not isinstance(made, str), made
-                doing.do(step, made)
-            doing.finish()
-            doing.close()
-            assert doing.applied.complete, doing.applied
+                loop.run(applying.do(step, made))
+            loop.run(applying.finish())
+            loop.run(applying.close())
+            assert applying.applied.complete, applying.applied
         loop.run(stack.aclose())
 
 

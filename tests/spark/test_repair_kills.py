@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
+from nats_bridge.bridge.replication import Target
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.diff.repair.applying import Applying
@@ -78,11 +79,12 @@ async def test_kill_9_at_any_moment_loses_and_doubles_nothing(
 async def test_a_deletion_that_is_repeated_is_done(url: str, peer: RawPeer, unique_name: Callable[[str], str]) -> None:
     """As where the answer to the first one was late; servers refuse the second one."""
     stream = unique_name("GONE")
-    created = (await peer.create_stream(name=stream, subjects=[stream]))["created"]
+    await peer.create_stream(name=stream, subjects=[stream])
     for _ in range(4):
         await peer.store(stream.encode())
     async with connected(Connection(servers=(url,))) as connection:
-        applying = Applying(connection, stream, created, PATIENCE)
+        target = Target.of(await connection.api.stream_info(stream), connection.server_version)
+        applying = Applying(connection, target, "sequence", patience=PATIENCE)
         for sequence in (1, 1, 3, 3):
             await applying.delete(sequence, None)
         await applying.close()

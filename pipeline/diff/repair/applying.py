@@ -21,12 +21,17 @@ from nats_bridge.bridge.replication import (
     Operation,
     PubAck,
     Replay,
+    Target,
     parts_of,
 )
+from nats_bridge.pipeline.diff.comparing import By
+from nats_bridge.pipeline.diff.repair.steps import Step
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing
 from nats_bridge.transforms import header_block
 
 _ID: Final = b"Nats-Msg-Id"
+_TOGETHER: Final = 256  # messages that are published at a time
+_LARGEST: Final = 4 << 20  # bytes of them
 
 
 @dataclass(slots=True)
@@ -54,44 +59,82 @@ class Applied:
 
 
 class Applying:
-    """Changes one stream.
+    """Does steps to one stream, in their order: what is stored is confirmed before anything is deleted.
 
     Args:
         connection: the connection of the right side.
-        stream: its stream.
-        created: when that was created, from `STREAM.INFO`.
+        target: its stream, as it was compared.
+        by: how messages are identified.
         patience: seconds for which the server may be away, or the stream take nothing.
     """
 
-    def __init__(self, connection: Connection, stream: str, created: str, patience: float) -> None:
+    def __init__(self, connection: Connection, target: Target, by: By, *, patience: float = 60.0) -> None:
         self.applied = Applied()
-        self.untaken: set[bytes] = set()  # names of operations that were not stored
         self._api = connection.api
-        self._stream = stream
+        self._stream = target.name
+        self._by = by
         self._counters = CopyCounters()
         self._sent = 0
+        self._untaken: set[bytes] = set()  # names of operations that were not stored
         self._there: set[bytes] = set()  # ids of what was stored, when a round began
-        place = Place.of(stream, "repair", "since it was compared")
+        self._waiting: list[Operation] = []
+        self._size = 0
+        self._wrong: dict[bytes, int] = {}  # by operations, what is deleted when they are stored
+        place = Place.of(target.name, "repair", "since it was compared")
         self._rounds: Rounds[list[Operation]] = Rounds(
-            place, connection, self, self._counters, patience=patience, created=created
+            place, connection, self, self._counters, patience=patience, created=target.created
         )
         self._is_open = False
+        self._stores = True
 
-    async def send(self, operations: list[Operation]) -> None:
-        """Publish; returns when they are in flight. Errors as for `Rounds.settled`."""
+    async def do(self, step: Step, operation: Operation | None) -> None:
+        """Do a step, or let it wait for others.
+
+        Args:
+            step: which one.
+            operation: what it publishes; None where it deletes.
+
+        Raises:
+            PipelineError: the stream is missing, another one, or full; its server is away.
+            BridgeError: the server refuses.
+        """
+        if operation is None:
+            await self.finish()
+            await self.delete(step.right, step.subject if self._by == "subject" else None)
+            return
+        self._waiting.append(operation)
+        self._size += len(operation[1])
+        if step.action == "replace":
+            self._wrong[operation[0]] = step.right
+        if len(self._waiting) == _TOGETHER or self._size > _LARGEST:
+            await self._send()
+
+    async def finish(self) -> None:
+        """Wait until everything sent is stored, or known not to be; delete what was replaced. Errors as for `do`."""
+        if not self._stores:
+            return
+        self._stores = False
+        await self._send()
+        if self._is_open:
+            await self._rounds.settled()
+        self.applied.remembered = self._counters.duplicates
+        self.applied.stored = self._sent - len(self._untaken) - self.applied.remembered
+        if self.applied.remembered:
+            return  # it is not known which: the wrong ones stay until the next repair
+        for name, sequence in self._wrong.items():
+            if name not in self._untaken:
+                await self.delete(sequence, None)
+
+    async def _send(self) -> None:
+        if not self._waiting:
+            return
+        operations, self._waiting, self._size = self._waiting, [], 0
         if not self._is_open:
             subject, _, _ = parts_of(operations[0][1])
             await self._rounds.open(subject, await self._rounds.info())
             self._is_open = True
         self._sent += len(operations)
         await self._rounds.send(operations)
-
-    async def settled(self) -> None:
-        """Wait until everything sent is stored, or known not to be."""
-        if self._is_open:
-            await self._rounds.settled()
-        self.applied.remembered = self._counters.duplicates
-        self.applied.stored = self._sent - len(self.untaken) - self.applied.remembered
 
     async def delete(self, sequence: int, subject: bytes | None) -> None:
         """Delete a message; with a subject, also all before it that have this one.
@@ -151,4 +194,4 @@ class Applying:
             self.applied.newer += 1
         else:
             self.applied.refused[f"{pub_ack.description} ({pub_ack.err_code})"] += 1
-        self.untaken.add(operation[0])
+        self._untaken.add(operation[0])

@@ -24,9 +24,7 @@ from nats_bridge.pipeline.progress import Progress
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.transforms.republish import Republish
 
-_TOGETHER: Final = 256  # messages that are handed on at a time
-_LARGEST: Final = 4 << 20  # bytes of them
-_PATIENCE: Final = 60.0  # seconds
+_ANY: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +127,22 @@ class Repairer:
         copies = Copies(result.comparison, result.left.stream or "LEFT", target, self._connection.client.max_payload)
         made = Repair(rules.by)
         progress.enter("repairing" if wanted.apply else "planning the repair")
-        doing = Doing(self._connection, target, rules.by, self._loop) if wanted.apply else None
+        applying = Applying(self._connection, target, rules.by) if wanted.apply else None
         try:
             with _written(wanted.plan) as file:
                 for number, (step, operation) in enumerate(self._decided(result, rules, copies), 1):
                     _note(made, step, wanted.examples)
                     if file is not None:
                         file.write(json.dumps(as_data(step)) + "\n")
-                    if doing is not None and step.action != "none":
-                        doing.do(step, operation)
+                    if applying is not None and step.action != "none":
+                        self._loop.run(applying.do(step, operation))
                     progress.messages = number
-            if doing is not None:
-                doing.finish()
-                made.applied = doing.applied
+            if applying is not None:
+                self._loop.run(applying.finish())
+                made.applied = applying.applied
         finally:
-            if doing is not None:
-                doing.close()
+            if applying is not None:
+                self._loop.run(applying.close())
         return made
 
     def _decided(self, result: Result, rules: Rules, copies: Copies) -> Iterator[tuple[Step, Operation | None]]:
@@ -164,62 +162,6 @@ class Repairer:
                 yield replace(step, action="none", reason="the stream is full: it would remove its oldest"), None
             else:
                 yield step, made
-
-
-_ANY: Final = float("inf")
-
-
-class Doing:
-    """Does steps, in their order: what is stored is confirmed before anything is deleted."""
-
-    def __init__(self, connection: Connection, target: Target, by: By, loop: LoopThread) -> None:
-        self._loop = loop
-        self._by = by
-        self._applying = Applying(connection, target.name, target.created, _PATIENCE)
-        self._waiting: list[Operation] = []
-        self._size = 0
-        self._wrong: dict[bytes, int] = {}  # by operations, what is deleted when they are stored
-        self._stores = True
-
-    @property
-    def applied(self) -> Applied:
-        """What was done."""
-        return self._applying.applied
-
-    def do(self, step: Step, operation: Operation | None) -> None:
-        """Do it, or let it wait for others."""
-        if operation is None:
-            self.finish()
-            self._loop.run(self._applying.delete(step.right, step.subject if self._by == "subject" else None))
-            return
-        self._waiting.append(operation)
-        self._size += len(operation[1])
-        if step.action == "replace":
-            self._wrong[operation[0]] = step.right
-        if len(self._waiting) == _TOGETHER or self._size > _LARGEST:
-            self._send()
-
-    def close(self) -> None:
-        """Stop."""
-        self._loop.run(self._applying.close())
-
-    def _send(self) -> None:
-        if self._waiting:
-            waiting, self._waiting, self._size = self._waiting, [], 0
-            self._loop.run(self._applying.send(waiting))
-
-    def finish(self) -> None:
-        """Do what waits."""
-        if not self._stores:
-            return
-        self._stores = False
-        self._send()
-        self._loop.run(self._applying.settled())
-        if self.applied.remembered:
-            return  # it is not known which: the wrong ones stay until the next repair
-        for name, sequence in self._wrong.items():
-            if name not in self._applying.untaken:
-                self._loop.run(self._applying.delete(sequence, None))
 
 
 @contextmanager
