@@ -10,7 +10,7 @@ from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.restore.configuration import probe_of
 
 if TYPE_CHECKING:
-    from nats_bridge.pipeline.diff.sides import Place
+    from nats_bridge.pipeline.diff.request import Place
 
 
 _SERVERS: Final = "servers"

@@ -21,8 +21,8 @@ from nats_bridge.pipeline.cli.options import progress_options, spark_options
 if TYPE_CHECKING:
     from nats_bridge.pipeline.diff.repair.job import Repair, Repairer
     from nats_bridge.pipeline.diff.repair.job import Wanted as RepairWanted
-    from nats_bridge.pipeline.diff.run import Result, Wanted
-    from nats_bridge.pipeline.diff.sides import Place
+    from nats_bridge.pipeline.diff.request import Place, Wanted
+    from nats_bridge.pipeline.diff.run import Result
 
 
 _MEMORY: Final = "2g"
@@ -178,7 +178,7 @@ def _short(place: Place) -> str:
 
 
 def _place(side: str, text: str, given: dict[str, Any]) -> Place:
-    from nats_bridge.pipeline.diff.sides import Place
+    from nats_bridge.pipeline.diff.request import Place
 
     is_stream = Place.is_stream(text)
     return Place(
@@ -208,7 +208,7 @@ def _connection(side: str, text: str, given: dict[str, Any]) -> Connection:
 
 
 def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
-    from nats_bridge.pipeline.diff.run import Wanted
+    from nats_bridge.pipeline.diff.request import Wanted
 
     return Wanted(
         by=given["by"],

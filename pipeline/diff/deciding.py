@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import By
 from nats_bridge.pipeline.diff.provenance import provenance, same_source
 from nats_bridge.pipeline.diff.sides import OpenSide
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms import header_block
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
@@ -71,8 +70,6 @@ def _share(found: Iterable[object]) -> float:
 
 def _is_numbered_alike(left: OpenSide, right: OpenSide) -> bool:
     """Whether messages with the same sequence mostly have the same payload, from where both sides have messages."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     start = max(left.first, right.first)
 
     def some(side: OpenSide) -> DataFrame:

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import Comparison, State, is_plain
 from nats_bridge.pipeline.diff.digests import digested, key_columns, read_side
 from nats_bridge.pipeline.diff.findings import Finding, Side, found, text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 
 FINDINGS: Final = (
     "kind string, identity string, left_sequence bigint, right_sequence bigint, field string, "
@@ -45,8 +44,6 @@ def findings(
         number: how many rows these are.
         duplicated: whether a side has more than one message of an identity.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     sides = []
     for frame, is_right in ((left, False), (right, True)):
         wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
@@ -64,8 +61,6 @@ def findings(
 
 def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
     """The sequences of all messages whose identity some side has several times."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     keys = key_columns(comparison)
     several = odd.where((F.col("messages").bitwiseAND((1 << 32) - 1) > 1) | (F.shiftright("messages", 32) > 1))
     return digested(frame, comparison, right=right).join(several.select(*keys), keys, "left_semi").select("sequence")
@@ -73,8 +68,6 @@ def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, 
 
 def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
     """Select messages with their identity, as they are compared."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     if is_plain(comparison):
         read = frame.select(
             F.lit(State.COMPARED).cast("tinyint").alias("state"),
@@ -92,8 +85,6 @@ def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataF
 
 
 def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
     names = [column.partition(" ")[0] for column in FINDINGS.split(", ")]
     schema = pa.schema([(name, pa.int64() if name.endswith("_sequence") else pa.string()) for name in names])
     found = _findings(row for batch in batches for row in batch.to_pylist())

@@ -10,16 +10,15 @@ what an attacker forges.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import Comparison, Reader, State, is_plain
 from nats_bridge.pipeline.diff.usual_copies import quick_reader
 from nats_bridge.transforms.republish import Republish
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
 
 READ: Final = (
     "state tinyint, source binary, number bigint, sequence bigint, entry binary, subject binary, block binary, "
@@ -45,8 +44,6 @@ def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_dat
         right: which side it is.
         with_data: give the payloads themselves (column `data`) in place of `data_digest`.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     # With `headers_only` the copies have no payload.
     data = F.lit(b"") if isinstance(comparison.rule, Republish) and comparison.rule.headers_only else _bytes("data")
     columns = [F.col("sequence"), _bytes("subject").alias("subject"), _bytes("header_block").alias("block")]
@@ -72,8 +69,6 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
         columns `source`, `number` (the identity), `sequence`, `grouped` (messages of one value have an order among
         themselves), `digest`, `ignored`.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     if is_plain(comparison):
         return frame.select(
             F.lit(b"").alias("source"),
@@ -101,14 +96,10 @@ def digested(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFr
 
 def _bytes(name: str) -> Column:
     """A column as bytes; what is not there is taken for empty, which in a stream is the same."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     return F.coalesce(F.col(name).cast("binary"), F.lit(b""))
 
 
 def _read_batch(batch: pa.RecordBatch, read: Reader) -> pa.RecordBatch:
-    import pyarrow as pa
-
     sequences, subjects, blocks, payloads = batch.columns
     found = map(read, sequences.to_pylist(), subjects.to_pylist(), blocks.to_pylist())
     states, sources, numbers, entries, copied, changed, ignored = list(zip(*found, strict=True)) or [()] * 7

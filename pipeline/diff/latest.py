@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.subject_column import answer_function
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def latest(frame: DataFrame, rule: Sourcing | Republish | None = None) -> DataFrame:
@@ -19,8 +17,6 @@ def latest(frame: DataFrame, rule: Sourcing | Republish | None = None) -> DataFr
         frame: with the columns of a capture.
         rule: by which the subjects of copies count, and what is not copied does not; None for the messages' own.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     subject = F.col("subject").cast("binary")
     if rule is not None:
         subject = answer_function(rule.destination, "binary")(subject)

@@ -9,14 +9,13 @@ costs one shuffle of small rows and no sorting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import Comparison, Ignored, bits_of, ignored_of
 from nats_bridge.pipeline.diff.digests import digested, key_columns
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 
 _RIGHT: Final = 1 << 32
 """One message of the right in a count of both sides; the left ones are below it."""
@@ -61,8 +60,6 @@ def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages:
         columns `source` (where identities have one), `number`, `messages` (of the left; 2³² for each of the right),
         `left`, `right` (the lowest sequences), `grouped`, `odd`, and `ignored_<bit>` counted as `messages` is.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     keys = key_columns(comparison)
     bits = bits_of(comparison)
 
@@ -89,8 +86,6 @@ def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages:
 
 def counts(found: DataFrame, comparison: Comparison) -> Counts:
     """Sum the rows of `matched`."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     bits = bits_of(comparison)
 
     def number(condition: Column) -> Column:
@@ -123,18 +118,12 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
 
 
 def _bit(name: str, bit: int, unit: Column) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     return F.shiftright(F.col(name), bit).bitwiseAND(1) * unit
 
 
 def _of_left(name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     return F.col(name).bitwiseAND(_RIGHT - 1)
 
 
 def _of_right(name: str) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     return F.shiftright(F.col(name), 32)

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 MOST: Final = 1_000_000
 """Messages that are between displaced ones, of which the fewest to be moved are still determined."""
@@ -35,9 +34,6 @@ def out_of_order(pairs: DataFrame, *, most: int = MOST) -> tuple[DataFrame | Non
         columns `left`, `right` and `late` (whether it comes later on the right than those around it), None where all
         are in order; and whether they are the fewest, which is as few as can be sent to every task.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     group = Window.partitionBy("grouped")
     before = group.orderBy("left").rowsBetween(Window.unboundedPreceding, -1)
     behind = group.orderBy(F.desc("left")).rowsBetween(Window.unboundedPreceding, -1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.findings import KINDS, Finding
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _MOST_HEADERS: Final = 20
 
@@ -32,9 +31,6 @@ class Overview:
 
 def overview_of(findings: DataFrame, most: int) -> Overview:
     """Count findings with the columns `details.FINDINGS`, and keep the first `most` of each kind."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     number: Counter[str] = Counter()
     headers: dict[tuple[str, str], int] = {}
     for kind, field, count in findings.groupBy("kind", "field").count().collect():

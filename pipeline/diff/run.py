@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import By, Comparison
 from nats_bridge.pipeline.diff.deciding import Decision, decide
@@ -20,41 +23,12 @@ from nats_bridge.pipeline.diff.latest import latest
 from nats_bridge.pipeline.diff.matching import Counts, counts, matched
 from nats_bridge.pipeline.diff.ordering import out_of_order
 from nats_bridge.pipeline.diff.overview import overview_of
-from nats_bridge.pipeline.diff.sides import OpenSide, Place, open_side
+from nats_bridge.pipeline.diff.request import Place, Wanted
+from nats_bridge.pipeline.diff.sides import OpenSide, open_side
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from nats_bridge.pipeline.progress import Progress
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
-Like: TypeAlias = Literal["auto", "exact", "bridged"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The request of a user.
-
-    Attributes:
-        by: what identifies messages; `auto`: find it out.
-        like: `exact`: everything is compared; `bridged`: not what a native and a bridged copy differ in by design;
-            `auto`: `bridged` where messages are identified by where they come from.
-        ignored_headers: names of headers that are not compared.
-        allowed: kinds of findings that are reported, and are no difference.
-        source: what the left stream is called in the right one's records; empty: its name.
-        rule: what makes copies of the left side's messages.
-        examples: how many findings of each kind are kept for the summary.
-    """
-
-    by: By | Literal["auto"] = "auto"
-    like: Like = "auto"
-    ignored_headers: tuple[bytes, ...] = ()
-    allowed: frozenset[str] = frozenset()
-    source: str = ""
-    rule: Sourcing | Republish | None = None
-    examples: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +195,6 @@ def _pairs(found: DataFrame) -> DataFrame:
 
 
 def _as_findings(moved: DataFrame, found: DataFrame, comparison: Comparison, *, few: bool) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     known = found.select("left", "right", *key_columns(comparison))
     together = known.join(F.broadcast(moved) if few else moved, ["left", "right"])
     identity = F.col("number").cast("string")

@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-from nats_bridge.bridge.settings import Connection
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
 from nats_bridge.pipeline.capture.reading import is_capture, read_capture
 from nats_bridge.pipeline.columns import CAPTURED, ddl
 from nats_bridge.pipeline.connections import options_of
+from nats_bridge.pipeline.diff.request import Place
 from nats_bridge.pipeline.errors import PipelineError, SchemaError
 from nats_bridge.pipeline.subject_column import answer_function
 from nats_bridge.transforms.subject import matches
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-
 _COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
 _LIVE: Final = ddl(_COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
-_STREAM: Final = "stream:"
-_CAPTURE: Final = "capture:"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the messages of a side are.
-
-    Attributes:
-        name: the stream, or the path of the capture.
-        connection: how to reach the stream; None for a capture.
-        first: the lowest sequence wanted; None for no bound.
-        last: the highest one.
-        subjects: patterns of the subjects wanted; empty for all.
-    """
-
-    name: str
-    connection: Connection | None = None
-    first: int | None = None
-    last: int | None = None
-    subjects: tuple[str, ...] = ()
-
-    @property
-    def shown(self) -> str:
-        """The name of the side in messages."""
-        return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
-
-    @staticmethod
-    def is_stream(text: str) -> bool:
-        """Whether a word of the command line names a stream: `stream:NAME`, or a name that is no path."""
-        if text.startswith((_STREAM, _CAPTURE)):
-            return text.startswith(_STREAM)
-        return "/" not in text and "\\" not in text and not Path(text).exists()
-
-    @staticmethod
-    def bare(text: str) -> str:
-        """The name or path in a word of the command line."""
-        return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +52,6 @@ class OpenSide:
         Raises:
             PipelineError: there are none, or they are of several streams.
         """
-        from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
         row = frame.agg(
             F.count("*"), F.min("sequence"), F.max("sequence"), F.min("stream"), F.max("stream"), F.count("sequence")
         ).collect()[0]
@@ -121,8 +81,6 @@ def open_side(spark: SparkSession, place: Place) -> OpenSide:
 
 
 def _live(spark: SparkSession, place: Place) -> DataFrame:
-    from pyspark import StorageLevel
-
     assert place.connection is not None
     options = options_of(place.connection) | {"stream": place.name}
     if place.first is not None:
@@ -136,9 +94,6 @@ def _live(spark: SparkSession, place: Place) -> DataFrame:
 
 
 def _captured(spark: SparkSession, place: Place) -> DataFrame:
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     try:
         frame = (
             read_capture(spark, place.name, first=place.first, last=place.last)

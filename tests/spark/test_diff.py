@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from nats_bridge.pipeline.diff.ordering import out_of_order
+from nats_bridge.pipeline.diff.request import Place, Wanted
 from nats_bridge.pipeline.diff.rules import transform_of
-from nats_bridge.pipeline.diff.run import Result, Wanted, compared
-from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.diff.run import Result, compared
 from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError
 from tests.spark.histories import Stored, block, history
 

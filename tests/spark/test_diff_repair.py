@@ -19,9 +19,9 @@ from nats_bridge.pipeline.diff.provenance import REPAIR_HEADER
 from nats_bridge.pipeline.diff.repair.job import Repair, repairer
 from nats_bridge.pipeline.diff.repair.job import Wanted as RepairWanted
 from nats_bridge.pipeline.diff.repair.steps import Rules
+from nats_bridge.pipeline.diff.request import Place, Wanted
 from nats_bridge.pipeline.diff.rules import transform_of
-from nats_bridge.pipeline.diff.run import Result, Wanted, compared
-from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.diff.run import Result, compared
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.permissions import repair_permissions
 from nats_bridge.pipeline.progress import Progress

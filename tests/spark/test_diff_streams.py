@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.bridge.settings import Connection, Settings
+from nats_bridge.pipeline.diff.request import Place, Wanted
 from nats_bridge.pipeline.diff.rules import rule_of
-from nats_bridge.pipeline.diff.run import Wanted, compared
-from nats_bridge.pipeline.diff.sides import Place
+from nats_bridge.pipeline.diff.run import compared
 from nats_bridge.pipeline.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for

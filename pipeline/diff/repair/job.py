@@ -17,8 +17,8 @@ from nats_bridge.pipeline.diff.findings import text
 from nats_bridge.pipeline.diff.repair.applying import Applied, Applying
 from nats_bridge.pipeline.diff.repair.copies import Copies
 from nats_bridge.pipeline.diff.repair.steps import Action, Rules, Step, held_by_source, steps
+from nats_bridge.pipeline.diff.request import Place
 from nats_bridge.pipeline.diff.run import Result
-from nats_bridge.pipeline.diff.sides import Place
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.pipeline.progress import Progress
 from nats_bridge.pipeline.source.loop_thread import LoopThread

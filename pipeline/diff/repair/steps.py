@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.bridge.replication import CHECKED_COPIES
 from nats_bridge.pipeline.diff.comparing import By
 from nats_bridge.pipeline.diff.findings import text
 from nats_bridge.pipeline.diff.run import Result
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 Action: TypeAlias = Literal["put", "append", "replace", "delete", "none"]
 """Put: a newer message of the subject. Replace: append the right one, and delete the wrong one."""
@@ -141,9 +140,6 @@ def held_by_source(result: Result, *, looks_back: bool) -> tuple[dict[str, tuple
         result: the comparison.
         looks_back: whether the copies are a rule's, which looks for what is missing among the newest ones.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     if not result.comparison.by.startswith("provenance"):
         return {}, {}
     source = F.col("source") if "source" in result.identities.columns else F.lit(b"")
@@ -175,15 +171,11 @@ def _decided(rows: DataFrame, rules: Rules) -> Iterator[Step]:
 
 
 def _findings(result: Result) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     return result.findings.where(~F.col("kind").isin(sorted(result.allowed)))
 
 
 def _of_left(result: Result) -> DataFrame:
     """Missing and wrong messages; of one that is wrong in several ways, one row."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     wanted = _findings(result).where(F.col("kind").isin(*_LEFT)).dropDuplicates(["left_sequence", "right_sequence"])
     wanted = wanted.select("kind", "identity", "left_sequence", "right_sequence")
     subject = F.col("subject").cast("binary").alias("subject")  # in a capture it is a string
@@ -193,8 +185,6 @@ def _of_left(result: Result) -> DataFrame:
 
 def _of_right(result: Result) -> DataFrame:
     """Everything else, by the right side's messages where there are any."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     others = _findings(result).where(~F.col("kind").isin(*_LEFT))
     others = others.select("kind", "identity", "left_sequence", "right_sequence")
     messages = result.right.frame.select(
