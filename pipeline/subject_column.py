@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
 
 from nats_bridge.pipeline.errors import OptionError
+from nats_bridge.pipeline.subject_batch import Array, batch_function
+from nats_bridge.pipeline.worker_python import use_this_python
 from nats_bridge.transforms.dialect import NEWEST, Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
 from nats_bridge.transforms.subject import bytes_of, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-
-    from nats_bridge.pipeline.subject_batch import Array
 
 
 def transform_subject(
@@ -72,12 +74,6 @@ def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Tra
 
 def subject_function(transform: Transform) -> Any:
     """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
-    import pyarrow as pa
-    from pyspark import SparkContext
-
-    from nats_bridge.pipeline.subject_batch import batch_function
-    from nats_bridge.pipeline.worker_python import use_this_python
-
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 
@@ -101,8 +97,6 @@ def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
         answer: gives bytes, or whether something holds; None for null.
         kind: `binary` or `boolean`.
     """
-    import pyarrow as pa
-
     made = pa.bool_() if kind == "boolean" else pa.binary()
 
     def answers(array: Array) -> Array:
@@ -113,9 +107,6 @@ def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
 
 
 def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
-    import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
-
     # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
     function.__annotations__.update({"array": pa.Array, "return": pa.Array})
     return arrow_udf(function, kind)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql.types import StructType
 
 from nats_bridge.pipeline.errors import SchemaError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
 
 _HEADERS: Final = "array<struct<name:string,value:string>>"
 
@@ -77,11 +75,11 @@ class RowLayout:
             )
         if "headers" in at and "header_block" in at:
             raise SchemaError("columns headers, header_block: both say what the headers are; select one of them")
-        types = {role: schema.fields[index].dataType for role, index in at.items()}
+        types = {role: schema.fields[index].dataType.simpleString() for role, index in at.items()}
         for role, allowed in _ALLOWED.items():
-            if role in types and _plain(types[role]) not in allowed:
+            if role in types and types[role] not in allowed:
                 column = schema.fields[at[role]].name
-                raise SchemaError(f"column {column}: its type is {_plain(types[role])}, not {' or '.join(allowed)}")
+                raise SchemaError(f"column {column}: its type is {types[role]}, not {' or '.join(allowed)}")
         return cls(at["subject"], at["data"], at.get("headers"), at.get("header_block"), at.get("id"))
 
 
@@ -92,7 +90,3 @@ _ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "header_block": ("binary",),
     "id": ("string",),
 }
-
-
-def _plain(kind: DataType) -> str:
-    return kind.simpleString()

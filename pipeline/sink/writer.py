@@ -7,10 +7,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from nats_bridge.pipeline.connections import connected
@@ -21,11 +23,6 @@ from nats_bridge.pipeline.sink.partition_write import PartitionWrite, Written
 from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan, named_write
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.pipeline.source.stream_state import state_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
 
 _OVERWRITE: Final = (
     'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'

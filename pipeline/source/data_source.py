@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
 
 from nats_bridge.pipeline.columns import DEFAULT, ddl
 from nats_bridge.pipeline.errors import marking
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
 
 
 class JetStreamDataSource(DataSource):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from nats_bridge.pipeline.columns import COLUMNS
 from nats_bridge.pipeline.errors import SchemaError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructField
-
 
 _ARROW: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
