@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from nats_bridge.pipeline.diff.comparing import Comparison, State, is_plain
+from nats_bridge.pipeline.diff.comparing import Comparison, State
 from nats_bridge.pipeline.diff.digests import digested, key_columns, read_side
 from nats_bridge.pipeline.diff.findings import Finding, Side, found, text
 
@@ -51,11 +51,11 @@ def findings(
             wanted = wanted.union(_of_duplicates(frame, odd, comparison, right=is_right)).distinct()
         if number <= _FEW:
             wanted = F.broadcast(wanted)
-        sides.append(_messages(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right))
+        messages = read_side(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right, with_data=True)
+        sides.append(messages.withColumn("right", F.lit(is_right)))
     keys = ["source", "number"]
     tasks = -(-number // _PER_TASK)
     together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
-
     return together.mapInArrow(_shown, FINDINGS)
 
 
@@ -64,24 +64,6 @@ def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, 
     keys = key_columns(comparison)
     several = odd.where((F.col("messages").bitwiseAND((1 << 32) - 1) > 1) | (F.shiftright("messages", 32) > 1))
     return digested(frame, comparison, right=right).join(several.select(*keys), keys, "left_semi").select("sequence")
-
-
-def _messages(frame: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
-    """Select messages with their identity, as they are compared."""
-    if is_plain(comparison):
-        read = frame.select(
-            F.lit(State.COMPARED).cast("tinyint").alias("state"),
-            F.lit(b"").alias("source"),
-            F.col("sequence").alias("number"),
-            "sequence",
-            F.lit(b"").alias("entry"),
-            F.col("subject").cast("binary").alias("subject"),
-            F.col("header_block").alias("block"),
-            "data",
-        )
-    else:
-        read = read_side(frame, comparison, right=right, with_data=True).drop("ignored")
-    return read.withColumn("right", F.lit(right))
 
 
 def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -107,12 +107,7 @@ def counts(found: DataFrame, comparison: Comparison) -> Counts:
     every = ignored_of(comparison)
     ignored = {every[bit]: (shown[f"left_{bit}"], shown[f"right_{bit}"]) for bit in bits}
     return Counts(
-        left=shown["left"],
-        right=shown["right"],
-        equal=shown["equal"],
-        common=shown["common"],
-        odd=shown["odd"],
-        duplicated=shown["duplicated"],
+        **{name: shown[name] for name in ("left", "right", "equal", "common", "odd", "duplicated")},
         ignored={what: messages for what, messages in ignored.items() if any(messages)},
     )
 

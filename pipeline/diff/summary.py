@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from nats_bridge.bridge.replication import printable
@@ -51,19 +52,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "allowed": sorted(result.allowed),
         "headers": [{"kind": kind, "header": name, "messages": n} for (kind, name), n in result.headers.items()],
         "order_is_exact": result.order_is_exact,
-        "examples": [
-            {
-                "kind": each.kind,
-                "identity": each.identity,
-                "left_sequence": each.left_sequence,
-                "right_sequence": each.right_sequence,
-                "field": each.field,
-                "left": each.left,
-                "right": each.right,
-            }
-            for some in result.examples.values()
-            for each in some
-        ],
+        "examples": [asdict(each) for some in result.examples.values() for each in some],
     }
 
 

@@ -111,19 +111,12 @@ class _Reading:
                     raise
                 if at > begun:
                     until = loop.time() + self.options.patience
-                await self._await_server(connection, until, error)
+                await self._await_server(connection, until, str(error))
                 continue
             if at == begun:
                 if not await self._more(connection, at):
                     return
-                late = ApiError(
-                    f"message {at} or a later one does not come",
-                    http_code=408,
-                    err_code=0,
-                    description="late",
-                    retriable=True,
-                )
-                await self._await_server(connection, until, late)
+                await self._await_server(connection, until, f"message {at} or a later one does not come")
 
     async def _more(self, connection: Connection, at: int) -> bool:
         """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
@@ -158,7 +151,7 @@ class _Reading:
                 f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
             )
 
-    async def _await_server(self, connection: Connection, until: float, error: ApiError) -> None:
+    async def _await_server(self, connection: Connection, until: float, why: str) -> None:
         """Wait until the connection is up, for a while; the stream must be the same then.
 
         Raises:
@@ -172,7 +165,7 @@ class _Reading:
                 state = await state_of(connection, self.part.stream)
         except (TimeoutError, ApiError):
             raise UnreachableError(
-                f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({error});"
+                f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({why});"
                 " run the job again when the server is back"
             ) from None
         self._check(state, self.part.last + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from nats_bridge.bridge.replication import printable
@@ -41,15 +42,7 @@ def repair_as_json(repair: Repair) -> dict[str, Any]:
     return {
         "complete": repair.is_complete,
         "steps": [group(each, number) for each, number in repair.groups.items()],
-        "applied": None
-        if applied is None
-        else {
-            "stored": applied.stored,
-            "deleted": applied.deleted,
-            "newer": applied.newer,
-            "remembered": applied.remembered,
-            "refused": dict(applied.refused),
-        },
+        "applied": None if applied is None else {**asdict(applied), "refused": dict(applied.refused)},
     }
 
 
