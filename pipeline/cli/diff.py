@@ -209,6 +209,7 @@ def _connection(side: str, text: str, given: dict[str, Any]) -> Connection:
 
 def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
     from nats_bridge.pipeline.diff.request import Wanted
+    from nats_bridge.pipeline.diff.rules import named_by
 
     return Wanted(
         by=given["by"],
@@ -216,27 +217,9 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
         ignored_headers=tuple(name.encode() for name in given["ignored"]),
         allowed=frozenset(given["allowed"]),
         source=given["source"],
-        rule=_rule(left, given),
+        rule=named_by(given, given["source"] or ("" if left.connection is None else left.name)),
         examples=given["examples"],
     )
-
-
-def _rule(left: Place, given: dict[str, Any]) -> Any:
-    from nats_bridge.pipeline.diff.rules import rule_of, transform_of
-
-    stream = given["source"] or ("" if left.connection is None else left.name)
-    if given["transform"] and given["rule"]:
-        raise ConfigError("--transform and --rule: say one of them")
-    if given["rule"]:
-        if given["config"] is None:
-            raise ConfigError("--rule NAME needs -c FILE")
-        from nats_bridge.bridge.settings import load
-
-        return rule_of(load(given["config"]), given["rule"], stream)
-    if given["transform"]:
-        source, destination = given["transform"]
-        return transform_of(source, destination, stream or "SOURCE")
-    return None
 
 
 def _write(result: Result, folder: str) -> None:

@@ -116,29 +116,20 @@ def restore_command(
 def _selection(given: dict[str, Any]) -> tuple[Selection | None, str | None]:
     """What changes subjects, and the connection that the rule writes to; both may be None."""
     from nats_bridge.bridge.replication.rules import destinations
-    from nats_bridge.pipeline.diff.rules import rule_of, transform_of
+    from nats_bridge.bridge.settings import CopyingRule, load
+    from nats_bridge.pipeline.diff.rules import named_by
     from nats_bridge.pipeline.restore.request import Selection
     from nats_bridge.transforms.sourcing import Sourcing
 
-    stream = given["streams"][0] if len(given["streams"]) == 1 else ""
+    sourcing = named_by(given, given["streams"][0] if len(given["streams"]) == 1 else "")
+    if sourcing is None:
+        return None, None
     target = connection = None
-    if given["rule"] and given["transform"]:
-        raise ConfigError("--transform and --rule: say one of them")
     if given["rule"]:
-        if given["config"] is None:
-            raise ConfigError("--rule NAME needs -c FILE")
-        from nats_bridge.bridge.settings import CopyingRule, load
-
-        loaded = load(given["config"])
-        sourcing = rule_of(loaded, given["rule"], stream)
-        rule = loaded.rule_named(given["rule"])
-        if not isinstance(sourcing, Sourcing) or not isinstance(rule, CopyingRule):
+        rule = load(given["config"]).rule_named(given["rule"])
+        if not isinstance(rule, CopyingRule):
             raise ConfigError(f"--rule {given['rule']}: is of kind {rule.kind}; say one that copies")
         target, connection = rule.target_stream, rule.target_connection
-    elif given["transform"]:
-        source, destination = given["transform"]
-        sourcing = transform_of(source, destination, stream or "SOURCE")
-    else:
-        return None, None
+    assert isinstance(sourcing, Sourcing)
     stored = dict.fromkeys(pattern.decode() for pattern in destinations(sourcing))
     return Selection(sourcing, tuple(stored) if ">" not in stored else (), target), connection

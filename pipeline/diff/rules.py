@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.replication.rules import compile_rule, compiled_entry
-from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source, load
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.sourcing import Sourcing
+
+
+def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | None:
+    """What the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST` name; None without them.
+
+    Args:
+        given: the options' values.
+        stream: the name of the stream that is copied; empty where it is not known.
+
+    Raises:
+        ConfigError: both are said, or `-c FILE` is missing; and as for `rule_of` and `transform_of`.
+    """
+    if given["transform"] and given["rule"]:
+        raise ConfigError("--transform and --rule: say one of them")
+    if given["rule"]:
+        if given["config"] is None:
+            raise ConfigError("--rule NAME needs -c FILE")
+        return rule_of(load(given["config"]), given["rule"], stream)
+    if given["transform"]:
+        source, destination = given["transform"]
+        return transform_of(source, destination, stream or "SOURCE")
+    return None
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,6 @@ from nats_bridge.pipeline.diff.deciding import Decision, decide
 from nats_bridge.pipeline.diff.details import FINDINGS, findings
 from nats_bridge.pipeline.diff.digests import key_columns
 from nats_bridge.pipeline.diff.findings import Finding, text
-from nats_bridge.pipeline.diff.latest import latest
 from nats_bridge.pipeline.diff.matching import Counts, counts, matched
 from nats_bridge.pipeline.diff.ordering import out_of_order
 from nats_bridge.pipeline.diff.overview import overview_of
@@ -101,8 +100,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
     comparison = _comparison(left, decision.by, wanted)
     messages = left.messages + right.messages
     if comparison.by == "subject":
-        left = replace(left, frame=latest(left.frame, comparison.rule))
-        right = replace(right, frame=latest(right.frame))
+        left, right = left.newest(comparison.rule), right.newest()
     progress.enter("bringing both sides together", total=messages)
     found = matched(left.frame, right.frame, comparison, messages).persist()
     shown: DataFrame | None = None

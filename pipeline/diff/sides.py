@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from pyspark import StorageLevel
@@ -16,6 +16,8 @@ from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.diff.request import Place
 from nats_bridge.pipeline.errors import PipelineError, SchemaError
 from nats_bridge.pipeline.subject_column import answer_function
+from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.sourcing import Sourcing
 from nats_bridge.transforms.subject import matches
 
 _COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
@@ -44,6 +46,19 @@ class OpenSide:
     def close(self) -> None:
         """Release what holds the messages."""
         self.frame.unpersist()
+
+    def newest(self, rule: Sourcing | Republish | None = None) -> Self:
+        """The same of the messages behind which there is none with the same subject.
+
+        Args:
+            rule: by which the subjects of copies count, and what is not copied does not; None for the messages' own.
+        """
+        subject = F.col("subject").cast("binary")
+        if rule is not None:
+            subject = answer_function(rule.destination, "binary")(subject)
+        named = self.frame.select(subject.alias("of"), "sequence").where("of is not null")
+        newest = named.groupBy("of").agg(F.max("sequence").alias("sequence"))
+        return replace(self, frame=self.frame.join(newest.select("sequence"), "sequence", "left_semi"))
 
     @classmethod
     def of(cls, place: Place, frame: DataFrame) -> Self:
