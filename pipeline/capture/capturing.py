@@ -96,15 +96,9 @@ class _Capturing:
             self._progress.stopping.wait(self._wanted.interval)
 
     @property
-    def _known(self) -> Capture:
-        if self._ledger.capture is None:
-            raise AssertionError("a round has begun it")
-        return self._ledger.capture
-
-    @property
     def _is_open(self) -> bool:
         """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
-        return self._wanted.from_sequence is None and not self._known.chunks and not self._known.gaps
+        return self._wanted.from_sequence is None and not self._ledger.known.chunks and not self._ledger.known.gaps
 
     def _round(self) -> None:
         """Capture what the stream holds at this moment, and how it is configured."""
@@ -118,16 +112,16 @@ class _Capturing:
         progress.enter("reading the stream's state")
         if self._ledger.capture is None:
             self._begin(self._facts(0))
-        facts = self._facts(self._known.last)
+        facts = self._facts(self._ledger.known.last)
         self._require_same(facts.state)
         last = self._last(facts.state)
         self._report_kept()
-        if self._known.next > last:
+        if self._ledger.known.next > last:
             return
         is_whole = last == facts.state.last
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
-        while self._known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
+        while self._ledger.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
             first = self._behind_gap(min(facts.state.first, last + 1))
             if first > last:
                 return
@@ -217,7 +211,7 @@ class _Capturing:
 
     def _require_same(self, state: StreamState) -> None:
         """The stream must be the one that was captured before."""
-        held = self._known
+        held = self._ledger.known
         if held.created != state.created:
             raise DataLostError(
                 f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
@@ -226,11 +220,11 @@ class _Capturing:
 
     def _behind_gap(self, begins: int) -> int:
         """Where to resume if the stream begins only after the next message; the gap is noted, or an error."""
-        first = self._known.next
+        first = self._ledger.known.next
         if begins <= first:
             return first
         if self._is_open:
-            self._ledger.begin(replace(self._known, begin=begins, next=begins))
+            self._ledger.begin(replace(self._ledger.known, begin=begins, next=begins))
             return begins
         if not self._wanted.allow_gaps:
             raise DataLostError(
@@ -259,7 +253,7 @@ class _Capturing:
             )
 
     def _report_kept(self) -> None:
-        held = self._known
+        held = self._ledger.known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
         self._progress.kept = f"{what} in {self._place}; run the same command to continue"
 

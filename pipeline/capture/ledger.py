@@ -57,13 +57,19 @@ class Ledger:
         """The directory's capture; None where it is empty."""
         return self._capture
 
+    @property
+    def known(self) -> Capture:
+        """The same once it has begun."""
+        assert self._capture is not None, "a capture begins before it resumes"
+        return self._capture
+
     def begin(self, capture: Capture) -> None:
         """Write the first manifest, or another one while there are no chunks."""
         self._write(capture)
 
     def skip(self, gap: Gap) -> None:
         """Note that messages are missing at the end."""
-        self._write(self._known.without(gap))
+        self._write(self.known.without(gap))
 
     def staging(self, first: int) -> str:
         """A path for the files of the chunk that begins at a sequence; there is nothing at it."""
@@ -83,31 +89,25 @@ class Ledger:
 
     def publish(self, path: str, chunk: Chunk) -> None:
         """Publish the chunk whose files are at a path; one without messages is only noted."""
-        self._write(self._known.expecting(chunk))
+        self._write(self.known.expecting(chunk))
         if chunk.folder:
             self._place.make(MESSAGES)
             self._place.move(path, chunk.folder)
-        self._write(self._known.settled(appeared=True))
+        self._write(self.known.settled(appeared=True))
         self._place.remove(STAGING)
-
-    @property
-    def _known(self) -> Capture:
-        if self._capture is None:
-            raise AssertionError("a capture begins before it resumes")
-        return self._capture
 
     def _write(self, capture: Capture) -> None:
         self._place.replace(MANIFEST, capture.to_json())
         self._capture = capture
 
     def _recover(self) -> None:
-        chunk = self._known.pending
+        chunk = self.known.pending
         if chunk is not None:
             appeared = self._is_complete(chunk)
             if not appeared and chunk.folder:
                 self._place.remove(chunk.folder)
-            self._write(self._known.settled(appeared=appeared))
-        listed = {chunk.folder for chunk in self._known.chunks if chunk.folder}
+            self._write(self.known.settled(appeared=appeared))
+        listed = {chunk.folder for chunk in self.known.chunks if chunk.folder}
         there = {f"{MESSAGES}/{name}" for name in self._place.names(MESSAGES)}
         if there != listed:
             odd = min(there ^ listed)

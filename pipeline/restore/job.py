@@ -67,7 +67,6 @@ class _Planned:
         mark: what is restored.
         begin: its first sequence.
         there: the stream's `STREAM.INFO`; None before it is created.
-        is_done: whether an earlier run has restored it.
     """
 
     saved: _Saved
@@ -75,7 +74,6 @@ class _Planned:
     mark: Mark
     begin: int
     there: Json | None
-    is_done: bool
 
     @property
     def name(self) -> str:
@@ -174,21 +172,20 @@ async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Pla
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
     mark = Mark(saved.stream.name, capture.created if capture else "", _identity(selection))
+    there: Json | None = None
     try:
         there = await connection.api.stream_info(name)
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
         await _require_free(connection, name, config["subjects"])
-        return _Planned(saved, config, mark, capture.begin if capture else 1, None, False)
-    found, is_done = Mark.of(there["config"])
-    if found != mark:
+    if there is not None and Mark.of(there["config"])[0] != mark:
         messages = int(there["state"]["messages"])
         raise OptionError(
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
             " one: delete that one, or say --as NAME"
         )
-    return _Planned(saved, config, mark, capture.begin if capture else 1, there, is_done)
+    return _Planned(saved, config, mark, capture.begin if capture else 1, there)
 
 
 async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
@@ -228,8 +225,7 @@ class _Job:
         saved = planned.saved
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
         summary = Summary(saved.stream.name, planned.name, left_out=copying + request.without)
-        if planned.is_done:
-            assert planned.there is not None
+        if planned.there is not None and Mark.of(planned.there["config"])[1]:
             summary.state, summary.last = "there", int(planned.there["state"]["last_seq"])
         else:
             self._publish(summary)
