@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from docs.changes import Change, changes
-from nats_bridge.conformance.catalogue import read_catalogue
 from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.reports import judged as judged_run

@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
-from nats_bridge.conformance.catalogue import Level, read_catalogue
+from nats_bridge.conformance.catalogue.case import Level
 from nats_bridge.conformance.catalogue.document import schema
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.catalogue.selection import select
 from nats_bridge.conformance.command.progress import Progress
 from nats_bridge.conformance.errors import ConformanceError

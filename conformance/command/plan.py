@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nats_bridge.conformance.catalogue import Case, Level, read_catalogue
-from nats_bridge.conformance.catalogue.reading import CATALOGUE
+from nats_bridge.conformance.catalogue.case import Case, Level
+from nats_bridge.conformance.catalogue.reading import CATALOGUE, read_catalogue
 from nats_bridge.conformance.catalogue.selection import select
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.implementations.bridge import BridgeSubject

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from nats_bridge.conformance.catalogue import Case
+from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.catalogue.exporting import about
 from nats_bridge.conformance.catalogue.reading import checksum
 from nats_bridge.conformance.command.plan import Plan, Servers, subjects_of

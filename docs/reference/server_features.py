@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeature
 
 _ROOT: Final = Path(__file__).parents[2]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.engine_operations import EngineOperations

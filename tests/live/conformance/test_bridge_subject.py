@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import read_file
 from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_file
 from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
 from nats_bridge.conformance.implementations.bridge import BridgeSubject
 from nats_bridge.conformance.implementations.native_copy import NativeCopySubject

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue import Case, Message, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case, Message
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.history import HistoryWriter, Played, read_history
 from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.native import NativeSubject

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Publish
+from nats_bridge.conformance.catalogue.reading import read_text
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.native import NativeSubject
 from nats_bridge.conformance.judging import judge

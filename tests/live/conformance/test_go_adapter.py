@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import read_catalogue
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.outcome import Outcome
 from tests.live.go_programs import go_program

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.judging import judge

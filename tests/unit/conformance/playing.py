@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from nats_bridge.conformance.catalogue import Case
+from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.implementations.subject import CannotPlay, Subject
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.outcome import Outcome

@@ -12,18 +12,9 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from nats_bridge.conformance.catalogue import (
-    CATALOGUE,
-    Case,
-    Expectation,
-    Level,
-    checksum,
-    read_catalogue,
-    read_file,
-    read_text,
-)
-from nats_bridge.conformance.catalogue.case import Create, Publish, Refusal, Update
+from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Refusal, Update
 from nats_bridge.conformance.catalogue.document import schema
+from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
 from nats_bridge.conformance.command.group import conform
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.scenarios import scenario_names

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import read_text
 from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
+from nats_bridge.conformance.catalogue.reading import read_text
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.account_model import AccountModel
 from nats_bridge.conformance.implementations.engine import EngineSubject

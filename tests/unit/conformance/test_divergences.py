@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue import read_catalogue
 from nats_bridge.conformance.catalogue.case import (
     Case,
     Create,
@@ -23,6 +22,7 @@ from nats_bridge.conformance.catalogue.case import (
     Step,
     Update,
 )
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.divergences import NORMALISERS
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.native_copy_plan import native_copy_plan

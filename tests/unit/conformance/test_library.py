@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.implementations.subject import CannotPlay

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue import Case, read_catalogue
+from nats_bridge.conformance.catalogue.case import Case
+from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.errors import CatalogueError
 from nats_bridge.conformance.scenarios import play_scenario, scenario_names
 from nats_bridge.native_servers import TWIN_VERSIONS

@@ -14,7 +14,7 @@ import trustme
 
 from nats_bridge.bridge.settings import load
 from nats_bridge.bridge.settings.models import Settings
-from nats_bridge.conformance.catalogue import read_text
+from nats_bridge.conformance.catalogue.reading import read_text
 from nats_bridge.marked_yaml import compose
 from tests.unit.docs.pages import GENERATED_FROM_RUNS, ROOT, Piece, blocks
 
