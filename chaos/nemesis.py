@@ -159,11 +159,11 @@ class Nemesis:
         nodes: list[NativeServer] = surroundings.nodes
         chosen = nodes if fault.kind == "all servers killed" else [_drawn(nodes, fault.draw)]
         if fault.kind == "server restarted":
-            await surroundings.stop(chosen[0])
+            await asyncio.to_thread(chosen[0].stop)
         elif fault.kind == "lame duck":
             await surroundings.lame(chosen[0])
         else:
-            await asyncio.gather(*(surroundings.kill(node) for node in chosen))
+            await asyncio.gather(*(asyncio.to_thread(node.kill) for node in chosen))
         await asyncio.sleep(fault.hold)
         await surroundings.raise_up(*chosen)
         return ", ".join(node.name for node in chosen)
@@ -190,7 +190,7 @@ class Nemesis:
         """
         (node,) = self._surroundings.nodes
         stream = _drawn(_DAMAGED, fault.draw)
-        await self._surroundings.stop(node)
+        await asyncio.to_thread(node.stop)
         files = sorted(node.store_dir.rglob(f"{stream}/msgs/*.blk"))
         hit = f"{stream}: it has no file"
         if files:

@@ -109,17 +109,8 @@ class Surroundings:
         """A new connection to the witness."""
         return Peer([self._witness.url])
 
-    async def kill(self, node: NativeServer) -> None:
-        """SIGKILL."""
-        await asyncio.to_thread(node.kill)
-
-    async def stop(self, node: NativeServer) -> None:
-        """SIGTERM, and wait for the end."""
-        await asyncio.to_thread(node.stop)
-
     async def lame(self, node: NativeServer) -> None:
         """Lame duck mode, and wait for the end; a server that takes its time is stopped."""
-
         os.kill(node.pid, signal.SIGUSR2)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAME):

@@ -16,7 +16,7 @@ from pathlib import Path
 from nats_bridge.native_servers import debian, go_build, releases
 from nats_bridge.native_servers.binary import on_path, require_version, version_of
 from nats_bridge.native_servers.cache import ServerCache
-from nats_bridge.native_servers.errors import ServerNotFoundError, WayFailedError
+from nats_bridge.native_servers.errors import ServerNotFoundError, ServersError, WayFailedError
 from nats_bridge.native_servers.processes import Report
 from nats_bridge.native_servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
 
@@ -70,7 +70,8 @@ def fetch(
             report(f"nats-server {version}: {name}, {binary}")
             return binary
     with cache.turn(version):
-        if (binary := cache.path(version)).exists() and _is(binary, version):
+        with suppress(WayFailedError):
+            require_version(binary := _from_cache(cache, version), version)
             report(f"nats-server {version}: cache, {binary}, stored by another process")
             return binary
         for way in ways:
@@ -87,6 +88,15 @@ def fetch(
                 report(f"nats-server {version}: {way.name}, kept as {kept}")
                 return kept
     raise ServerNotFoundError(version, attempts)
+
+
+def binary_of(version: str | None, binary: Path | None) -> Path:
+    """``binary``, or that of ``version``, fetched; raises ServersError where neither is given."""
+    if binary is not None:
+        return binary
+    if version is None:
+        raise ServersError("a native server needs a version or a binary")
+    return fetch(version)
 
 
 def resolve(
@@ -142,11 +152,3 @@ def _from_cache(cache: ServerCache, version: str) -> Path:
     if not binary.exists():
         raise WayFailedError(f"no {binary}")
     return binary
-
-
-def _is(binary: Path, version: str) -> bool:
-    try:
-        require_version(binary, version)
-    except WayFailedError:
-        return False
-    return True

@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from nats_bridge.native_servers.errors import NoLeaderError, PortTakenError, ServersError
-from nats_bridge.native_servers.fetching import fetch
+from nats_bridge.native_servers.errors import NoLeaderError, PortTakenError
+from nats_bridge.native_servers.fetching import binary_of
 from nats_bridge.native_servers.lifetime import Lifetime
 from nats_bridge.native_servers.native_server import HOST, NativeServer, free_port
 
 LEADER_LIMIT = 180.0
 """Seconds until a cluster without a meta leader counts as failed; elections take one to ten."""
-FIRST_LIMIT = 30.0
-"""Seconds until servers that were just started and do not agree are started again; twice as long each time."""
+_LIMITS = (30.0, 60.0, 120.0, LEADER_LIMIT)
+"""Seconds until servers that were just started and do not agree are started again, time after time."""
 _NAME = "cluster"
 _TRIES = 10
 _POLL = 0.05
@@ -39,11 +40,7 @@ class NativeCluster(Lifetime):
         directory: Path | None = None,
         advertise: bool = True,
     ) -> None:
-        if binary is None:
-            if version is None:
-                raise ServersError("a native cluster needs a version or a binary")
-            binary = fetch(version)
-        self._binary = binary
+        self._binary = binary_of(version, binary)
         self._size = size
         self._config = config
         self._advertise = advertise
@@ -62,7 +59,8 @@ class NativeCluster(Lifetime):
         Once in about a hundred starts a server 2.10.27 has all its routes and never learns of the leader that the
         others know: such a cluster is started again.
         """
-        limit = FIRST_LIMIT
+        limits = iter(_LIMITS)
+        limit = next(limits)
         ports_are_known = bool(self.nodes)  # to clients, and to the stores' members: they cannot change any more
         for _ in range(_TRIES):
             self._make_nodes()
@@ -77,9 +75,8 @@ class NativeCluster(Lifetime):
                 self._drop_nodes()
             except NoLeaderError:
                 self.stop()
-                if limit >= LEADER_LIMIT:
+                if (limit := next(limits, 0.0)) == 0:
                     raise
-                limit = min(2 * limit, LEADER_LIMIT)
             except BaseException:
                 self.stop()
                 raise
@@ -117,16 +114,12 @@ class NativeCluster(Lifetime):
         Now and then a server 2.10.27 that comes back never learns of the leader that the others know, more often on a
         busy machine: it is started again. Raises as ``await_leader`` does.
         """
-        limit = FIRST_LIMIT
         node.start()
-        while True:
-            try:
+        for limit in _LIMITS[:-1]:
+            with suppress(NoLeaderError):
                 return self.await_leader(limit)
-            except NoLeaderError:
-                if limit >= LEADER_LIMIT:
-                    raise
-                limit = min(2 * limit, LEADER_LIMIT)
             node.restart()
+        return self.await_leader(_LIMITS[-1])
 
     def stop(self) -> None:
         """End all nodes; their stores stay."""

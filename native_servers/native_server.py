@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from nats_bridge.native_servers.binary import version_of
 from nats_bridge.native_servers.errors import PortTakenError, ServersError, ServerStartError
-from nats_bridge.native_servers.fetching import fetch
+from nats_bridge.native_servers.fetching import binary_of, fetch
 from nats_bridge.native_servers.lifetime import Lifetime
 
 HOST = "127.0.0.1"
@@ -92,12 +92,8 @@ class NativeServer(Lifetime):
         directory: Path | None = None,
         store_dir: Path | None = None,
     ) -> None:
-        if binary is None:
-            if version is None:
-                raise ServersError("a native server needs a version or a binary")
-            binary = fetch(version)
-        self.binary = binary
-        self.version = version_of(binary)
+        self.binary = binary_of(version, binary)
+        self.version = version_of(self.binary)
         self.config = config
         self.jetstream = jetstream
         self.port = port
