@@ -10,7 +10,7 @@ from typing import TypeAlias
 from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed
-from nats_bridge.conformance.implementations.subject import Answer, BatchSubject, CannotPlay, Subject
+from nats_bridge.conformance.implementations.subject import Answer, BatchSubject, CannotPlay, SingleSubject, Subject
 from nats_bridge.conformance.outcome import Outcome
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -81,7 +81,7 @@ async def _play_together(
         add(Unplayed(case.id, label, Outcome.ERRORED, reason))
 
 
-async def _answer(subject: Subject, case: Case) -> Answer:
+async def _answer(subject: SingleSubject, case: Case) -> Answer:
     try:
         return await subject.play(case)
     except (CannotPlay, SubjectError) as answer:

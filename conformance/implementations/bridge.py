@@ -24,7 +24,7 @@ from nats_bridge.conformance.implementations.bridge_stage import BridgeStage
 from nats_bridge.conformance.implementations.identity import Identity, Kind
 from nats_bridge.conformance.implementations.native import account_config
 from nats_bridge.conformance.implementations.stage import Stage
-from nats_bridge.conformance.implementations.subject import Answer, CannotPlay
+from nats_bridge.conformance.implementations.subject import Answer, BatchSubject, CannotPlay
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.raw_client import Credentials, RawClient
 from nats_bridge.native_servers import NativeServer, ServersError
@@ -38,7 +38,7 @@ _LOOP: Final = "loop: "
 """In the bridge's words on a rule that takes part in one."""
 
 
-class BridgeSubject:
+class BridgeSubject(BatchSubject):
     """The bridge, in front of a server of our own.
 
     Args:
@@ -48,7 +48,6 @@ class BridgeSubject:
         dialect: the version that the bridge behaves like, in full; ``native``: that of the server.
     """
 
-    at_once = 1
     kind: Kind = "bridge"
     accounts = 6
     """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
@@ -80,14 +79,6 @@ class BridgeSubject:
         for stage in self._stages.values():
             await stage.client.close()
         await asyncio.to_thread(self._server.close)
-
-    async def play(self, case: Case) -> Observation:
-        """Play one case, with a process of its own."""
-        async for _, answer in self.play_many([case]):
-            if isinstance(answer, Observation):
-                return answer
-            raise answer
-        raise SubjectError("the case was not played")
 
     async def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
         """Play cases in batches, in any order; every one has exactly one answer."""

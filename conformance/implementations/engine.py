@@ -6,12 +6,12 @@ from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.implementations.account_model import AccountModel
 from nats_bridge.conformance.implementations.engine_operations import EngineOperations, TransformsEngine
 from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.transforms.dialect import Version, dialect
 
 
-class EngineSubject:
+class EngineSubject(SingleSubject):
     """An engine in the dialect of a version.
 
     Args:
@@ -23,18 +23,11 @@ class EngineSubject:
         self._dialect = dialect(version)
         self._engine = engine or TransformsEngine(self._dialect)
         self.identity = Identity("engine", self._dialect.name)
-        self.at_once = 1
-
-    async def open(self) -> None:
-        """Do nothing: an engine needs no start."""
 
     async def play(self, case: Case) -> Observation:
         """Play a case on an account of its own."""
         refuse_unplayable(case, self._dialect.version)
         return await AccountModel(self._engine, self._dialect).play(case)
-
-    async def close(self) -> None:
-        """Do nothing: an engine needs no end."""
 
 
 def refuse_unplayable(case: Case, version: Version) -> None:

@@ -29,7 +29,7 @@ from nats_bridge.conformance.implementations.library_protocol import (
     message_of,
     refusal_of,
 )
-from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.subject import matches, tokens
@@ -53,7 +53,7 @@ _TRANSFORMS = frozenset({"transform", "bare_transform"})
 _Answer = TypeVar("_Answer")
 
 
-class LibrarySubject:
+class LibrarySubject(SingleSubject):
     """A library that speaks the protocol.
 
     Args:
@@ -64,8 +64,6 @@ class LibrarySubject:
     Attributes:
         identity: with the library's own name and version, once it is open.
     """
-
-    at_once = 1
 
     def __init__(self, command: Sequence[str], version: str, *, limit: float = _LIMIT) -> None:
         self._dialect = dialect(version)

@@ -11,7 +11,7 @@ from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.relocation import Relocation, obstacle
 from nats_bridge.conformance.implementations.stage import Stage
-from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.raw_client import Credentials, RawClient, shown_address
 from nats_bridge.conformance.scenarios import play_scenario
@@ -29,7 +29,7 @@ def account_config(accounts: int) -> str:
     return f"accounts {{\n{each}\n}}\n"
 
 
-class NativeSubject:
+class NativeSubject(SingleSubject):
     """A server of our own: every case is played in an account where nothing else is.
 
     Args:
@@ -97,15 +97,13 @@ class NativeSubject:
         await asyncio.to_thread(self._server.close)
 
 
-class RunningServer:
+class RunningServer(SingleSubject):
     """A server that others use: cases are moved to streams and subjects of their own, and clean up after themselves.
 
     Args:
         url: such as ``nats://127.0.0.1:4222``.
         credentials: of the user.
     """
-
-    at_once = 1
 
     def __init__(self, url: str, credentials: Credentials | None = None) -> None:
         self._url = url

@@ -1,9 +1,10 @@
-"""The interface of subjects of test to the runner."""
+"""What subjects of test offer to the runner."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.errors import SubjectError
@@ -23,18 +24,24 @@ Answer: TypeAlias = Observation | CannotPlay | SubjectError
 """The outcome of a case that is played among others."""
 
 
-class Subject(Protocol):
-    """A native server, an engine, a bridge, a library.
-
-    ``at_once`` is how many cases it can play at the same time.
-    """
+class _Opened:
+    """What every subject of test has."""
 
     identity: Identity
-    at_once: int
 
     async def open(self) -> None:
         """Get ready; raises SubjectError."""
 
+    async def close(self) -> None:
+        """End, and delete everything that was created."""
+
+
+class SingleSubject(_Opened, ABC):
+    """A subject of test that plays case by case, ``at_once`` of them at the same time."""
+
+    at_once = 1
+
+    @abstractmethod
     async def play(self, case: Case) -> Observation:
         """Play one case and return its observation.
 
@@ -43,13 +50,14 @@ class Subject(Protocol):
             SubjectError: it could not be played.
         """
 
-    async def close(self) -> None:
-        """End, and delete everything that was created."""
 
-
-@runtime_checkable
-class BatchSubject(Subject, Protocol):
+class BatchSubject(_Opened, ABC):
     """A subject of test that is faster when it is given many cases at once."""
 
+    @abstractmethod
     def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
         """Play cases, in any order; each has exactly one answer."""
+
+
+Subject: TypeAlias = SingleSubject | BatchSubject
+"""A native server, an engine, a bridge, a library."""
