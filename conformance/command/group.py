@@ -289,7 +289,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None, as_jso
 )
 @_cases_option
 def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
-    """Add recorded runs to a static site: the matrix, a page for each server version, and the history of all runs.
+    """Add recorded runs to a static site: the newest matrix, and the history of all runs.
 
     DIR is the archive, too: give a copy of the published site, and publish it again.
 

@@ -1,4 +1,4 @@
-"""A static site of runs: the matrix of the newest ones, a page for every server version, and their history.
+"""A static site of runs: the matrix of the newest ones, and their history.
 
 The folder is the archive. Every run has a folder below ``runs`` with its ``report.json`` and its page; the others are
 made of all ``report.json`` that are there, so a published site is continued by adding a run to a copy of it. No page
@@ -28,7 +28,6 @@ from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.signs import SIGNS
 
 _TITLE = "RePublish, transforms and sourcing, version by version"
-_NOTABLE = (Outcome.FAIL, Outcome.ERRORED, Outcome.DIFFERENCE, Outcome.DIVERGENCE, Outcome.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,20 @@ class _Run:
         return not self.report["run"].get("selection") and self.report["run"].get("level", "observed") == "observed"
 
     @property
-    def labels(self) -> dict[str, str]:
-        """The subjects of test, each with its server version."""
-        return {each["label"]: each.get("server") or each["dialect"] for each in self.report["subjects"]}
+    def labels(self) -> list[str]:
+        """The subjects of test."""
+        return [each["label"] for each in self.report["subjects"]]
 
-    def outcomes(self, label: str) -> Iterator[tuple[Mapping[str, Any], Outcome, str]]:
-        """The cases with a verdict on a subject of test: case, outcome, reason."""
+    def outcomes(self, label: str) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
+        """The cases with a verdict on a subject of test, each with its outcome."""
         cases = {case["id"]: case for case in self.report["cases"]}
         for verdict in self.report["verdicts"]:
             if verdict["subject"] == label:
-                yield cases[verdict["case"]], Outcome(verdict["outcome"]), verdict.get("reason", "")
+                yield cases[verdict["case"]], Outcome(verdict["outcome"])
 
-    def link(self, case: str = "", label: str = "", document: str = "") -> str:
-        """The address of its matrix, or of a cell in it, as seen from the site's own folder."""
-        given = {"doc": document, "case": case, "subject": label}
-        found = "&".join(f"{name}={quote_plus(value, safe='/,')}" for name, value in given.items() if value)
-        return f"runs/{self.name}/index.html" + (f"#{found}" if found else "")
+    def link(self, document: str = "") -> str:
+        """The address of its matrix, or of a document's part, as seen from the site's own folder."""
+        return f"runs/{self.name}/index.html" + (f"#doc={quote_plus(document)}" if document else "")
 
 
 def add_run(result: Judged, site: Path) -> Path:
@@ -86,7 +83,7 @@ def add_run(result: Judged, site: Path) -> Path:
 
 
 def write_site(site: Path) -> list[Path]:
-    """Write the pages over all runs of a site, and ``badge.json`` of the newest one.
+    """Write the page over all runs of a site, and ``badge.json`` of the newest one.
 
     Returns:
         the files, ``index.html`` first.
@@ -96,12 +93,10 @@ def write_site(site: Path) -> list[Path]:
         OSError: the folder cannot be written to.
     """
     runs = _runs(site)
-    newest = _newest(runs)
-    versions = sorted({run.labels[label] for label, run in newest.items()}, key=_numbers)
-    contents = {"index.html": _overview(runs, newest, versions)}
-    contents |= {f"versions/{version}.html": _version(version, runs, newest) for version in versions}
-    contents["badge.json"] = json.dumps(badge(runs[0].report["counts"], is_passed=runs[0].report["passed"]))
-    (site / "versions").mkdir(exist_ok=True)
+    contents = {
+        "index.html": _overview(runs, _newest(runs)),
+        "badge.json": json.dumps(badge(runs[0].report["counts"], is_passed=runs[0].report["passed"])),
+    }
     for name, content in contents.items():
         (site / name).write_bytes(content.encode("utf-8", "backslashreplace"))
     return [site / name for name in contents]
@@ -138,7 +133,7 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", text)]
 
 
-def _overview(runs: Sequence[_Run], newest: Mapping[str, _Run], versions: Sequence[str]) -> str:
+def _overview(runs: Sequence[_Run], newest: Mapping[str, _Run]) -> str:
     documents = list(dict.fromkeys(document_of(case["clause"]) for run in runs for case in run.report["cases"]))
     counted = {label: _by_document(run, label) for label, run in newest.items()}
     matrix = [
@@ -148,26 +143,23 @@ def _overview(runs: Sequence[_Run], newest: Mapping[str, _Run], versions: Sequen
         ]
         for document in documents
     ]
-    heads = [_linked(f"versions/{run.labels[label]}.html", label) for label, run in newest.items()]
+    heads = [_linked(run.link(), label) for label, run in newest.items()]
     return _html(
-        _TITLE,
-        "",
         _section(
             "Matrix",
-            "Cases that came out as they must, of those played. A cell leads to its cases, a head to its version.",
+            "Cases that came out as they must, of those played. A cell leads to its cases, a head to its run.",
             _table(["Document", *heads], matrix),
         ),
         _section(
             "Outcomes", "", _table(["Subject of test", *_OUTCOMES, "Run"], [_counts(*each) for each in newest.items()])
         ),
-        _section("Versions", "", f"<p>{' · '.join(_linked(f'versions/{each}.html', each) for each in versions)}</p>"),
         _section("History", "", _table(_RUN_HEADS, [_described(run) for run in _by_time(runs)])),
     )
 
 
 def _by_document(run: _Run, label: str) -> dict[str, Counter[bool]]:
     found: dict[str, Counter[bool]] = {document_of(case["clause"]): Counter() for case in run.report["cases"]}
-    for case, outcome, _ in run.outcomes(label):
+    for case, outcome in run.outcomes(label):
         if outcome not in (Outcome.INAPPLICABLE, Outcome.SKIPPED):
             found[document_of(case["clause"])][outcome.is_good] += 1
     return found
@@ -206,36 +198,6 @@ def _described(run: _Run) -> list[str]:
     ]
 
 
-def _version(version: str, runs: Sequence[_Run], newest: Mapping[str, _Run]) -> str:
-    shown = {label: run for label, run in newest.items() if run.labels[label] == version}
-    past = [(label, run) for run in _by_time(runs) for label, of in run.labels.items() if of == version]
-    notable = [
-        [
-            f'<span class="sign {outcome.name.lower()}">{SIGNS[outcome].sign}</span>',
-            _linked("../" + run.link(case["id"], label), case["id"]),
-            _text(label),
-            _text(case["title"]),
-            _text(reason),
-        ]
-        for wanted in _NOTABLE
-        for label, run in shown.items()
-        for case, outcome, reason in run.outcomes(label)
-        if outcome is wanted
-    ]
-    return _html(
-        f"nats-server {version}",
-        "../index.html",
-        _section(
-            "History", "", _table(["Subject of test", *_OUTCOMES, "Run"], [_counts(*each) for each in past])
-        ).replace('href="runs/', 'href="../runs/'),
-        _section(
-            "What is not a plain pass",
-            "Failures first, then what this version is known to do differently, and what was not played.",
-            _table(["", "Case", "Subject of test", "What it shows", "Reason"], notable),
-        ),
-    )
-
-
 def _by_time(runs: Iterable[_Run]) -> list[_Run]:
     return sorted(runs, key=lambda run: (run.report["run"]["time"], run.name), reverse=True)
 
@@ -269,9 +231,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll"><table class="site"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _html(title: str, up: str, *sections: str) -> str:
+def _html(*sections: str) -> str:
     style = (files("nats_bridge.conformance.reports") / "page" / "page.css").read_text("utf-8")
-    above = _linked(up, "all versions") if up else "nats-bridge conform"
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return f"""<!doctype html>
 <html lang="en">
@@ -281,14 +242,14 @@ def _html(title: str, up: str, *sections: str) -> str:
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <link rel="icon" href="data:,">
-<title>{escape(title)}</title>
+<title>{_TITLE}</title>
 <style>
 {style}
 </style>
 </head>
 <body>
 <main>
-<header class="top"><div><p class="eyebrow">{above}</p><h1>{escape(title)}</h1></div></header>
+<header class="top"><div><p class="eyebrow">nats-bridge conform</p><h1>{_TITLE}</h1></div></header>
 {"".join(sections)}
 </main>
 </body>

@@ -34,16 +34,14 @@ def text(page: Path) -> str:
     return page.read_text("utf-8")
 
 
-def test_every_link_of_every_page_leads_somewhere_within_the_site(site: Path) -> None:
-    pages = [site / "index.html", *site.glob("versions/*.html")]
-    assert len(pages) == 1 + len(sample_runs.VERSIONS)
-    for page in pages:
-        links = [link for link in re.findall(r'href="([^"]+)"', text(page)) if not link.startswith(("https:", "data:"))]
-        assert links
-        for link in links:
-            target = (page.parent / link.partition("#")[0]).resolve()
-            assert target.is_file(), f"{page.name}: {link}"
-            assert target.is_relative_to(site.resolve())
+def test_every_link_leads_somewhere_within_the_site(site: Path) -> None:
+    found = re.findall(r'href="([^"]+)"', text(site / "index.html"))
+    links = [link for link in found if not link.startswith(("https:", "data:"))]
+    assert links
+    for link in links:
+        target = (site / link.partition("#")[0]).resolve()
+        assert target.is_file(), link
+        assert target.is_relative_to(site.resolve())
 
 
 def test_the_overview_has_the_newest_matrix_and_all_runs(site: Path) -> None:
@@ -54,13 +52,6 @@ def test_the_overview_has_the_newest_matrix_and_all_runs(site: Path) -> None:
     rows = index.partition("History</h2>")[2]
     assert rows.index("2026-11-20T12:00:00") < rows.index("2026-11-01T12:00:00")
     assert "<td>failed</td>" in rows
-
-
-def test_a_version_has_its_history_and_what_is_not_a_plain_pass(site: Path) -> None:
-    page = text(site / "versions/2.9.10.html")
-    assert page.count("<td>native 2.9.10</td>") >= 2
-    assert f"#case={ORDER.id}&amp;subject=native+2.9.10" in page
-    assert "came with 2.10" in page
 
 
 def test_what_a_run_says_cannot_be_markup(tmp_path: Path) -> None:
