@@ -13,7 +13,7 @@ import click
 
 from nats_bridge.bridge.cli.options import dialect_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
-from nats_bridge.transforms.destination import Kind, Part
+from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin

@@ -225,5 +225,5 @@ async def republished_position(
         return Resume(confirmed, frozenset(c.record.sequence for c in tail.copies if c.record.sequence > confirmed))
     if not tail.copies:
         return Resume(task.outcomes.first - 1)
-    history = Replay(source.api, task.stream, task.filters, headers_only=True)
+    history = Replay(source.api, task.stream, (), headers_only=True)
     return await compared(history, task.republish, info, tail, newest)
