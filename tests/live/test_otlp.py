@@ -48,7 +48,7 @@ def traced(number: int, flags: str = "01") -> bytes:
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceiver]:
     async with otlp_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        monkeypatch.setenv("no_proxy", "127.0.0.1")  # a proxy of the environment is for collectors elsewhere
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there: it must not be asked
         # A collection that takes longer than the interval is given up, the last one as well.
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "2000")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")

@@ -37,7 +37,7 @@ from nats_bridge.bridge.observability.telemetry.names import (
     SYSTEM_NATS,
     Metric,
 )
-from nats_bridge.bridge.observability.telemetry.otlp import FailedExports
+from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
 from nats_bridge.bridge.observability.telemetry.readings import Reading
 
 _SCOPE = "nats-bridge"
@@ -81,7 +81,7 @@ class _Exporter(OTLPMetricExporter):
     """Adds the latencies; logs failed exports."""
 
     def __init__(self, readings: Callable[[], list[Reading]]) -> None:
-        super().__init__()
+        super().__init__(session=collector_session())
         self._readings = readings
         self._failed = FailedExports("metrics", "tried again with the next export")
 

@@ -34,7 +34,7 @@ from opentelemetry.trace import (
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.observability.telemetry import names
-from nats_bridge.bridge.observability.telemetry.otlp import FailedExports
+from nats_bridge.bridge.observability.telemetry.otlp import FailedExports, collector_session
 
 TraceMode: TypeAlias = Literal["link", "continue"]
 
@@ -57,7 +57,7 @@ class _Exporter(OTLPSpanExporter):
     """Logs failed exports."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(session=collector_session())
         self._failed = FailedExports("traces", "these spans are lost")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
