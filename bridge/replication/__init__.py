@@ -17,7 +17,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply, message_sequence
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.replay import Replay, filter_members
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder, Operation, Rejected
 from nats_bridge.bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams

@@ -13,6 +13,7 @@ from nats_bridge.bridge.replication import (
     Delivered,
     EntryPlan,
     Operation,
+    Rejected,
     RepublishEncoder,
     Target,
     message_sequence,
@@ -82,12 +83,12 @@ class CopyOutcomes:
                 made += [Made(by_sequence[sequence], *parts_of(operation)) for sequence, operation in out]
                 if special is None:
                     continue
-                if special.operation is not None:
-                    made.append(Made(special.message, *parts_of(special.operation[1])))
+                message = batch[done - 1]
+                if isinstance(special, Rejected):
+                    copy = self.plan.sourcing.destination(special.subject) or special.subject
+                    made.append(Made(message, copy, special.header_block, special.payload, special.reason))
                 else:
-                    subject, _, _, payload = special.message
-                    copy = self.plan.sourcing.destination(subject) or subject
-                    made.append(Made(special.message, copy, special.header_block, payload, special.reason))
+                    made.append(Made(message, *parts_of(special[1])))
             yield made
 
 

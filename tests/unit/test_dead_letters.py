@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nats_bridge.bridge.kinds.copying.dead_letters import Rejected
+from nats_bridge.bridge.kinds.copying.encoder import Rejected
 
-LETTER = Rejected("S", 7, b"s.a", b"NATS/1.0\r\nA: b\r\n\r\n", b"payload", "too large")
+LETTER = Rejected(7, b"s.a", b"NATS/1.0\r\nA: b\r\n\r\n", b"payload", "too large")
 
 
 def test_the_same_message_has_the_same_identity_whatever_the_reason() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
-from dataclasses import dataclass
 
 import structlog
 
@@ -15,6 +13,7 @@ from nats_bridge.bridge.client.write_fence import WriteFence
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Rejected
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.transforms import header_block
 
@@ -22,33 +21,6 @@ _log = structlog.get_logger("bridge.copying.dead_letters")
 
 _ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
 _PAUSE = 0.25  # seconds until the next try while that stream is away
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A message that cannot be copied.
-
-    Attributes:
-        source: the stream that holds it.
-        sequence: its sequence there.
-        subject: its subject there, or that of its copy.
-        header_block: raw.
-        payload: raw.
-        reason: why, in words.
-    """
-
-    source: str
-    sequence: int
-    subject: bytes
-    header_block: bytes
-    payload: bytes
-    reason: str
-
-    @property
-    def identity(self) -> bytes:
-        """The same for the same message, however often it is rejected, and another for that of a recreated source."""
-        content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
-        return b"%b-%d-%08x" % (self.source.encode(), self.sequence, content)
 
 
 class DeadLetters:
@@ -63,7 +35,7 @@ class DeadLetters:
 
     def __init__(self, plan: EntryPlan, connection: Connection, counters: CopyCounters, fence: WriteFence) -> None:
         self._fence = fence
-        self._rule, self._stream, self._skip = plan.rule, plan.stream, plan.skip
+        self._rule, self._source, self._stream, self._skip = plan.rule, plan.source.name, plan.stream, plan.skip
         self._connection = connection
         self._counters = counters
 
@@ -73,7 +45,7 @@ class DeadLetters:
         Raises:
             RuleRefusedError: the policy is to stop, or no stream takes the dead letter.
         """
-        where = f"message {rejected.sequence} of stream '{rejected.source}'"
+        where = f"message {rejected.sequence} of stream '{self._source}'"
         if self._skip is None:
             raise RuleRefusedError(
                 f"rule '{self._rule}': stream '{self._stream}' refuses {where}: {rejected.reason};"
@@ -85,7 +57,7 @@ class DeadLetters:
             "copying.rejected",
             rule=self._rule,
             stream=self._stream,
-            source=rejected.source,
+            source=self._source,
             sequence=rejected.sequence,
             reason=rejected.reason,
             published_to=self._skip,
@@ -137,8 +109,8 @@ class DeadLetters:
         block = renamed(block, (INCREMENT, SCHEDULES))
         lines = [
             # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
-            (b"Nats-Msg-Id", b"rejected-%b-%b" % (self._rule.encode(), rejected.identity)),
-            (b"Nats-Stream", rejected.source.encode()),
+            (b"Nats-Msg-Id", b"rejected-%b-%b-%b" % (self._rule.encode(), self._source.encode(), rejected.identity)),
+            (b"Nats-Stream", self._source.encode()),
             (b"Nats-Subject", rejected.subject),
             (b"Nats-Sequence", b"%d" % rejected.sequence),
             (b"Nats-Bridge-Rejected", rejected.reason.encode()),

@@ -4,12 +4,13 @@ Byte for byte a copy is what `transforms.sourcing` says (a test holds the two to
 source record where the publisher gave none, which takes the place of that of an earlier copy.
 
 Everything constant for a subject is built once (`known_subjects`). What needs more
-care than a few bytes operations is not written but returned as a `Special`: messages whose headers may act in the
-target, and those that it cannot take.
+care than a few bytes operations is returned instead of written: messages whose headers may act in the target, and
+those that it cannot take (`Rejected`).
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,25 +35,36 @@ _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
 Operation: TypeAlias = tuple[bytes, bytes]
 """The message's sequence in the source, as text; and an `HPUB` operation without a reply subject."""
 
+Special: TypeAlias = "Operation | Rejected | None"
+"""What is to be sent alone, or skipped; None for nothing."""
+
 CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 """The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Special:
-    """A message to send alone, or to skip.
+class Rejected:
+    """A message that cannot be copied.
 
     Attributes:
-        message: as it was delivered.
-        operation: what to write, if it can be sent.
-        reason: why it cannot; empty if it can.
-        header_block: what was to be sent with it.
+        sequence: its sequence in the source.
+        subject: its subject there, or that of its copy.
+        header_block: raw, as it was to be sent.
+        payload: raw.
+        reason: why, in words.
     """
 
-    message: Delivered
-    operation: Operation | None
-    reason: str
+    sequence: int
+    subject: bytes
     header_block: bytes
+    payload: bytes
+    reason: str
+
+    @property
+    def identity(self) -> bytes:
+        """The same for the same message, however often it is rejected, and another for that of a recreated source."""
+        content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
+        return b"%d-%08x" % (self.sequence, content)
 
 
 class CopyEncoder:
@@ -121,7 +133,7 @@ class CopyEncoder:
             self._form = b"HPUB %b %d %d\r\n" + form + b"%b\r\n"
         self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
 
-    def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special | None]:
+    def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special]:
         """Handle messages of a batch, in order, until its end or until one is special.
 
         Args:
@@ -142,8 +154,7 @@ class CopyEncoder:
         unselected = 0
         behind = fields_behind(batch[0][1])
         for index in range(start, len(batch)):
-            message = batch[index]
-            subject, reply, block, payload = message
+            subject, reply, block, payload = batch[index]
             try:
                 destination = known[subject]
             except KeyError:
@@ -159,7 +170,7 @@ class CopyEncoder:
                 continue
             if isinstance(destination, str):
                 self._counters.unselected += unselected
-                return index + 1, Special(message, None, destination, block)
+                return index + 1, Rejected(int(sequence), subject, block, payload, destination)
             if form and not block:
                 size = form_size + len(sequence) + len(time) + len(sequence)
                 if names:
@@ -193,8 +204,10 @@ class CopyEncoder:
             operation = b"HPUB %b %d %d\r\n%b%b%b\r\n" % (destination, size, total, opened, added, payload)
             if acts or total > limit:
                 self._counters.unselected += unselected
-                reason = "" if total <= limit else self._too_large(total)
-                return index + 1, Special(message, None if reason else (sequence, operation), reason, opened + added)
+                if total > limit:
+                    reason = f"with its headers it has {total} bytes, more than the {limit} that the target takes"
+                    return index + 1, Rejected(int(sequence), subject, opened + added, payload, reason)
+                return index + 1, (sequence, operation)
             append((sequence, operation))
         self._counters.unselected += unselected
         return len(batch), None
@@ -233,9 +246,6 @@ class CopyEncoder:
             self._counters.renamed_headers += 1
         bare = without_earlier(passive)
         return bare, any(name in bare for name in self._acts)
-
-    def _too_large(self, total: int) -> str:
-        return f"with its headers it has {total} bytes, more than the {self.limit} that the target takes"
 
 
 def _constant(text: bytes) -> bytes:

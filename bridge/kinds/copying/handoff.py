@@ -29,6 +29,7 @@ from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect, dialect, server_dialect
 from nats_bridge.transforms.errors import EngineError
@@ -154,12 +155,11 @@ class CopyingHandoff:
         """The target's last sequence, also where a cluster or a killed sidecar had something in flight."""
         config = info["config"]
         if config.get("subjects") and not config.get("no_ack"):
-            tokens = config["subjects"][0].split(".")
-            probe = ".".join("nats-bridge" if token in ("*", ">") else token for token in tokens)
             # A user that may not publish there gets no answer: then decide by what is visible.
             with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
                 async with asyncio.timeout(_BARRIER_WAIT):
-                    return await last_sequence_behind(self._target, str(config["name"]), probe.encode())
+                    probe = Pattern.of(config["subjects"][0]).example
+                    return await last_sequence_behind(self._target, str(config["name"]), probe)
         return int(info["state"]["last_seq"])
 
     # -- one entry ---------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ from nats_bridge.bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.counting import Counting, turns
-from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters, Rejected
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Special
+from nats_bridge.bridge.kinds.copying.dead_letters import DeadLetters
+from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
@@ -334,9 +334,7 @@ class Round:
 
     # -- what needs care ---------------------------------------------------------------------------------------------
 
-    async def _carefully(
-        self, batch: list[Delivered], out: list[Operation], done: int, special: Special | None
-    ) -> None:
+    async def _carefully(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
         """Send messages that the target may refuse alone, so that no later one is stored before the answer."""
         publisher = self.publisher
         send = partial(self._count, batch) if self.encoder.counts else self._send
@@ -345,11 +343,12 @@ class Round:
             if special is None:
                 return
             await publisher.settled()
-            if special.operation is not None:
-                await send([special.operation])
+            if not isinstance(special, Rejected):
+                await send([special])
                 await publisher.settled()
             elif not self.life.over:
-                await self._reject(special)
+                publisher.ask_for_all()  # a dead letter may land in the target, too
+                await self._context.dead_letters.handle(special)
             else:
                 return  # it is neither copied nor a dead letter, so nothing after it may be stored
             out = []
@@ -406,11 +405,6 @@ class Round:
 
     # -- what the target does not take -------------------------------------------------------------------------------
 
-    async def _reject(self, special: Special) -> None:
-        self.publisher.ask_for_all()  # a dead letter may land in the target, too
-        subject, reply, _, payload = special.message
-        await self._skip(int(message_sequence(reply)), subject, special.header_block, payload, special.reason)
-
     async def _refused(self, operation: Operation, pub_ack: PubAck) -> None:
         plan = self.plan
         if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
@@ -425,10 +419,7 @@ class Round:
         fields = line.split(b" ")
         size, total = int(fields[-2]), int(fields[-1])
         reason = f"{pub_ack.description} ({pub_ack.err_code})"
-        await self._skip(int(operation[0]), fields[1], rest[:size], rest[size:total], reason)
-
-    async def _skip(self, sequence: int, subject: bytes, block: bytes, payload: bytes, reason: str) -> None:
-        rejected = Rejected(self.plan.source.name, sequence, subject, block, payload, reason)
+        rejected = Rejected(int(operation[0]), fields[1], rest[:size], rest[size:total], reason)
         await self._context.dead_letters.handle(rejected)
 
 

@@ -31,6 +31,8 @@ class _Number:
 
 _Token: TypeAlias = bytes | _Number
 
+_ANYTHING: Final = b"nats-bridge"
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -125,6 +127,12 @@ class Pattern:
         """The one subject that the pattern stands for; None if there are more."""
         plain = [token for token in self.tokens if isinstance(token, bytes) and token not in (ANY, REST)]
         return DOT.join(plain) if not self.rest and len(plain) == len(self.tokens) else None
+
+    @property
+    def example(self) -> bytes:
+        """One of the subjects, with the bridge's name wherever it may be anything."""
+        tokens = [b"0" if isinstance(token, _Number) else token for token in (*self.tokens, *([ANY] * self.rest))]
+        return DOT.join([_ANYTHING if token == ANY else token for token in tokens])
 
     def __str__(self) -> str:
         texts = [token.decode("utf-8", "replace") if isinstance(token, bytes) else "*" for token in self.tokens]

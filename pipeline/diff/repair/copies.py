@@ -18,6 +18,7 @@ from nats_bridge.bridge.replication import (
     CopyEncoder,
     Delivered,
     Operation,
+    Rejected,
     Target,
     parts_of,
     publication,
@@ -80,12 +81,11 @@ class Copies:
         message: Delivered = (step.subject, reply, block, step.data)
         out: list[Operation] = []
         _, special = self._encoder.run([message], out)
-        if special is not None and special.operation is None:
+        if isinstance(special, Rejected):
             return special.reason
         if not out and special is None:
             return "the rule does not copy it"
-        operation = out[0] if special is None else special.operation
-        assert operation is not None
+        operation = special or out[0]
         subject, block, data = parts_of(operation[1])
         if not self._is_equal(step, subject, block):
             return "the right side's stream would change it"
