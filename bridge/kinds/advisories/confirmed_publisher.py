@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import structlog
@@ -40,13 +40,13 @@ class Outgoing:
         subject: where to.
         block: its header block.
         payload: its payload.
-        fallback: block and payload of what is published when the stream refuses it, if anything is.
+        fallback: what is published when the stream refuses it, if anything is.
     """
 
     subject: bytes
     block: bytes
     payload: bytes
-    fallback: tuple[bytes, bytes] | None = None
+    fallback: Outgoing | None = None
 
 
 class ConfirmedPublisher:
@@ -137,8 +137,7 @@ class ConfirmedPublisher:
             elif verdict == "done":
                 self._counters.republished += 1
             elif message.fallback is not None:
-                block, payload = message.fallback
-                left.append(replace(message, block=block, payload=payload, fallback=None))
+                left.append(message.fallback)
             else:
                 self._counters.refused += 1
         return left
@@ -148,8 +147,7 @@ class ConfirmedPublisher:
         if message.fallback is None or len(message.block) + len(message.payload) <= self._target.client.max_payload:
             return message
         self._counters.too_large += 1
-        block, payload = message.fallback
-        return replace(message, block=block, payload=payload, fallback=None)
+        return message.fallback
 
     def _write(self, message: Outgoing) -> asyncio.Future[Delivered | None] | None:
         self._counters.bytes_out += len(message.block) + len(message.payload)

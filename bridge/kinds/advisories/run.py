@@ -75,7 +75,10 @@ class AdvisoriesRun(RuleRun):
                 context.fence,
             )
         self._subscription: BatchSubscription | None = None
-        self._publisher: ConfirmedPublisher | None = None
+        self._streams = TargetStreams(rule.name, source, target)
+        self._publisher = ConfirmedPublisher(
+            rule.name, target, self._streams, self.counters, self.metrics, context.fence
+        )
         self._worker: asyncio.Task[None] | None = None
         self._waiting: deque[Delivered] = deque()
         self._window = 0  # advisories in flight
@@ -100,15 +103,11 @@ class AdvisoriesRun(RuleRun):
 
     async def _open(self) -> dict[str, Any]:
         rule = self.rule
-        self._streams = TargetStreams(rule.name, self._republish.transform, self._source, self._target)
-        self._publisher = ConfirmedPublisher(
-            rule.name, self._target, self._streams, self.counters, self.metrics, self._context.fence
-        )
         self.metrics.follow(rule.kind, self.counters, lambda: InFlight(len(self._waiting) + self._window))
         self._source.on_reconnect(self._reconnected)
         self._source.on_refusal(self._listening_refused)
         self._target.on_refusal(self._publishing_refused)
-        await self._streams.open()
+        await self._streams.open(self._republish.transform)
         await self._publisher.open()
         if rule.attach_message:
             await self._fetch.open()
@@ -147,8 +146,7 @@ class AdvisoriesRun(RuleRun):
     def ready(self) -> bool:
         """Whether advisories are received, and messages accepted, at this moment."""
         connected = self._source.client.is_connected and self._target.client.is_connected
-        publishing = self._publisher is not None and not self._publisher.waits_for
-        return self.state == "ready" and connected and publishing
+        return self.state == "ready" and connected and not self._publisher.waits_for
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -156,7 +154,7 @@ class AdvisoriesRun(RuleRun):
         return (self._source,) if self._target is self._source else (self._source, self._target)
 
     def _waits_for(self) -> str | None:
-        if self._publisher is None:
+        if self._worker is None:
             return "its subscription"
         silent = self._publisher.waits_for or self._fetch.waits_for
         return f"stream '{silent}' to answer" if silent else None
@@ -168,12 +166,11 @@ class AdvisoriesRun(RuleRun):
 
     def status(self) -> dict[str, Any]:
         """The number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
-        waits_for = self._publisher.waits_for if self._publisher is not None else ""
         return {
             "stream": None,
             "position": None,
             "waiting": len(self._waiting) + self._window,
-            "waits_for_stream": waits_for or None,
+            "waits_for_stream": self._publisher.waits_for or None,
         }
 
     async def _close(self) -> None:
@@ -188,8 +185,7 @@ class AdvisoriesRun(RuleRun):
         self._target.forget(self._publishing_refused)
         await self._streams.close()
         await self._fetch.close()
-        if self._publisher is not None:
-            await self._publisher.close()
+        await self._publisher.close()
         if self._subscription is not None:
             await self._subscription.release()
 
@@ -206,7 +202,6 @@ class AdvisoriesRun(RuleRun):
         self._arrived.set()
 
     async def _work(self) -> None:
-        assert self._publisher is not None
         try:
             while True:
                 while not self._waiting:
@@ -282,8 +277,7 @@ class AdvisoriesRun(RuleRun):
             self.counters.too_large += 1
             return self._plain(destination, advisory, "too large")
         self.counters.attached += 1
-        refused = self._plain(destination, advisory, "refused by the stream")
-        return Outgoing(destination, block, payload, (refused.block, refused.payload))
+        return Outgoing(destination, block, payload, self._plain(destination, advisory, "refused by the stream"))
 
     def _plain(self, destination: bytes, advisory: Advisory, note: str = "") -> Outgoing:
         if self.rule.republish.headers_only:
@@ -302,6 +296,5 @@ class AdvisoriesRun(RuleRun):
 
     def _publishing_refused(self, text: str) -> None:
         # The server's text comes in lower case, and others on the connection publish, too.
-        in_flight = self._publisher.in_flight if self._publisher is not None else ()
-        if refused_publication(text) in [subject.lower() for subject in in_flight]:
+        if refused_publication(text) in [subject.lower() for subject in self._publisher.in_flight]:
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))

@@ -28,14 +28,12 @@ class TargetStreams:
 
     Args:
         rule: the rule's name, for the log.
-        transform: what makes the destinations.
         source: the connection from which the rule reads.
         target: the connection that is published to.
     """
 
-    def __init__(self, rule: str, transform: Transform, source: Connection, target: Connection) -> None:
+    def __init__(self, rule: str, source: Connection, target: Connection) -> None:
         self._log = _log.bind(rule=rule)
-        self._transform = transform
         self._source = source
         self._target = target
         self._known: dict[str, tuple[bytes, ...]] = {}
@@ -48,8 +46,9 @@ class TargetStreams:
         """The names of the streams known."""
         return sorted(self._known)
 
-    async def open(self) -> None:
-        """Check now, and again whenever a stream changes."""
+    async def open(self, transform: Transform) -> None:
+        """Check now where the results of the transform land, and again whenever a stream changes."""
+        self._transform = transform
         await self._events.open()
         await self._look()
         self._follower = asyncio.create_task(self._follow())

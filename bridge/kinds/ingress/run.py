@@ -59,7 +59,7 @@ class IngressRun(RuleRun):
         self._paused_because = ""
         self._events = StreamEvents(connection)
         self._subscription: BatchSubscription | None = None
-        self._delivery: Delivery | None = None
+        self._delivery = Delivery(connection, self.counters, None, self.metrics, context.fence)
         self._watcher: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()
@@ -88,7 +88,6 @@ class IngressRun(RuleRun):
         self._encoder = IngressEncoder(
             self._transform, transform.src.encode(), self.rule.stream, self._target.subjects, self.counters
         )
-        self._delivery = Delivery(self._connection, self.counters, None, self.metrics, self._context.fence)
         self._delivery.start()
         self.metrics.follow(self.rule.kind, self.counters, self._in_flight)
         self._connection.on_reconnect(self._reconnected)
@@ -110,20 +109,18 @@ class IngressRun(RuleRun):
         await end_tasks(self._watcher)
         await self._events.close()
         await self._unsubscribe()
-        if self._delivery is not None:
-            await self._delivery.settled()
+        await self._delivery.settled()
 
     async def _close(self) -> None:
         await end_tasks(self._watcher, self._writer)
         await self._events.close()
         if self._subscription is not None:
             await self._subscription.release()
-        if self._delivery is not None:
-            await self._delivery.stop()
+        await self._delivery.stop()
         self._connection.forget(self._reconnected, self._refused)
 
     def _unfinished(self) -> int:
-        held = self._held if self._delivery is not None and self._delivery.held else 0
+        held = self._held if self._delivery.held else 0
         return held + sum(len(operations) for operations, _ in self._waiting)
 
     @property
@@ -139,13 +136,12 @@ class IngressRun(RuleRun):
     def _waits_for(self) -> str | None:
         if self._paused_because:
             return f"its stream: {self._paused_because}"
-        return self._delivery.waiting_for if self._delivery is not None else "its subscription"
+        return "its subscription" if self.state == "starting" else self._delivery.waiting_for
 
     @property
     def has_work(self) -> bool:
         """Whether messages are in flight; see `RuleRun`."""
-        writing = self._writer is not None or bool(self._waiting)
-        return writing or (self._delivery is not None and self._delivery.has_work)
+        return self._writer is not None or bool(self._waiting) or self._delivery.has_work
 
     def status(self) -> dict[str, Any]:
         """The stream, and why the rule takes no messages if it does not; see `RuleRun`."""
@@ -180,7 +176,6 @@ class IngressRun(RuleRun):
             self.metrics.progressed()
 
     def _write(self, operations: list[bytes]) -> None:
-        assert self._delivery is not None
         if self._writer is not None:
             size = sum(map(len, operations))
             self._waiting.append((operations, size))
@@ -192,7 +187,6 @@ class IngressRun(RuleRun):
             self._writer = asyncio.create_task(self._write_waiting(first))
 
     async def _write_waiting(self, first: Awaitable[None]) -> None:
-        assert self._delivery is not None
         waiting: Awaitable[None] | None = first
         try:
             while waiting is not None or self._waiting:
@@ -208,8 +202,9 @@ class IngressRun(RuleRun):
             self._writer = None
 
     def _in_flight(self) -> InFlight:
-        written = self._delivery.in_flight.messages if self._delivery is not None else 0
-        return InFlight(written + sum([len(operations) for operations, _ in tuple(self._waiting)]))
+        return InFlight(
+            self._delivery.in_flight.messages + sum([len(operations) for operations, _ in tuple(self._waiting)])
+        )
 
     # -- the subscription --------------------------------------------------------------------------------------------
 
