@@ -26,6 +26,7 @@ from nats_bridge.transforms.source_record import (
     SourceRecord,
     consumed_name,
     external_name,
+    last_record,
 )
 from nats_bridge.transforms.subject import REST, matcher, text_member
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
@@ -138,6 +139,11 @@ class Sourcing:
     def is_own(self, record: SourceRecord) -> bool:
         """Whether a record found in the target was written for this entry."""
         return record.is_of(self.source, self.record_filters, self.record_destinations)
+
+    def own_record(self, stored: bytes) -> SourceRecord | None:
+        """The record by which a message in the target was stored, if it was written for this entry."""
+        record = last_record(stored)
+        return record if record is not None and self.is_own(record) else None
 
     def apply(self, message: StoredMessage, identity: bytes = b"") -> Outcome:
         """The copy of a stored message; ``identity`` is the source's, where it is known."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 from nats_bridge.bridge.errors import RuleRefusedError
@@ -19,7 +18,6 @@ from nats_bridge.bridge.replication import (
     Replay,
     Target,
     last_sequence_behind,
-    own_record,
 )
 from nats_bridge.bridge.replication.rules import (
     CopyRun,
@@ -134,7 +132,7 @@ async def entry_backfill(
         last=last,
         outcomes=outcomes,
         task=task,
-        record_of=partial(own_record, plan.sourcing.is_own),
+        record_of=plan.sourcing.own_record,
         subjects=subjects,
         filters=plan.sourcing.filters,
     )

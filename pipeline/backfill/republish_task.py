@@ -206,10 +206,9 @@ async def republished_position(
             target.api,
             task.captured_by,
             last,
-            lambda _: True,
+            task.record_of,
             wanted,
             rule=task.rule,
-            record_of=task.record_of,
             whatever_age=whatever_age,
         )
         copies = tuple(

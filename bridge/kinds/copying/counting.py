@@ -27,7 +27,6 @@ from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, renamed
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.bridge.kinds.copying.tail_reader import own_record
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms import header_block
 
@@ -192,7 +191,7 @@ class Counting:
 
     def _read(self, block: bytes) -> Totals | None:
         """The totals in a copy of the entry; None where it is none."""
-        if own_record(self._plan.sourcing.is_own, block) is None:
+        if self._plan.sourcing.own_record(block) is None:
             return None
         return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
 

@@ -69,7 +69,7 @@ class EntryStreams:
             self.target_api,
             self.target.name,
             self.last,
-            self.sourcing.is_own,
+            self.sourcing.own_record,
             wanted,
             rule=self.rule,
             whatever_age=whatever_age,

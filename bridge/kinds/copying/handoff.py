@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from nats_bridge.bridge.client.connection import Connection
@@ -126,30 +126,34 @@ class CopyingHandoff:
                 " whole total of every counter again: leave this rule to the bridge, or begin with an empty stream"
             )
         for source, name in zip(self._rule.entries, names_of(self._rule.entries), strict=True):
-            if source.exclude:
-                problems.append(
-                    f"{name}: exclude {', '.join(source.exclude)}: servers have no such option and would copy these,"
-                    " too: select what is wanted by subject_transforms, run the bridge with that, and hand over then"
-                )
-            if source.where is not None:
-                problems.append(f"{name}: where: {NO_SERVER_SELECTS}")
-            if source.acknowledge:
-                problems.append(
-                    f"{name}: acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that"
-                    " a client creates for it (sources with a consumer), and does not read what the bridge copied."
-                    " Stop the sidecar when the stream is empty, run clean, create that consumer, and add the source"
-                )
-            if source.rename_objects:
-                problems.append(
-                    f"{name}: rename_objects: servers have no such option, and copies would name the source's bucket:"
-                    " run the bridge without that, and hand over then"
-                )
-            if source.subject_transforms and not self._server.stream_fields_of_2_10:
-                problems.append(
-                    f"{name}: server {self._target.server_version} ignores subject_transforms: upgrade it first (the"
-                    " bridge keeps copying), then run handoff again"
-                )
+            problems += [f"{name}: {reason}" for reason in self._only_the_bridge_has(source)]
         return problems
+
+    def _only_the_bridge_has(self, source: Source) -> Iterator[str]:
+        """What an entry asks for and the server cannot do."""
+        if source.exclude:
+            yield (
+                f"exclude {', '.join(source.exclude)}: servers have no such option and would copy these, too: select"
+                " what is wanted by subject_transforms, run the bridge with that, and hand over then"
+            )
+        if source.where is not None:
+            yield f"where: {NO_SERVER_SELECTS}"
+        if source.acknowledge:
+            yield (
+                "acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that a client creates"
+                " for it (sources with a consumer), and does not read what the bridge copied. Stop the sidecar when the"
+                " stream is empty, run clean, create that consumer, and add the source"
+            )
+        if source.rename_objects:
+            yield (
+                "rename_objects: servers have no such option, and copies would name the source's bucket: run the bridge"
+                " without that, and hand over then"
+            )
+        if source.subject_transforms and not self._server.stream_fields_of_2_10:
+            yield (
+                f"server {self._target.server_version} ignores subject_transforms: upgrade it first (the bridge keeps"
+                " copying), then run handoff again"
+            )
 
     async def _settled_last(self, info: Json) -> int:
         """The target's last sequence, also where a cluster or a killed sidecar had something in flight."""

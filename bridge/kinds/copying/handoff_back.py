@@ -14,11 +14,11 @@ from nats_bridge.bridge.jobs.handoff.answer import Handoff, refused
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
 from nats_bridge.bridge.kinds.copying.handoff import names_of
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
+from nats_bridge.bridge.kinds.copying.target_subjects import destinations
 from nats_bridge.bridge.settings import KvSourcesRule, SourcesRule
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import EngineError
-from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.subject import is_subset
 
 
@@ -46,7 +46,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
             continue
         sources.remove(found)
         try:
-            needed += _destinations(compile_sourcing(entry, NEWEST))
+            needed += destinations(compile_sourcing(entry, NEWEST))
         except EngineError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -56,7 +56,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
         del body["sources"]
     subjects = list(body.get("subjects") or ())
     missing = [
-        each for each in dict.fromkeys(needed) if not any(is_subset(each.encode(), s.encode()) for s in subjects)
+        each.decode() for each in dict.fromkeys(needed) if not any(is_subset(each, s.encode()) for s in subjects)
     ]
     if missing and not subjects:
         body["subjects"] = missing
@@ -91,10 +91,3 @@ def _missing(name: str, config: Json, alike: list[Json]) -> str:
         f"{name}: {place} sources it in other words, and its copies are known by them: write the rule's"
         f" subject_transforms as {words}"
     )
-
-
-def _destinations(sourcing: Sourcing) -> list[str]:
-    """Patterns of the subjects that the bridge stores for an entry."""
-    if not sourcing.transforms:
-        return [(sourcing.filters[0] if sourcing.filters else b">").decode()]
-    return [covering_filter(transform) for transform in sourcing.transforms]

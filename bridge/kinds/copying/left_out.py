@@ -20,7 +20,7 @@ from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying import tail_reader as target_tail
 from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.bridge.kinds.copying.resume_point import is_of_this_source
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, own_record, pieces_back, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, pieces_back, read_piece
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 
@@ -93,7 +93,7 @@ class _Numbers:
     def _number(self, subject: bytes, block: bytes, time_ns: int) -> int:
         """The number in the source of a message that looks different; 0 if it is no copy of the entry."""
         streams = self._streams
-        record = own_record(streams.sourcing.is_own, block)
+        record = streams.sourcing.own_record(block)
         if record is None:
             return 0
         copy = StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id"))

@@ -28,7 +28,7 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     identity_changed,
     is_of,
 )
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail, own_record
+from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_bridge.transforms import header_block
@@ -286,7 +286,7 @@ async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
     if stored is None:
         return True
-    record = own_record(streams.sourcing.is_own, stored.header_block)
+    record = streams.sourcing.own_record(stored.header_block)
     return record is not None and record.sequence <= sequence
 
 

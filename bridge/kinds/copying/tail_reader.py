@@ -24,7 +24,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.source_record import SourceRecord, last_record
+from nats_bridge.transforms.source_record import SourceRecord
 
 _log = structlog.get_logger("bridge.copying.target_tail")
 
@@ -79,11 +79,10 @@ async def read_tail(
     api: JetStreamApi,
     stream: str,
     last: int,
-    is_own: Callable[[SourceRecord], bool],
+    record_of: Callable[[bytes], SourceRecord | None],
     wanted: int,
     *,
     rule: str = "",
-    record_of: Callable[[bytes], SourceRecord | None] | None = None,
     whatever_age: bool = False,
 ) -> TargetTail:
     """Read the newest copies of an entry, no more than are wanted.
@@ -92,16 +91,14 @@ async def read_tail(
         api: the API of the target's connection.
         stream: the target.
         last: its last sequence.
-        is_own: whether a source record is of the entry.
+        record_of: reads in a header block where a copy of the entry comes from; None for other messages.
         wanted: how many copies are enough.
         rule: the rule's name, for the log.
-        record_of: reads where a message comes from in its header block, if that is not a source record.
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
     Raises:
         ApiError: the server cannot be asked.
     """
-    record_of = record_of or partial(own_record, is_own)
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
     ids: set[bytes] = set()
@@ -213,9 +210,3 @@ async def read_piece(
             break
         await asyncio.sleep(_LAG_PAUSE)
     return taker, found
-
-
-def own_record(is_own: Callable[[SourceRecord], bool], block: bytes) -> SourceRecord | None:
-    """The source record by which a message was stored, if it is of the entry; None if there is none."""
-    record = last_record(block)
-    return record if record is not None and is_own(record) else None

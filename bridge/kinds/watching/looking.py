@@ -17,9 +17,10 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay, standing_config
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.kinds.copying.tail_reader import own_record, pieces_back, read_piece
+from nats_bridge.bridge.kinds.copying.tail_reader import pieces_back, read_piece
 from nats_bridge.bridge.kinds.watching.link import Link
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.transforms.source_record import last_record
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 _READING = 3  # requests that a piece of a target takes: consumer created, flow control answered, consumer deleted
@@ -277,9 +278,9 @@ class _Newest:
 
     def take(self, batch: list[Delivered]) -> None:
         for _, reply, block, _ in batch:
-            record = own_record(self._link.copied, block)
+            record = last_record(block)
             self.behind += 1
-            if record is not None:
+            if record is not None and self._link.copied(record):
                 stored = AckReply.parse(reply)
                 self.position, self.time_ns, self.at = record.sequence, stored.time_ns, stored.stream_sequence
                 self.behind = 0
