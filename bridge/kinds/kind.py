@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from nats_bridge.transforms.sourcing import Copied
 
 
-RECEIVED = "received"
-"""The counter of messages that a rule has taken, in every kind."""
+RECEIVED, BYTES_OUT = "received", "bytes_out"
+"""The counters of messages that a rule has taken, and of the bytes that it has written, in every kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,11 @@ class Meanings:
         sent: the counter of messages that were passed on to the target, each once.
         dropped: counters of messages that did not, with the reason.
         facts: other counters of messages or occurrences that have a metric of their own, with its short name.
-        events: all that is left: counted occurrences without a metric of their own.
     """
 
     sent: str
     dropped: Mapping[str, str]
     facts: Mapping[str, str]
-    events: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +120,10 @@ class RuleKind:
     take_over: Callable[[Any, Settings, Opened, Handoff, Wish], Awaitable[Handoff | None]] | None = None
     durables: Callable[[Any, str], tuple[Durable, ...]] = lambda rule, sidecar: ()
     no_history: str = ""
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The counters of occurrences without a metric of their own: all that `meanings` does not name."""
+        meanings = self.meanings
+        named = {RECEIVED, BYTES_OUT, meanings.sent, *meanings.dropped, *meanings.facts}
+        return tuple(name for name in self.counters().as_dict() if name not in named)

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.bridge.kinds.kind import RECEIVED, Meanings
+from nats_bridge.bridge.kinds.kind import RECEIVED, RuleKind
 from nats_bridge.bridge.kinds.registry import KINDS, kind_named
 from nats_bridge.bridge.observability.telemetry.names import (
     DROPPED,
@@ -40,7 +40,7 @@ def page() -> str:
         kind = kind_named(names[0])
         parts.append(f"## {', '.join(names)}\n")
         attributes = _attributes(type(kind.counters()))
-        rows = ((code(name), reported, _metric(name, kind.meanings)) for name, reported in attributes.items())
+        rows = ((code(name), reported, _metric(name, kind)) for name, reported in attributes.items())
         parts.append(table(("counter", "what is counted", "metric"), rows))
     return "\n".join(parts)
 
@@ -55,7 +55,8 @@ def _attributes(counters: type) -> dict[str, str]:
     return found
 
 
-def _metric(name: str, meanings: Meanings) -> str:
+def _metric(name: str, kind: RuleKind) -> str:
+    meanings = kind.meanings
     if name == RECEIVED:
         return _shown(RECEIVED_MESSAGES)
     if name == meanings.sent:
@@ -64,7 +65,7 @@ def _metric(name: str, meanings: Meanings) -> str:
         return _shown(DROPPED, "reason", meanings.dropped[name])
     if name in meanings.facts:
         return _shown(FACTS[meanings.facts[name]])
-    if name in meanings.events:
+    if name in kind.events:
         return _shown(EVENTS, "event", name)
     return _shown({"bytes_out": SENT_BYTES, "bytes_in": RECEIVED_BYTES}[name])
 

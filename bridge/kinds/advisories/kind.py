@@ -59,8 +59,6 @@ KIND = RuleKind(
             "duplicates": "duplicate",
             "reconnects": "resumed",
         },
-        # Too large with its message: the advisory is published without it.
-        events=("attached", "messages_gone", "too_large", "stored"),
     ),
     run=lambda rule, _, connections, context: AdvisoriesRun(
         rule, connections[rule.source_connection], connections[rule.target_connection], context

@@ -95,18 +95,6 @@ KIND = RuleKind(
             "withheld_headers": "headers_stripped",
             "out_of_order": "out_of_order",
         },
-        events=(
-            "shorter_streams",
-            "shorter_targets",
-            "gaps",
-            "acknowledged",
-            "already_there",
-            "renamed_headers",
-            "assumed_increments",
-            "waits",
-            "rounds",
-            "fillers",
-        ),
     ),
     run=lambda rule, settings, connections, context: CopyRun(
         rule, connections, partial(open_without_echo, settings, rule.target_connection), context

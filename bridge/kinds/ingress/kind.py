@@ -45,7 +45,6 @@ KIND = RuleKind(
         sent="passed_on",
         dropped={name: name for name in ("refused", "overloaded", "too_large")},
         facts={"in_doubt": "in_doubt", "repeated_out": "resent", "reconnects": "resumed"},
-        events=("answered", "pauses"),
     ),
     run=lambda rule, _, connections, context: IngressRun(rule, connections[rule.source_connection], context),
     needs=lambda rule, settings, dialect, known: permissions.ingress_needs(rule, settings, dialect, known),

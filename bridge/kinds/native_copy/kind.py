@@ -35,7 +35,6 @@ KIND = RuleKind(
         sent="delivered",
         dropped={"unselected": "unselected"},
         facts={"headers_removed": "headers_stripped", "reconnects": "resumed"},
-        events=("consumers", "refused_requests", "woken"),
     ),
     run=lambda rule, settings, connections, context: NativeCopyRun(
         rule,

@@ -44,7 +44,6 @@ KIND = RuleKind(
         sent="republished",
         dropped={name: name for name in ("unmatched", "suppressed", "looped", "too_large")},
         facts={**READING_FACTS, "in_doubt": "in_doubt", "repeated_out": "resent", "vanished": "vanished"},
-        events=("gaps", "shorter_streams", "last_sequence_lookups", "last_sequence_uncertain", "removals"),
     ),
     run=lambda rule, _, connections, context: RepublishRun(
         rule, connections[rule.source_connection], connections[rule.target_connection], context

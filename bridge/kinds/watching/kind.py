@@ -14,7 +14,6 @@ KIND = RuleKind(
         sent="sent",
         dropped={},
         facts={},
-        events=("looks", "failed_looks", "stalls", "recoveries", "step_downs"),
     ),
     run=lambda rule, _, connections, context: WatchRun(rule, connections[rule.connection], context),
     needs=watch_needs,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
-from nats_bridge.bridge.kinds.kind import RECEIVED
+from nats_bridge.bridge.kinds.kind import BYTES_OUT, RECEIVED
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.latency import Latencies
 from nats_bridge.bridge.observability.telemetry import names
@@ -52,20 +52,18 @@ def readings(sidecar: Sidecar) -> Iterator[Reading]:
 
 
 def _counted(supervisor: RuleSupervisor) -> Iterator[Reading]:
-    labels, meanings, totals = (
-        (supervisor.rule.name, supervisor.rule.kind),
-        kind_of(supervisor.rule).meanings,
-        supervisor.metrics.totals(),
-    )
+    rule, totals = supervisor.rule, supervisor.metrics.totals()
+    labels, kind = (rule.name, rule.kind), kind_of(rule)
+    meanings = kind.meanings
     yield names.RECEIVED_MESSAGES, labels, totals.get(RECEIVED, 0)
     yield names.SENT_MESSAGES, labels, totals.get(meanings.sent, 0)
     yield names.RECEIVED_BYTES, labels, supervisor.metrics.bytes_in
-    yield names.SENT_BYTES, labels, totals.get("bytes_out", 0)
+    yield names.SENT_BYTES, labels, totals.get(BYTES_OUT, 0)
     for counter, reason in meanings.dropped.items():
         yield names.DROPPED, (*labels, reason), totals.get(counter, 0)
     for counter, fact in meanings.facts.items():
         yield names.FACTS[fact], labels, totals.get(counter, 0)
-    for counter in meanings.events:
+    for counter in kind.events:
         yield names.EVENTS, (*labels, counter), totals.get(counter, 0)
 
 
