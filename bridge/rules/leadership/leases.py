@@ -158,15 +158,18 @@ class Leases(Leadership):
             await happens(self._replicas_changed, within=self._timing.renew_every)
 
 
-class _HeldFence:
-    """Open while no other replica can hold the lease."""
+class _HeldTerm(Term):
+    """A term of one rule that ends with its lease; its fence is open while no other replica can hold that."""
 
-    def __init__(self, lease: Lease, unsent_for: float) -> None:
+    def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(self)
+        self.number = lease.term
         self.unsent_for = unsent_for
         self.over = False
         self.finished = False  # nothing is left that could leave the process
         self._lease = lease
         self._renewed = asyncio.Event()
+        self._end = end
 
     @property
     def is_open(self) -> bool:
@@ -185,20 +188,10 @@ class _HeldFence:
         """Wake the waiter to check again."""
         self._renewed.set()
 
-
-class _HeldTerm(Term):
-    """A term of one rule that ends with its lease."""
-
-    def __init__(self, lease: Lease, unsent_for: float, end: Callable[[], Awaitable[None]]) -> None:
-        self.held_fence = _HeldFence(lease, unsent_for)
-        super().__init__(self.held_fence)
-        self.number = lease.term
-        self._end = end
-
     async def end(self, *, finished: bool = True) -> None:
         """Release it; see `Term`."""
-        self.held_fence.over = True
-        self.held_fence.finished = finished
+        self.over = True
+        self.finished = finished
         if not self.lost.is_set():
             await self._end()
 
@@ -334,7 +327,7 @@ class _Holding:
 
     async def _give_back(self) -> None:
         write = self.lease.give_back()
-        unfinished = self._term is not None and self._term.held_fence.over and not self._term.held_fence.finished
+        unfinished = self._term is not None and self._term.over and not self._term.finished
         if write is None or unfinished:
             return
         pub_ack = await self._store.write(self._rule, write)
@@ -349,11 +342,11 @@ class _Holding:
                 self._log.info("leadership.leads", term=lease.term)
                 self._won.set_result(self._term)
         elif not lease.held:
-            term.held_fence.over = True
+            term.over = True
             term.lost.set()
             self._log.warning("leadership.lost", term=term.number, meaning="another replica may lead the rule by now")
-        elif term.fence.is_open:
-            term.held_fence.renewed()
+        elif term.is_open:
+            term.renewed()
 
     def _warn(self, event: str, reason: str) -> None:
         if self._pace.due():
