@@ -140,7 +140,7 @@ class ApiError(BridgeError):
     exit_code = EXIT_NO
 
     def __init__(
-        self, message: str, *, http_code: int, err_code: int, description: str, retriable: bool = False
+        self, message: str, *, http_code: int = 408, err_code: int = 0, description: str, retriable: bool = False
     ) -> None:
         super().__init__(message, retriable=retriable)
         self.http_code = http_code

@@ -178,7 +178,6 @@ class JetStreamApi:
             raise ApiError(
                 f"connection '{self.connection}': {subject}: the {what} has no leader yet",
                 http_code=503,
-                err_code=0,
                 description=f"{what} without a leader",
                 retriable=True,
             )
@@ -224,25 +223,17 @@ class JetStreamApi:
                 http_code=503,
                 err_code=NOT_ENABLED,
                 description="no responders",
-                retriable=False,
             ) from None
         except nats_py.errors.TimeoutError:
             raise ApiError(
                 f"{place}: no answer to {subject} in {limit:g} s: the server is slow,"
                 " or the user lacks permission for this subject",
-                http_code=408,
-                err_code=0,
                 description="timeout",
                 retriable=True,
             ) from None
         except (nats_py.errors.Error, OSError) as error:  # closed, or full of what its server has not taken
-            raise ApiError(
-                f"{place}: {subject}: {error}",
-                http_code=408,
-                err_code=0,
-                description=str(error),
-                retriable=not self.client.is_closed,
-            ) from None
+            retriable = not self.client.is_closed
+            raise ApiError(f"{place}: {subject}: {error}", description=str(error), retriable=retriable) from None
         finally:
             del self._in_flight[request]
             self._refused.discard(request)

@@ -228,10 +228,5 @@ class Replay:
             raise self._broken("nothing arrives from a replay: the server or its stream leader is away") from None
 
     def _broken(self, what: str) -> ApiError:
-        return ApiError(
-            f"connection '{self.api.connection}': stream '{self.stream}': {what}",
-            http_code=408,
-            err_code=0,
-            description="replay broken",
-            retriable=True,
-        )
+        text = f"connection '{self.api.connection}': stream '{self.stream}': {what}"
+        return ApiError(text, description="replay broken", retriable=True)

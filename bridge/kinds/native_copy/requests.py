@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nats_bridge.bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
-from nats_bridge.bridge.consuming.replay import filter_members, filters_of
+from nats_bridge.bridge.consuming.replay import filter_members
 from nats_bridge.transforms.subject import is_valid_publish
 
 _DELETE: Final = "CONSUMER.DELETE"
@@ -40,11 +40,6 @@ class CreateRequest:
 
     deliver: bytes
     body: dict[str, Any]
-
-    @property
-    def has_filter(self) -> bool:
-        """Whether it selects messages itself."""
-        return bool(filters_of(self.body["config"]))
 
     def redirected(self, inbox: str, filters: Sequence[str]) -> bytes:
         """The request with another deliver subject, for the stream's own server.

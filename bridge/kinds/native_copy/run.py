@@ -23,6 +23,7 @@ from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.replay import filters_of
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.bridge.kinds.native_copy.check import (
@@ -358,7 +359,7 @@ class NativeCopyRun(RuleRun):
         """The filters on the stream's server; the rest is left out here."""
         filters = tuple(pattern.decode() for pattern in self._sourcing.filters)
         too_old = len(filters) > 1 and not is_at_least(self._connection.server_version, _SEVERAL_FILTERS)
-        if create.has_filter or too_old or not filters:
+        if filters_of(create.body["config"]) or too_old or not filters:
             return ()
         info = await self._connection.api.stream_info(self.rule.stream)
         return await consumer_filters(self._connection.api, info, filters)

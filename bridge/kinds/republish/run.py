@@ -95,13 +95,7 @@ class RepublishRun(RuleRun):
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
             )
         self._filter = self._filter_subject(limits)
-        reason = reason_against_watching(
-            config,
-            await self._source.api.consumers(rule.stream) if config.get("retention") in CONSUMER_RETENTIONS else (),
-            self._filter,
-            durable=rule.durable,
-            at_least_once=rule.delivery == "at_least_once",
-        )
+        reason = await self._reason_against_watching(config)
         if reason and not rule.allow_side_effects:
             raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
         self._side_effects = reason
@@ -373,13 +367,7 @@ class RepublishRun(RuleRun):
     async def _on_consumer_deleted(self, _: Msg) -> None:
         if self.state != "ready":
             return
-        reason = reason_against_watching(
-            self._follower.info["config"],
-            await self._source.api.consumers(self.rule.stream),
-            self._filter,
-            durable=False,
-            at_least_once=False,
-        )
+        reason = await self._reason_against_watching(self._follower.info["config"])
         if reason == self._side_effects:
             return
         self._side_effects = reason
@@ -388,6 +376,14 @@ class RepublishRun(RuleRun):
             return
         self._fail(
             RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
+        )
+
+    async def _reason_against_watching(self, config: Json) -> str | None:
+        rule, watched = self.rule, config.get("retention") in CONSUMER_RETENTIONS
+        consumers = await self._source.api.consumers(rule.stream) if watched else ()
+        at_least_once = rule.delivery == "at_least_once"
+        return reason_against_watching(
+            config, consumers, self._filter, durable=rule.durable, at_least_once=at_least_once
         )
 
     def _say_side_effects(self) -> None:
