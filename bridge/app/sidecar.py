@@ -220,16 +220,6 @@ class Sidecar:
                 source=source,
                 meaning="what is selected or where it is stored was changed, so it is copied from its start again",
             )
-        for left in plan.left_over:
-            _log.warning(
-                "rule.durable_left",
-                rule=left.rule,
-                stream=left.stream,
-                connection=left.connection,
-                consumer=left.name,
-                meaning="the rule's position stays on the server; with a configuration that still has the rule,"
-                f" `nats-bridge clean -c FILE {left.rule}` removes it",
-            )
         return None if plan.is_empty else plan.touched
 
     def _make_supervisor(self, rule: Rule, assembly: Assembly) -> RuleSupervisor:

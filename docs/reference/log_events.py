@@ -67,7 +67,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "The selection of a source changed; the records in the target no longer match, so it is copied again.",
     ),
     "rule.durable_left": LogEvent(
-        "warning", "A rule's durable consumer stays on the server, and no rule uses it.", ("consumer",)
+        "warning", "The consumer of an entry that was removed stays on the server.", ("stream", "consumer")
     ),
     # -- connections
     "connection.lost": LogEvent(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from nats_bridge.bridge.app.reload.plan import ReloadPlan, plan_reload
-from nats_bridge.bridge.consuming.rule_consumer import Durable
 from nats_bridge.bridge.settings import Settings
 
 A: dict[str, Any] = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "s.>", "dest": "a.>"}}
@@ -60,36 +59,17 @@ def test_added_and_removed() -> None:
     found = plan(settings(A), settings(B))
     assert (found.added, found.removed, found.touched) == (("b",), ("a",), ("b", "a"))
     assert found.opened == ("west",)
-    assert found.left_over == (Durable("a", "S", "default", "nats-bridge_a", "nats-bridge nats-bridge/a:"),)
 
 
 def test_a_new_name_is_a_new_rule() -> None:
     found = plan(settings(A), settings(A | {"name": "z"}))
     assert (found.added, found.removed) == (("z",), ("a",))
-    assert [left.name for left in found.left_over] == ["nats-bridge_a"]
 
 
 def test_another_kind_is_another_rule() -> None:
     other = {"name": "a", "kind": "mirror", "stream": "T", "mirror": {"name": "S"}}
     found = plan(settings(A, B), settings(other, B))
     assert (found.added, found.removed, found.changed, found.touched) == (("a",), ("a",), (), ("a",))
-    assert [left.name for left in found.left_over] == ["nats-bridge_a"]
-
-
-@pytest.mark.parametrize(
-    ("change", "left"),
-    [
-        ({"durable": False}, [("S", "default")]),
-        ({"stream": "S2"}, [("S", "default")]),
-        ({"from": "west"}, [("S", "default")]),
-        ({"delivery": "at_least_once"}, []),
-        ({"republish": {"src": "s.x", "dest": "a.x"}}, []),
-    ],
-)
-def test_a_position_that_no_rule_uses_any_more(change: dict[str, Any], left: list[tuple[str, str]]) -> None:
-    found = plan(settings(A), settings(A | change))
-    assert [(each.stream, each.connection) for each in found.left_over] == left
-    assert plan(settings(A | change), settings(A | change)).left_over == ()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.connection_pool import connections_of
-from nats_bridge.bridge.consuming.rule_consumer import Durable
-from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import CopyingRule, MirrorRule, NativeCopyRule, Rule, Settings, Source
 
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
@@ -23,7 +21,6 @@ class ReloadPlan:
         added: names of rules that are new, or of another kind than before.
         removed: names of rules that were removed, or are of another kind than before.
         opened: names of connections that are new, or have other settings than before.
-        left_over: durable consumers that no rule uses any more.
         copied_again: changed rules with a source that selects or stores in another way: the target has no copies of
             such a source, so it is copied from its configured start, as native sources are. Name of rule and source.
         restart: sections that differ and are read at the start only.
@@ -34,7 +31,6 @@ class ReloadPlan:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     opened: tuple[str, ...]
-    left_over: tuple[Durable, ...]
     copied_again: tuple[tuple[str, str], ...]
     restart: tuple[str, ...]
     logging: bool
@@ -68,7 +64,6 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         added=tuple(name for name in after if name not in same_kind),
         removed=tuple(name for name in before if name not in same_kind),
         opened=tuple(sorted(opened)),
-        left_over=_left_over(old, new),
         copied_again=tuple(
             (name, source)
             for name in after
@@ -134,21 +129,3 @@ def _copied_again(old: Rule, new: Rule) -> list[str]:
 def _identity(entry: Source) -> tuple[object, ...]:
     """The key by which source records distinguish entries."""
     return entry.name, entry.filter_subject, entry.subject_transforms, entry.external
-
-
-def _left_over(old: Settings, new: Settings) -> tuple[Durable, ...]:
-    kept = {_found_by(durable, new) for durable in _durables(new)}
-    return tuple(durable for durable in _durables(old) if _found_by(durable, old) not in kept)
-
-
-def _durables(settings: Settings) -> list[Durable]:
-    return [durable for rule in settings.rules for durable in kind_of(rule).durables(rule, settings.name)]
-
-
-def _found_by(durable: Durable, settings: Settings) -> tuple[str, str, object]:
-    """The key of a durable consumer: its rule, which at its start also finds the former consumers of its entries.
-
-    A connection may have another name.
-    """
-    servers = settings.connections[durable.connection]
-    return durable.rule, durable.stream, (servers.servers, servers.context)
