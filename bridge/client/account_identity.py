@@ -1,16 +1,18 @@
 """Finds out which connections reach the same account: one publishes, another receives.
 
-Theory of operation. Each connection subscribes to an inbox, and each publishes on the inboxes of the others, all at the
-same time. A message that arrives proves that two connections share an account. On one server, its absence after a PONG
-on both connections proves that they do not. Between two servers nothing proves that: a route, gateway or leafnode may
-propagate the new subscription a moment later. The first answer waits for the time that propagation may take, estimated
-from the two round trips; then the connections keep publishing for some seconds, and a late answer is reported.
+Theory of operation. Each connection of a pair subscribes to an inbox and publishes on the inbox of the other one, all
+pairs at the same time. A message that arrives proves that two connections share an account. On one server, its absence
+after a PONG on both connections proves that they do not. Between two servers nothing proves that: a route, gateway or
+leafnode may propagate the new subscription a moment later. The first answer waits for the time that propagation may
+take, estimated from the round trips; then the connections keep publishing for some seconds, and a late answer is
+reported.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from nats_bridge.bridge.client import nats_py
@@ -89,159 +91,126 @@ class SharedAccounts:
             patiently: wait for a late answer instead of reporting it with `on_late`.
         """
         self._answers = {pair: answer for pair, answer in self._answers.items() if not _is_closed(pair)}
-        unknown = {pair for pair in pairs if pair not in self._answers}
-        if not unknown:
-            return
-        asking = _Asking(unknown)
+        probes = [_Probe(pair) for pair in set(pairs) - self._answers.keys()]
+        asking = [asyncio.create_task(probe.ask(patiently=patiently)) for probe in probes]
         try:
-            await asking.open()
-            await asking.until_likely()
-            if patiently:
-                async for _ in asking.late():
-                    pass
+            await asyncio.gather(*asking)
         except BaseException:
-            await asking.close()
+            await end_tasks(*asking)
+            for probe in probes:
+                await probe.close()
             raise
-        self._answers |= asking.answers()
-        if patiently or not asking.doubtful:
-            await asking.close()
-            return
-        task = asyncio.create_task(self._listen(asking))
-        self._listening.add(task)
-        task.add_done_callback(self._listening.discard)
+        for probe in probes:
+            self._answers[probe.pair] = probe.answer
+            if patiently or not probe.is_doubtful:
+                await probe.close()
+                continue
+            task = asyncio.create_task(self._listen(probe))
+            self._listening.add(task)
+            task.add_done_callback(self._listening.discard)
 
     async def close(self) -> None:
         """Stop waiting for late answers."""
         await end_tasks(*self._listening)
 
-    async def _listen(self, asking: _Asking) -> None:
+    async def _listen(self, probe: _Probe) -> None:
         try:
-            async for pairs in asking.late():
-                self._answers |= dict.fromkeys(pairs, True)
+            if await probe.late():
+                self._answers[probe.pair] = True
                 if self.on_late is not None:
                     await self.on_late()
         finally:
-            await asking.close()
+            await probe.close()
 
 
-class _Asking:
-    """One round of probes; its subscriptions are open from `open` to `close`."""
+class _Probe:
+    """Asks about one pair; its subscriptions are open from `ask` to `close`."""
 
-    def __init__(self, pairs: set[Pair]) -> None:
-        self._pairs = pairs
-        self._connections = {connection.name: connection for pair in pairs for connection in pair}
-        self._inboxes = {name: str(connection.client.new_inbox()) for name, connection in self._connections.items()}
-        self._round_trips: dict[str, float] = {}
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        one, other = pair
+        self._ways = {str(one.client.new_inbox()): (one, other), str(other.client.new_inbox()): (other, one)}
         self._subscriptions: list[BatchSubscription] = []
-        self._received: set[tuple[str, str]] = set()  # listener, speaker
-        self._refused: set[tuple[str, str]] = set()
-        self._settled: set[Pair] = set()  # silence between them is certain
+        self._refused: set[str] = set()  # inboxes, to the one or the other
+        self._received = False
+        self._settled = False  # silence between them is certain
         self._news = asyncio.Event()
-        self._refusal_listeners = {name: self._on_refusal(name) for name in self._connections}
 
     @property
-    def doubtful(self) -> set[Pair]:
-        """Pairs without an answer that could still come."""
-        unsettled = self._pairs - self._settled
-        return {pair for pair in unsettled if self._answer(pair) is False and not _is_closed(pair)}
+    def answer(self) -> bool | None:
+        """Whether both reach the same account; None if both users lack the permission for the other's inbox."""
+        if self._received:
+            return True
+        return None if len(self._refused) == len(self._ways) else False
 
-    def answers(self) -> dict[Pair, bool | None]:
-        """By pair; None if both users lack the permission for the other's inbox."""
-        return {pair: self._answer(pair) for pair in self._pairs}
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether there is no answer, which could still come."""
+        return self.answer is False and not self._settled and not _is_closed(self.pair)
 
-    async def open(self) -> None:
-        """Subscribe on every connection, and measure the round trips."""
-        for name, connection in self._connections.items():
-            connection.on_refusal(self._refusal_listeners[name])
-        await asyncio.gather(*(self._subscribe(name, connection) for name, connection in self._connections.items()))
+    async def ask(self, *, patiently: bool) -> None:
+        """Publish until there is an answer, or a message should have arrived; `patiently` also a late one."""
+        loop = asyncio.get_running_loop()
+        for connection in self.pair:
+            connection.on_refusal(self._on_refusal)
+        for inbox, (listener, _) in self._ways.items():
+            self._subscriptions.append(await listener.client.subscribe_batches(inbox, self._on_batch))
+        began = loop.time()
+        await self._flush()
+        now = loop.time()
+        end = now + _FORWARDING + 4 * (now - began)
+        while self.is_doubtful:
+            await self._publish()
+            left = end - loop.time()
+            if self._settled or left <= 0:
+                break
+            await self._receive(min(_PAUSE, left))
+        if patiently:
+            await self.late()
+
+    async def late(self) -> bool:
+        """Keep publishing for some seconds; whether a message has arrived."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _LATE
+        while self.is_doubtful and loop.time() < end:
+            await self._receive(_LATE_PAUSE)
+            await self._publish()
+        return self._received
 
     async def close(self) -> None:
         """Unsubscribe."""
-        for name, connection in self._connections.items():
-            connection.forget(self._refusal_listeners[name])
+        for connection in self.pair:
+            connection.forget(self._on_refusal)
         for subscription in self._subscriptions:
             if not subscription.client.is_closed:
                 await subscription.unsubscribe()
             await subscription.release()
 
-    async def until_likely(self) -> None:
-        """Publish until each pair has an answer, or its message should have arrived."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while waiting := self.doubtful:
-            await self._publish(waiting)
-            left = began + max(map(self._patience, waiting)) - loop.time()
-            if not (waiting := self.doubtful) or left <= 0:
-                return
-            await self._receive(min(_PAUSE, left))
+    async def _publish(self) -> None:
+        for inbox, (_, speaker) in self._ways.items():
+            if inbox not in self._refused:
+                # It can be closed, or its buffer full while its server is away.
+                with contextlib.suppress(nats_py.errors.Error):
+                    await speaker.client.publish(inbox)
+        # A server passes a message on before it answers the PING after it, on every connection.
+        flushed = await self._flush() and await self._flush()
+        one, other = self.pair
+        self._settled = flushed and one.client.server_id == other.client.server_id
 
-    async def late(self) -> AsyncIterator[set[Pair]]:
-        """Keep publishing for some seconds; return the pairs whose messages arrived."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _LATE
-        while (waiting := self.doubtful) and loop.time() < end:
-            await self._receive(_LATE_PAUSE)
-            await self._publish(waiting)
-            if matched := {pair for pair in waiting if self._answer(pair)}:
-                yield matched
-
-    def _answer(self, pair: Pair) -> bool | None:
-        if any(way in self._received for way in _ways(pair)):
-            return True
-        return None if all(way in self._refused for way in _ways(pair)) else False
-
-    def _patience(self, pair: Pair) -> float:
-        return _FORWARDING + 2 * sum(self._round_trips[connection.name] for connection in pair)
-
-    async def _subscribe(self, name: str, connection: Connection) -> None:
-        def on_batch(batch: list[Delivered]) -> None:
-            self._received |= {(name, speaker.decode()) for _, _, _, speaker in batch}
-            self._news.set()
-
-        self._subscriptions.append(await connection.client.subscribe_batches(self._inboxes[name], on_batch))
-        began = asyncio.get_running_loop().time()
-        await _flush(connection)
-        self._round_trips[name] = asyncio.get_running_loop().time() - began
-
-    async def _publish(self, pairs: set[Pair]) -> None:
-        ways = [way for pair in pairs for way in _ways(pair) if way not in self._refused]
-        for listener, speaker in ways:
-            try:
-                await self._connections[speaker].client.publish(self._inboxes[listener], speaker.encode())
-            except nats_py.errors.Error:
-                continue  # the connection is closed, or its buffer is full while its server is away
-        flushed = {name for way in ways for name in way}
-        for _ in range(2):  # a server passes a message on before it answers the PING after it, on every connection
-            names = tuple(flushed)
-            answers = await asyncio.gather(*(_flush(self._connections[name]) for name in names))
-            flushed = {name for name, answer in zip(names, answers, strict=True) if answer}
-        for pair in pairs:
-            one, other = pair
-            if one.client.server_id == other.client.server_id and {one.name, other.name} <= flushed:
-                self._settled.add(pair)
+    async def _flush(self) -> bool:
+        return all(await asyncio.gather(*map(_flush, self.pair)))
 
     async def _receive(self, limit: float) -> None:
-        self._news.clear()
         await happens(self._news, within=limit)
+        self._news.clear()
 
-    def _on_refusal(self, name: str) -> Callable[[str], None]:
-        def on_refusal(text: str) -> None:
-            lowered = text.lower()
-            for listener, inbox in self._inboxes.items():
-                if inbox.lower() not in lowered:
-                    continue
-                if listener == name:  # it may not subscribe
-                    self._refused |= {(listener, speaker) for speaker in self._connections if speaker != listener}
-                else:
-                    self._refused.add((listener, name))
-                self._news.set()
+    def _on_batch(self, _: list[Delivered]) -> None:
+        self._received = True
+        self._news.set()
 
-        return on_refusal
-
-
-def _ways(pair: Pair) -> tuple[tuple[str, str], ...]:
-    one, other = (connection.name for connection in pair)
-    return (one, other), (other, one)
+    def _on_refusal(self, text: str) -> None:
+        self._refused.update(inbox for inbox in self._ways if inbox.lower() in text.lower())
+        self._news.set()
 
 
 def _is_closed(pair: Pair) -> bool:
