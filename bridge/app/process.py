@@ -82,12 +82,7 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
     finished = await sidecar.stop()
     await end_tasks(*reloads)
     if sidecar.error is not None:
-        return _ended(sidecar.error)
+        _log.error("sidecar.ended", reason=str(sidecar.error))
+        return sidecar.error.exit_code if isinstance(sidecar.error, BridgeError) else 1
     _log.info("sidecar.stopped")
     return 0 if finished else 1
-
-
-def _ended(error: BaseException) -> int:
-    """Log what ended the sidecar; return the exit code."""
-    _log.error("sidecar.ended", reason=str(error))
-    return error.exit_code if isinstance(error, BridgeError) else 1

@@ -60,6 +60,7 @@ class Changeover:
         self._old_supervisors = supervisors
         self._settings = settings
         self._plan = plan
+        self._concerned = {*plan.changed, *plan.added}  # the rules to start
         self._make_supervisor = make_supervisor
         self._opened = opened
         self._new_connections: dict[str, Connection] = {}
@@ -81,19 +82,13 @@ class Changeover:
             loops = AccountGraph(settings, connections, self._old.loops)
             self._new = replace(self._old, settings=settings, connections=connections, loops=loops)
             for rule in settings.rules:
-                if rule.name in self.concerned:
-                    self._refuse_broken(rule)
+                if rule.name in self._concerned:
                     await self._check(rule)
             if plan.touched:
-                await loops.refuse(self.concerned)
+                await loops.refuse(self._concerned)
         except BaseException:
             await close_connections(self._new_connections.values())
             raise
-
-    @property
-    def concerned(self) -> set[str]:
-        """The names of the rules to start."""
-        return {*self._plan.changed, *self._plan.added}
 
     async def apply(self) -> None:
         """Change over. After `prepare`.
@@ -103,7 +98,10 @@ class Changeover:
         """
         await self._halt()
         try:
-            await self._begin()
+            for supervisor in self.supervisors:
+                if supervisor.rule.name in self._concerned:
+                    await supervisor.check()
+                    await supervisor.start()
         except Exception as error:
             await self._undo()
             if not isinstance(error, BridgeError):
@@ -112,7 +110,12 @@ class Changeover:
                 f"{error}; it was found at the start only, so rules were stopped and started again as they were",
                 retriable=error.retriable,
             ) from None
-        await self._finish()
+        self.assembly = self._new
+        await close_connections(
+            connection
+            for name, connection in self._old.connections.items()
+            if self._new.connections.get(name) is not connection
+        )
 
     async def _halt(self) -> None:
         """Stop rules that are removed or changed."""
@@ -129,26 +132,6 @@ class Changeover:
         for supervisor, rule in zip(self.supervisors, self._settings.rules, strict=True):
             supervisor.take(rule, self._new)
 
-    async def _begin(self) -> None:
-        """Start what is new.
-
-        Raises:
-            BridgeError: a start failed.
-        """
-        for supervisor in self.supervisors:
-            if supervisor.rule.name in self.concerned:
-                await supervisor.check()
-                await supervisor.start()
-
-    async def _finish(self) -> None:
-        """Commit the new configuration: close what no rule needs any more."""
-        self.assembly = self._new
-        await close_connections(
-            connection
-            for name, connection in self._old.connections.items()
-            if self._new.connections.get(name) is not connection
-        )
-
     async def _undo(self) -> None:
         """Roll back: stop new rules that were started, and restart the old ones; a rule that does not start fails."""
         plan = self._plan
@@ -156,7 +139,7 @@ class Changeover:
             *(
                 supervisor.halt() if supervisor.rule.name in plan.changed else supervisor.stop()
                 for supervisor in self.supervisors
-                if supervisor.rule.name in self.concerned
+                if supervisor.rule.name in self._concerned
             )
         )
         self.supervisors = self._old_supervisors
@@ -172,8 +155,14 @@ class Changeover:
         """Raise what a start would refuse. A changed rule must keep its stream; a new one may wait for it.
 
         Raises:
+            ConnectionLostError: a server of the rule is down, so it cannot be checked, and is not stopped.
             BridgeError: what is against the rule.
         """
+        for name in rule.connections:
+            if not self._new.connections[name].client.is_connected:
+                raise ConnectionLostError(
+                    f"rule '{rule.name}': connection '{name}' has no server at the moment, so it cannot be checked"
+                )
         try:
             await self._new.make_run(rule).check()
         except StreamMissingError as error:
@@ -182,15 +171,3 @@ class Changeover:
             )
             if rule.name in self._plan.changed and supervisor is not None and supervisor.state != "waiting":
                 raise RuleRefusedError(f"{error}; the rule is running, so this is treated as a mistake") from None
-
-    def _refuse_broken(self, rule: Rule) -> None:
-        """Do not stop a rule that cannot be checked because its server is down.
-
-        Raises:
-            ConnectionLostError: a connection of the rule is down.
-        """
-        for name in rule.connections:
-            if not self._new.connections[name].client.is_connected:
-                raise ConnectionLostError(
-                    f"rule '{rule.name}': connection '{name}' has no server at the moment, so it cannot be checked"
-                )
