@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.permission_violations import refused_subscription
-from nats_bridge.bridge.client.tasks import happens
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.rule_consumer import durable_name
@@ -94,13 +94,15 @@ async def take_over_from_sidecar(
         run.hold()
         await run.settled()
         await target.flush()
-        first = _First(rule.stream)
+        first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         pattern = covering_filter(
             compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
         )
         refusals: list[str] = []
         source.on_refusal(refusals.append)
-        subscription = await source.client.subscribe_batches(pattern, first.see, lambda *_: None)
+        subscription = await source.client.subscribe_batches(
+            pattern, partial(_see, first, rule.stream.encode()), lambda *_: None
+        )
         await source.flush()
         source.forget(refusals.append)
         if any(refused_subscription(text) == pattern.lower().encode() for text in refusals):
@@ -113,10 +115,10 @@ async def take_over_from_sidecar(
         after = await _last(source, rule.stream)
         if after > before:
             # Stored around the update; the server's come at once, if it has any of them.
-            await first.wait()
+            await asyncio.wait([first], timeout=_QUIET)
         await subscription.unsubscribe()
         await subscription.release()
-        end = min(after, first.sequence - 1) if first.sequence else after
+        end = min(after, first.result() - 1) if first.done() else after
         await run.release(end)
         await _delivered(source, rule.stream, consumer, end)
     finally:
@@ -125,25 +127,12 @@ async def take_over_from_sidecar(
     return end
 
 
-class _First:
-    """The first message of a stream that the server republishes."""
-
-    def __init__(self, stream: str) -> None:
-        self.sequence = 0
-        self._stream = stream.encode()
-        self._arrived = asyncio.Event()
-
-    def see(self, batch: list[Delivered]) -> None:
-        """Inspect republished messages."""
-        for _, _, block, _ in batch:
-            if self.sequence or header_block.read(block, b"Nats-Stream") != self._stream:
-                continue
-            self.sequence = int(header_block.read(block, b"Nats-Sequence") or 0)
-            self._arrived.set()
-
-    async def wait(self) -> None:
-        """Wait for it, for a limited time: it need not have any."""
-        await happens(self._arrived, within=_QUIET)
+def _see(first: asyncio.Future[int], stream: bytes, batch: list[Delivered]) -> None:
+    """Set the sequence of the first message of a stream among republished ones."""
+    for _, _, block, _ in batch:
+        sequence = int(header_block.read(block, b"Nats-Sequence") or 0)
+        if sequence and not first.done() and header_block.read(block, b"Nats-Stream") == stream:
+            first.set_result(sequence)
 
 
 async def _last(connection: Connection, stream: str) -> int:
