@@ -206,20 +206,27 @@ class LeafConnection:
         try:
             session = self._session = await _open(self._options, self._fence)
             session.write(_greeting(session.info, self._options, self._leaf_name, self._announcements))
-            async with asyncio.timeout(float(self._options["connect_timeout"])) as limit:
-                while True:
-                    for event in await session.events():
-                        if isinstance(event, Pong) and not self._is_up:
-                            limit.reschedule(None)
-                            since, self._is_up = loop.time(), True
-                            self._reported = ""
-                            _log.info("connection.back", connection=self.name, server=session.info.version)
-                            self._owner.established(session.info)
-                        else:
-                            self._handle(session, event)
-                    if self._is_up:
-                        break
-            await self._read_on(session)
+            until, asked = loop.time() + float(self._options["connect_timeout"]), False
+            while True:
+                try:
+                    async with asyncio.timeout(_PING_INTERVAL if self._is_up else until - loop.time()):
+                        events = await session.events()
+                except TimeoutError:
+                    if not self._is_up:
+                        raise
+                    if asked:
+                        raise ConnectionResetError("no answer to PING") from None
+                    asked = True
+                    self.write(PING)
+                    continue
+                asked = False
+                for event in events:
+                    if isinstance(event, Pong) and not self._is_up:
+                        since, self._is_up, self._reported = loop.time(), True, ""
+                        _log.info("connection.back", connection=self.name, server=session.info.version)
+                        self._owner.established(session.info)
+                    else:
+                        self._handle(session, event)
         except _FAILURES as error:
             reason = plain_reason(error)
             if not since or loop.time() - since < _SHORT:
@@ -234,22 +241,6 @@ class LeafConnection:
             if was_up:
                 self._owner.lost()
         _log.warning("connection.lost", connection=self.name, reason=reason)
-
-    async def _read_on(self, session: _Session) -> None:
-        asked = False
-        while True:
-            try:
-                async with asyncio.timeout(_PING_INTERVAL):
-                    events = await session.events()
-            except TimeoutError:
-                if asked:
-                    raise ConnectionResetError("no answer to PING") from None
-                asked = True
-                self.write(PING)
-                continue
-            asked = False
-            for event in events:
-                self._handle(session, event)
 
     def _handle(self, session: _Session, event: Event) -> None:
         match event:
