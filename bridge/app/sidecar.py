@@ -145,7 +145,11 @@ class Sidecar:
         connections = await open_connections(settings, connections_of(settings))
         for connection in connections.values():
             self._opened(connection)
-        await self._open_leadership()
+        if (wanted := settings.leadership) is not None:
+            from nats_bridge.bridge.rules.leadership.leases import open_leases
+
+            leases = self._leadership = await open_leases(settings, wanted)
+            leases.on_end(partial(self._connection_ended, wanted.connection))
         self.started = True
         loops = AccountGraph(settings, connections)
         loops.shared.on_late = self._look_again
@@ -228,16 +232,6 @@ class Sidecar:
     def _opened(self, connection: Connection) -> None:
         self._connections.append(connection)
         connection.on_end(partial(self._connection_ended, connection.name))
-
-    async def _open_leadership(self) -> None:
-        """Join the replicas, where leadership is configured."""
-        wanted = self.settings.leadership
-        if wanted is None:
-            return
-        from nats_bridge.bridge.rules.leadership.leases import open_leases
-
-        leases = self._leadership = await open_leases(self.settings, wanted)
-        leases.on_end(partial(self._connection_ended, wanted.connection))
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:

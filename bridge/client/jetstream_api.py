@@ -53,11 +53,6 @@ _DOUBTS = (0.1, 0.3)
 """Seconds between the questions after a consumer that a cluster may have."""
 
 
-def _passing(error: BaseException) -> bool:
-    """Whether waiting can help: no answer yet, or a cluster without a leader for the moment."""
-    return isinstance(error, ApiError) and error.retriable
-
-
 def _name_of(listed: Any) -> str:
     """The name of what a list holds: a name, a consumer, or a stream."""
     return str(listed if isinstance(listed, str) else listed.get("name") or listed["config"]["name"])
@@ -151,7 +146,8 @@ class JetStreamApi:
 
     async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception(_passing),
+            # No answer yet, or a cluster without a leader for the moment.
+            retry=retry_if_exception(lambda error: isinstance(error, ApiError) and error.retriable),
             stop=stop_after_delay(_PATIENCE if patience is None else patience),
             wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
             reraise=True,

@@ -27,6 +27,7 @@ dead letters."""
 LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
 _SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
 _LOST = "deliveries of a replay were lost: the connection broke"
+_AWAY = "nothing arrives from a replay: the server or its stream leader is away"
 _UNHEARD = "the consumer of a replay does not receive flow control answers"
 
 
@@ -179,7 +180,11 @@ class Replay:
                 return
             seen = quiet = 0
             while True:
-                item = await self._next(arrived)
+                try:
+                    async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
+                        item = await arrived.get()
+                except TimeoutError:
+                    raise self._broken(_AWAY) from None
                 if isinstance(item, tuple):
                     reply, block = item
                     # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
@@ -217,15 +222,6 @@ class Replay:
                 with contextlib.suppress(ApiError):  # the server removes it automatically, a little later
                     await self.api.forget_ephemeral(self.stream, name)
             await subscription.release()
-
-    async def _next(
-        self, arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]]
-    ) -> list[Delivered] | tuple[bytes, bytes]:
-        try:
-            async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
-                return await arrived.get()
-        except TimeoutError:
-            raise self._broken("nothing arrives from a replay: the server or its stream leader is away") from None
 
     def _broken(self, what: str) -> ApiError:
         text = f"connection '{self.api.connection}': stream '{self.stream}': {what}"

@@ -260,8 +260,10 @@ class RuleConsumer:
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
-            if not self._has_lease and await self._is_bound():
-                raise self._in_use() from None
+            if not self._has_lease:
+                newest = await api.consumer_info(plan.stream, plan.durable_name)
+                if newest is not None and newest.get("push_bound"):  # a client subscribes to the consumer's own inbox
+                    raise self._in_use() from None
             await self._take_away(_position_of(info) if handled is None else handled)
             return None
         self.name, self._delivered_to = plan.durable_name, self.inbox
@@ -290,7 +292,7 @@ class RuleConsumer:
         """
         api, plan, loop = self._api, self.plan, asyncio.get_running_loop()
         deadline = loop.time() + _LEADERLESS
-        while _names_no_leader(error) or (error.passing and loop.time() < deadline):
+        while (error.http_code == 503 and error.err_code in _NO_LEADER) or (error.passing and loop.time() < deadline):
             stream = await api.stream_info(plan.stream)
             if not (stream.get("cluster") or {}).get("leader"):
                 break
@@ -312,11 +314,6 @@ class RuleConsumer:
         _log.warning(
             "consumer.leaderless", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
         )
-
-    async def _is_bound(self) -> bool:
-        """Whether a client subscribes to the durable consumer's own inbox."""
-        info = await self._api.consumer_info(self.plan.stream, self.plan.durable_name)
-        return info is not None and bool(info.get("push_bound"))
 
     async def _remove(self, handled: int) -> None:
         """Delete the durable consumer; `create` recreates it after stream sequence `handled`."""
@@ -456,10 +453,6 @@ class RuleConsumer:
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
             " stop that one, or give this sidecar or rule another name"
         )
-
-
-def _names_no_leader(error: ApiError) -> bool:
-    return error.http_code == 503 and error.err_code in _NO_LEADER
 
 
 def _position_of(info: Json) -> int:

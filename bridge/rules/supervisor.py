@@ -310,7 +310,9 @@ class RuleSupervisor:
         if self._looks_for_loops:
             await self._assembly.loops.refuse({self.rule.name})
             self._looks_for_loops = False
-        self._succeed(run)
+        if self.run is not None:
+            self._past.update(self.run.counters.as_dict())
+        self.run, self._is_running = run, True
         starting = asyncio.create_task(run.start())  # which may read a long history
         try:
             await _first_of(starting, term.lost.wait())
@@ -335,12 +337,6 @@ class RuleSupervisor:
 
     def _new_run(self, fence: WriteFence = ALWAYS_OPEN) -> RuleRun:
         return self._assembly.make_run(self.rule, self._run_failed, fence, self.metrics)
-
-    def _succeed(self, run: RuleRun) -> None:
-        if self.run is not None:
-            self._past.update(self.run.counters.as_dict())
-        self.run = run
-        self._is_running = True
 
     # -- the way out -------------------------------------------------------------------------------------------------
 
