@@ -205,43 +205,38 @@ class LeaseStore:
 
     async def _ensure(self, *, check: bool) -> bool:
         """Create the bucket if it does not exist; return False if that should be retried."""
+        api, bucket, too_few = self._connection.api, self._bucket, ""
         try:
-            info = await self._connection.api.stream_info(self._bucket.stream)
+            info = await api.stream_info(bucket.stream)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
-            return await self._create()
-        if check:
-            self._refuse_unfit(info["config"])
-        return True
-
-    async def _create(self) -> bool:
-        try:
-            await self._request(3)
-        except ApiError as error:
-            if error.err_code == _TOO_FEW_SERVERS and self._gathering():
-                return False
-            if error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
-                raise
-            await self._request(1)
-            if error.err_code == _TOO_FEW_SERVERS:
-                meaning = (
-                    f"without that server no replica leads: set num_replicas of stream {self._bucket.stream} to 3 when"
-                    " it can be"
-                )
-                bucket, reason = self._bucket.name, error.description
-                _log.warning("leadership.one_server", bucket=bucket, reason=reason, meaning=meaning)
+        else:
+            if check:
+                self._refuse_unfit(info["config"])
+            return True
+        for replicas in (3, 1):
+            try:
+                await api.request(f"STREAM.CREATE.{bucket.stream}", bucket.config(replicas))
+            except ApiError as error:
+                if error.err_code == _NAME_IN_USE:  # another replica was faster, with another number of servers
+                    break
+                if replicas == 1 or error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
+                    raise
+                if error.err_code == _TOO_FEW_SERVERS:
+                    if self._gathering():
+                        return False
+                    too_few = error.description
+            else:
+                _log.info("leadership.bucket_created", bucket=bucket.name)
+                break
+        if too_few:
+            meaning = (
+                f"without that server no replica leads: set num_replicas of stream {bucket.stream} to 3 when it can be"
+            )
+            _log.warning("leadership.one_server", bucket=bucket.name, reason=too_few, meaning=meaning)
         self._too_few_since = None
         return True
-
-    async def _request(self, replicas: int) -> None:
-        try:
-            await self._connection.api.request(f"STREAM.CREATE.{self._bucket.stream}", self._bucket.config(replicas))
-        except ApiError as error:
-            if error.err_code != _NAME_IN_USE:  # then another replica was faster, with another number of servers
-                raise
-        else:
-            _log.info("leadership.bucket_created", bucket=self._bucket.name)
 
     def _gathering(self) -> bool:
         """Whether the cluster may be one whose servers have not all met yet."""
