@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -80,8 +81,37 @@ def stopping() -> Iterator[Stop]:
             loop.remove_signal_handler(number)
 
 
-def progress(text: Callable[..., str], *, quiet: bool) -> Callable[..., None]:
-    """What a job reports to: on stderr, what `text` makes of the seconds so far and of what is reported."""
+def run_job(
+    job: Callable[[asyncio.Event, Callable[..., None]], Awaitable[_Answer]], text: Callable[..., str], *, quiet: bool
+) -> tuple[_Answer, int]:
+    """Run a job that reports its progress and ends early at a signal, without logs.
+
+    Args:
+        job: called with an event that is set at a signal, and with what it reports its progress to.
+        text: the line on stderr for the seconds so far and what is reported.
+        quiet: print no progress.
+
+    Returns:
+        The job's result, and the exit code for a signal; 0 without one.
+    """
+
+    async def stoppable() -> tuple[_Answer, int]:
+        with stopping() as stop:
+            return await job(stop.event, _progress(text, quiet=quiet)), stop.code
+
+    return ask(stoppable())
+
+
+def show(data: Callable[[], Any], lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
+    """Print a result on stdout, for a program or for a person."""
+    if as_json:
+        click.echo(json.dumps(data(), indent=2, ensure_ascii=False))
+        return
+    for line in lines():
+        click.echo(line)
+
+
+def _progress(text: Callable[..., str], *, quiet: bool) -> Callable[..., None]:
     began = time.monotonic()
     due = began + _SHOWN_EVERY
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask
+from nats_bridge.bridge.cli.asking import ask, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -117,17 +117,7 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     account = load_account(saved) if saved is not None else None
     plan = ask(make_plan(settings, source, target, stream, account))
     files = _write(plan, folder) if folder is not None else {}
-    if as_json:
-        document = {
-            "ok": plan.good,
-            "taken": plan.taken,
-            "streams": [stream.as_dict() for stream in plan.streams],
-            "silent": plan.silent,
-        }
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        for line in _lines(plan, files, is_saved=saved is not None):
-            click.echo(printable(line) if not line.startswith(" ") else line)
+    show(plan.as_dict, lambda: _lines(plan, files, is_saved=saved is not None), as_json=as_json)
     return EXIT_GOOD if plan.good else EXIT_NO
 
 
@@ -157,17 +147,18 @@ def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:
 
 def _lines(plan: Plan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
     if is_saved:
-        yield f"as of {plan.taken}: what was acknowledged later is redelivered, what was stored later is not known"
+        taken = printable(plan.taken)
+        yield f"as of {taken}: what was acknowledged later is redelivered, what was stored later is not known"
     for stream in plan.streams:
         yield from _of_stream(stream, files, is_saved=is_saved)
     for name in plan.silent:
-        yield f"no answer about stream {name}"
+        yield printable(f"no answer about stream {name}")
     if not plan.streams:
         yield "no stream is copied from the one to the other"
 
 
 def _of_stream(stream: StreamPlan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
-    yield f"{stream.source} -> {stream.target}, by {', '.join(stream.by)}: {_state(stream)}"
+    yield printable(f"{stream.source} -> {stream.target}, by {', '.join(stream.by)}: {_state(stream)}")
     for problem in stream.problems:
         yield f"  {click.style('no', fg='red')}: {printable(problem)}"
     if stream.unlisted:

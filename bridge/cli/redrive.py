@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask, progress, stopping
+from nats_bridge.bridge.cli.asking import run_job, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -21,7 +20,6 @@ from nats_bridge.transforms.timestamp import nanoseconds_of
 if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
     from nats_bridge.bridge.permissions import Need
-    from nats_bridge.bridge.settings import Settings
 
 
 _NAMED: Final = 20  # letters that a line names
@@ -73,22 +71,12 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
             raise ConfigError(f"'{given_name}' is no name of a stream: it has no spaces, dots and wildcards")
     if permissions:
         return print_permissions(settings, (letters, target), _needs(stream, letters, target, given))
-    wanted = _wanted(stream, letters, target, given)
-    result, code = ask(_redriven(settings, wanted, quiet=quiet))
-    if as_json:
-        click.echo(json.dumps(_data(stream, result), indent=2))
-    else:
-        for line in _lines(stream, result):
-            click.echo(line)
-    return code or (EXIT_GOOD if result.good else EXIT_NO)
-
-
-async def _redriven(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple[Result, int]:
     from nats_bridge.bridge.jobs.redrive.job import redrive
 
-    with stopping() as stop:
-        result = await redrive(settings, wanted, stop.event, progress(_done, quiet=quiet))
-    return result, stop.code
+    wanted = _wanted(stream, letters, target, given)
+    result, code = run_job(lambda stop, report: redrive(settings, wanted, stop, report), _done, quiet=quiet)
+    show(lambda: _data(stream, result), lambda: _lines(stream, result), as_json=as_json)
+    return code or (EXIT_GOOD if result.good else EXIT_NO)
 
 
 def _wanted(stream: str, letters: str, target: str, given: dict[str, Any]) -> Wanted:

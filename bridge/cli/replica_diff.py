@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask, progress, stopping
+from nats_bridge.bridge.cli.asking import run_job, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
@@ -18,8 +17,7 @@ from nats_bridge.bridge.observability.printable import printable
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.jobs.replica_diff.comparing import Difference
-    from nats_bridge.bridge.jobs.replica_diff.job import Result, Wanted
-    from nats_bridge.bridge.settings import Settings
+    from nats_bridge.bridge.jobs.replica_diff.job import Result
 
 _NAMED: Final = 5  # sequences that a line names
 
@@ -62,24 +60,12 @@ def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: b
         from nats_bridge.bridge.jobs.replica_diff.replica_reader import replica_diff_needs
 
         return print_permissions(settings, (name,), replica_diff_needs(stream, name))
-    from nats_bridge.bridge.jobs.replica_diff.job import Wanted
+    from nats_bridge.bridge.jobs.replica_diff.job import Wanted, compare_replicas
 
     wanted = Wanted(stream, name, given["first"], given["last"], given["settle"])
-    result, code = ask(_compared(settings, wanted, quiet=quiet))
-    if as_json:
-        click.echo(json.dumps(_data(result), indent=2))
-    else:
-        for line in _lines(result):
-            click.echo(line)
+    result, code = run_job(lambda stop, report: compare_replicas(settings, wanted, stop, report), _done, quiet=quiet)
+    show(lambda: _data(result), lambda: _lines(result), as_json=as_json)
     return code or (EXIT_GOOD if result.is_equal else EXIT_NO)
-
-
-async def _compared(settings: Settings, wanted: Wanted, *, quiet: bool) -> tuple[Result, int]:
-    from nats_bridge.bridge.jobs.replica_diff.job import compare_replicas
-
-    with stopping() as stop:
-        result = await compare_replicas(settings, wanted, stop.event, progress(_done, quiet=quiet))
-    return result, stop.code
 
 
 def _done(_: float, doing: str, at: int, last: int) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.bridge.cli.asking import ask, stopping
+from nats_bridge.bridge.cli.asking import ask, show, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
 from nats_bridge.bridge.cli.options import print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
@@ -75,7 +74,7 @@ async def _watched(settings: Settings, name: str, stalled_after: float, *, as_js
                 if all(_is_known(state, clock() - began >= stalled_after) for state in states):
                     break
                 await happens(stop.event, within=_BETWEEN)
-    _print(states, as_json=as_json)
+    show(lambda: _data(states), lambda: _lines(states), as_json=as_json)
     return stop.code or (EXIT_GOOD if all(map(_is_good, states)) else EXIT_NO)
 
 
@@ -88,19 +87,18 @@ def _is_good(state: LinkState) -> bool:
     return state.reason is None and state.condition != "unknown"
 
 
-def _print(states: Sequence[LinkState], *, as_json: bool) -> None:
-    if as_json:
-        found = [state.as_dict() for state in states]
-        click.echo(json.dumps({"ok": all(map(_is_good, states)), "links": found}, indent=2))
-        return
+def _data(states: Sequence[LinkState]) -> dict[str, Any]:
+    return {"ok": all(map(_is_good, states)), "links": [state.as_dict() for state in states]}
+
+
+def _lines(states: Sequence[LinkState]) -> Iterator[str]:
     if not states:
-        click.echo("no stream of this account is a mirror or has sources")
+        yield "no stream of this account is a mirror or has sources"
     for state in states:
-        for line in _lines(state):
-            click.echo(line)
+        yield from _of_link(state)
 
 
-def _lines(state: LinkState) -> Iterator[str]:
+def _of_link(state: LinkState) -> Iterator[str]:
     if state.condition == "unknown":
         why = state.reason.text if state.reason else "its server gives no answer about it"
         yield f"{click.style('no ', fg='red')} {state.link.name}: unknown: {printable(why)}"

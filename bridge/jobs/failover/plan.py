@@ -150,6 +150,11 @@ class Plan:
         """Whether something is copied, nothing is in the way, and nothing lost."""
         return bool(self.streams) and not self.silent and all(stream.good for stream in self.streams)
 
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        streams = [stream.as_dict() for stream in self.streams]
+        return {"ok": self.good, "taken": self.taken, "streams": streams, "silent": self.silent}
+
 
 def failover_needs(source: str, target: str) -> Iterator[Need]:
     """The needs of `nats-bridge failover plan`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
