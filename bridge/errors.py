@@ -22,6 +22,9 @@ class BridgeError(Exception):
     Args:
         message: one or two lines for a person.
         retriable: overrides the class's answer to "can trying again help?".
+
+    Attributes:
+        problems: the message, one entry per problem where it has several.
     """
 
     code: str = "bridge"
@@ -31,6 +34,7 @@ class BridgeError(Exception):
     def __init__(self, message: str, *, retriable: bool | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.problems: tuple[str, ...] = (message,)
         if retriable is not None:
             self.retriable = retriable
 

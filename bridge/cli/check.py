@@ -60,8 +60,9 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
             findings += ask(check_server(settings, url))
     except BridgeError as error:
         if as_json:
-            problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
-            click.echo(json.dumps({"ok": False, "code": error.code, "problems": problems, "findings": []}, indent=2))
+            click.echo(
+                json.dumps({"ok": False, "code": error.code, "problems": error.problems, "findings": []}, indent=2)
+            )
             return error.exit_code
         raise
     ok = all(finding.ok for finding in findings)

@@ -14,64 +14,37 @@ import click
 
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
-# What each command is called, where it is, and what the list of commands says about it. Kept here as text,
-# because listing the commands must not import them all.
+# What each command is called, where it is in this package, and what the list of commands says about it. Kept here as
+# text, because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("nats_bridge.bridge.cli.init.command:init_command", "Inspect a cluster and write a configuration for it."),
-    "run": ("nats_bridge.bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "init": ("bridge.cli.init.command:init_command", "Inspect a cluster and write a configuration for it."),
+    "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
-        "nats_bridge.bridge.cli.status.command:status_command",
+        "bridge.cli.status.command:status_command",
         "Show what a running sidecar does; --watch keeps showing it.",
     ),
-    "check": ("nats_bridge.bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
-    "test": ("nats_bridge.bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
-    "tap": ("nats_bridge.bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
-    "explain": (
-        "nats_bridge.bridge.cli.explain:explain_command",
-        "Show how a transform makes a subject, token by token.",
-    ),
-    "validate": (
-        "nats_bridge.bridge.cli.validate:validate_command",
-        "Validate a stream configuration as a server would.",
-    ),
-    "conform": (
-        "nats_bridge.conformance.command:conform",
-        "Compare servers, engine and bridge with the catalogue of cases.",
-    ),
-    "servers": ("nats_bridge.native_servers.command:servers", "List and fetch native NATS servers."),
-    "handoff": (
-        "nats_bridge.bridge.cli.handoff:handoff_command",
-        "Print the native configuration that takes over from a rule.",
-    ),
-    "failover": (
-        "nats_bridge.bridge.cli.failover:failover_command",
-        "Plan how consumers move to the copies of their streams.",
-    ),
-    "demo": ("nats_bridge.bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
-    "schema": ("nats_bridge.bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
-    "clean": ("nats_bridge.bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
-    "watch": (
-        "nats_bridge.bridge.cli.watch:watch_command",
-        "Check whether native mirrors and sources make progress.",
-    ),
-    "redrive": ("nats_bridge.bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
+    "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "test": ("bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
+    "tap": ("bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
+    "explain": ("bridge.cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
+    "validate": ("bridge.cli.validate:validate_command", "Validate a stream configuration as a server would."),
+    "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
+    "servers": ("native_servers.command:servers", "List and fetch native NATS servers."),
+    "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
+    "failover": ("bridge.cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
+    "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
+    "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
+    "redrive": ("bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
     "replica-diff": (
-        "nats_bridge.bridge.cli.replica_diff:replica_diff_command",
+        "bridge.cli.replica_diff:replica_diff_command",
         "Compare what the servers of a cluster hold of a stream.",
     ),
-    "capture": ("nats_bridge.pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
-    "restore": (
-        "nats_bridge.pipeline.cli.restore:restore_command",
-        "Create streams again from captures, on Spark.",
-    ),
-    "backfill": (
-        "nats_bridge.pipeline.cli.backfill:backfill_command",
-        "Copy a stream's history through a rule, on Spark.",
-    ),
-    "diff": (
-        "nats_bridge.pipeline.cli.diff:diff_command",
-        "Compare two streams or captures, message by message, on Spark.",
-    ),
+    "capture": ("pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
+    "restore": ("pipeline.cli.restore:restore_command", "Create streams again from captures, on Spark."),
+    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
+    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
 }
 
 
@@ -85,7 +58,7 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"nats_bridge.{module}"), attribute)
         return command
 
     def resolve_command(

@@ -48,8 +48,7 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
         answer = ask(hand_over(settings, rule, wish))
     except BridgeError as error:
         if as_json:
-            problems = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
-            click.echo(json.dumps({"ok": False, "update": None, "steps": [], "problems": problems}, indent=2))
+            click.echo(json.dumps({"ok": False, "update": None, "steps": [], "problems": error.problems}, indent=2))
             return error.exit_code
         raise
     if as_json:
