@@ -134,15 +134,6 @@ _HINTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 """What to write for a field that is missing, by the model's name; under the empty name for every model."""
 
-_OTHER_WORDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
-    {
-        "Source": {"stream": "name", "filter": "filter_subject", "transforms": "subject_transforms"},
-        "KvSource": {"stream": "bucket", "name": "bucket", "subject_transforms": "key_transforms"},
-        "KvSourcesRule": {"stream": "bucket"},
-    }
-)
-"""What people may mean who write what other places have, by the name of the model."""
-
 _ONCE: Final = "copies are stored exactly once, and the stream that receives holds the position; remove it"
 _ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or opt_start_time"
 
@@ -283,9 +274,7 @@ def _unknown_key(location: Path) -> Problem:
     if elsewhere := _ELSEWHERE.get(name, {}).get(key):
         of = f" in a rule of kind {_kind_of(location)}" if len(parent) == 3 else ""
         return Problem(path, f"cannot stand here{of}: {elsewhere}", True)
-    meant = _OTHER_WORDS.get(name, {}).get(key)
-    hint = f"did you mean '{meant}'?" if meant else did_you_mean(key, allowed_keys(parent))
-    return Problem(path, f"unknown key; {hint}", True)
+    return Problem(path, f"unknown key; {did_you_mean(key, allowed_keys(parent))}", True)
 
 
 def _quote_hint(value: Any) -> str:

@@ -33,6 +33,11 @@ _OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "transform": ("subject_transform",),
         "dead_letters": ("advisories",),
         "dlq": ("advisories",),
+        "stream": ("bucket", "name"),
+        "name": ("bucket",),
+        "filter": ("filter_subject",),
+        "transforms": ("subject_transforms", "key_transforms"),
+        "subject_transforms": ("key_transforms",),
     }
 )
 """Words from elsewhere for the same thing; the first that can stand there is offered."""

@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from nats_bridge.bridge.cli.init.asked_for import republishing
-from nats_bridge.bridge.cli.init.ingress_parts import IngressPart, ingress_parts
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.cli.init.native_shortfall import shortfall
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
@@ -23,11 +22,13 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.bridge.kinds.copying.target_subjects import destinations
+from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.stream_config import examine
 from nats_bridge.transforms.subject import REST, collide, is_subset
+from nats_bridge.transforms.transform import compile_transform
 
 _FEATURES = ("republish", "subject_transform", "sources", "mirror")
 
@@ -153,30 +154,30 @@ class _Comparing:
         reason = self._left_to_do(feature, "subject_transform", wanted, is_there=is_there)
         if not reason:
             return
-        parts = ingress_parts(src, dest, list(self._normal.get("subjects") or ()))
-        if isinstance(parts, str):
-            self._say(feature, Answer.IMPOSSIBLE, f"{reason}; from outside it cannot be done: {parts}")
+        if src not in (self._normal.get("subjects") or ()):
+            self._say(
+                feature,
+                Answer.IMPOSSIBLE,
+                f"{reason}; a rule takes whole subjects of a stream from it, and '{src}' is none of them",
+            )
             return
-        for part in parts:
-            self._propose_ingress(feature, part, reason)
-
-    def _propose_ingress(self, feature: str, part: IngressPart, reason: str) -> None:
         data = {
             "name": f"{self._name}-ingress",
             "kind": "subject_transform",
             "stream": self._name,
-            "subject_transform": {"src": part.src, "dest": part.dest},
+            "subject_transform": {"src": src, "dest": dest},
         }
         self._propose(feature, ProposedRule(data), reason)
         before = list(self._body.get("subjects") or ())
-        subjects = [subject for subject in before if subject != part.subject]
-        subjects += _missing([part.stored], subjects)
+        subjects = [subject for subject in before if subject != src]
+        stored = covering_filter(compile_transform(src.encode(), dest.encode(), NEWEST))
+        subjects += _missing([stored], subjects)
         if subjects == before:
             return  # it was changed already
         self._body["subjects"] = subjects
         self._notes.append(
-            f"it takes {part.stored} instead of {part.subject}: publishers of {part.src} get 'no responders' from then"
-            " on until the sidecar runs"
+            f"it takes {stored} instead of {src}: publishers of {src} get 'no responders' from then on until the"
+            " sidecar runs"
         )
 
     def _sources(self) -> None:
