@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from opentelemetry.context import Context
@@ -26,11 +27,11 @@ from opentelemetry.trace import (
     Span,
     SpanContext,
     SpanKind,
-    TraceFlags,
     Tracer,
-    TraceState,
+    get_current_span,
     set_span_in_context,
 )
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.observability.telemetry import names
@@ -40,10 +41,11 @@ TraceMode: TypeAlias = Literal["link", "continue"]
 
 _MOST_LINKS = 128  # what a span holds by default (OTEL_SPAN_LINK_COUNT_LIMIT)
 _PARENT = re.compile(
-    rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^\r\n]*)?[ \t]*\r"
+    rb"\n(?i:traceparent):[ \t]*([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-([0-9a-f]{2})(?:-[^\r\n]*)?)[ \t]*\r"
 )
 _STATE = re.compile(rb"\n(?i:tracestate):[ \t]*([^\r\n]*)\r")
 _SAMPLED = 1
+_W3C = TraceContextTextMapPropagator()
 
 
 def start_tracing(resource: Resource) -> TracerProvider:
@@ -108,7 +110,7 @@ class RuleTracing:
         return self._linked(batch) if self._mode == "link" else self._continued(batch)
 
     def _linked(self, batch: Sequence[Delivered]) -> list[Span]:
-        links = [Link(context) for context, _ in _first(_sampled(batch), _MOST_LINKS)]
+        links = [Link(context) for context, _ in islice(_sampled(batch), _MOST_LINKS)]
         if not links:
             return []
         attributes = self._attributes | {names.BATCH_COUNT: len(batch)}
@@ -151,18 +153,11 @@ async def _finish(waiting: Awaitable[None], spans: Sequence[Span]) -> None:
 
 def _context_of(found: re.Match[bytes], block: bytes) -> SpanContext | None:
     """The producer's context in a raw header block, by W3C's rules; None if what was found is not valid."""
-    version, trace, span, flags = (int(part, 16) for part in found.groups()[:4])
-    # Versions after 0 may have more fields after the flags.
-    if version == 0xFF or not trace or not span or (version == 0 and found.group(5)):
-        return None
-    state = _STATE.search(block)
-    return SpanContext(
-        trace,
-        span,
-        is_remote=True,
-        trace_flags=TraceFlags(flags),
-        trace_state=TraceState.from_header([state.group(1).decode("ascii", "replace")]) if state else None,
-    )
+    carrier = {"traceparent": found[1].decode("ascii", "replace")}
+    if (state := _STATE.search(block)) is not None:
+        carrier["tracestate"] = state[1].decode("ascii", "replace")
+    context = get_current_span(_W3C.extract(carrier, Context())).get_span_context()
+    return context if context.is_valid else None
 
 
 def _sampled(batch: Sequence[Delivered]) -> Iterator[tuple[SpanContext, Delivered]]:
@@ -170,13 +165,8 @@ def _sampled(batch: Sequence[Delivered]) -> Iterator[tuple[SpanContext, Delivere
     for message in batch:
         block = message[2]
         # Most messages are of no sampled trace; for these nothing more than this is done.
-        if not block or (found := search(block)) is None or not int(found[4], 16) & _SAMPLED:
+        if not block or (found := search(block)) is None or not int(found[2], 16) & _SAMPLED:
             continue
         context = _context_of(found, block)
         if context is not None:
             yield context, message
-
-
-def _first(found: Iterator[tuple[SpanContext, Delivered]], most: int) -> Iterator[tuple[SpanContext, Delivered]]:
-    for _, pair in zip(range(most), found, strict=False):
-        yield pair
