@@ -1,15 +1,11 @@
-"""The base of all parts of the configuration: frozen, unknown keys are errors, no coercion.
-
-The patterns are for the JSON schema, so that editors see at once what the checks would say; ECMA's dialect. They let
-pass whatever the checks let pass, and more: a check knows what is wrong, a pattern only that something is.
-"""
+"""The base of all parts of the configuration: frozen, unknown keys are errors, no coercion."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 MAX_NAME_LENGTH = 64
@@ -102,62 +98,23 @@ def _header_name(value: str) -> str:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """true or false; nothing else is taken for it."""
 
-HeaderName = Annotated[str, AfterValidator(_header_name), Field(json_schema_extra={"pattern": HEADER_NAME})]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
 """The name of a header."""
 
-DurableName = Annotated[
-    str,
-    AfterValidator(_durable_name),
-    Field(json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$", "maxLength": MAX_NAME_LENGTH}),
-]
+DurableName = Annotated[str, AfterValidator(_durable_name)]
 """A part of a durable consumer's name."""
 
-StreamName = Annotated[
-    str,
-    AfterValidator(_stream_name),
-    Field(json_schema_extra={"pattern": r"^[^\s.*>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
-]
+StreamName = Annotated[str, AfterValidator(_stream_name)]
 """A name the server takes for a stream."""
 
-StreamPattern = Annotated[
-    str,
-    AfterValidator(_stream_pattern),
-    Field(json_schema_extra={"pattern": r"^[^\s.>/\\]+$", "maxLength": MAX_STREAM_LENGTH}),
-]
+StreamPattern = Annotated[str, AfterValidator(_stream_pattern)]
 """The name of a stream, in which `*` stands for any characters."""
 
-BucketName = Annotated[
-    str,
-    AfterValidator(_bucket_name),
-    Field(json_schema_extra={"pattern": "^[A-Za-z0-9_-]+$", "maxLength": MAX_STREAM_LENGTH - len("KV_")}),
-]
+BucketName = Annotated[str, AfterValidator(_bucket_name)]
 """A name that clients take for a key-value bucket."""
 
-
-SUBJECT: Final = r"^$|^(?!(.*\.)?>\.)[^\s.]+(\.[^\s.]+)*$"
-"""Tokens between dots, wildcards included, `>` only as the last; or nothing."""
-
-PUBLISHABLE: Final = r"^(?!(.*\.)?[*>](\.|$))[^\s.]+(\.[^\s.]+)*$"
-"""Tokens between dots, none of them a wildcard."""
-
-WITHOUT_SPACE: Final = r"^\S+$"
-"""A destination, whose functions may hold nearly anything."""
-
-_HOST = r"(\[[0-9A-Fa-f:.]+\]|[^\s/@:\[\]?#]+)(:[0-9]{1,5})?"
-SERVER_URL: Final = rf"^(((nats|tls)://)?{_HOST}/?|wss?://{_HOST}(/[^\s?#]*)?)$"
-"""A server's address, without user and password."""
-
-LISTEN: Final = r"^$|^(\[[^\]\s]+\]|[^:\s]*):[0-9]{1,5}$"
-"""host:port, or nothing."""
-
-
-def pattern(text: str) -> dict[str, Any]:
-    """A pattern for the JSON schema only; the checks do not use it."""
-    return {"pattern": text}
-
-
-Subject: TypeAlias = Annotated[str, Field(json_schema_extra=pattern(SUBJECT))]
-"""A subject that may hold wildcards; the checks validate it, the pattern is for editors."""
+Subject: TypeAlias = str
+"""A subject that may hold wildcards; the checks validate it."""
 
 
 def kept_subject(source: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from nats_bridge.bridge.settings.base import PUBLISHABLE, SERVER_URL, Flag, Part, pattern
+from nats_bridge.bridge.settings.base import Flag, Part
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields of which a connection has one: each says who its user is."""
@@ -84,7 +84,7 @@ def _server_url(value: str) -> str:
     return value
 
 
-_ServerUrl = Annotated[str, AfterValidator(_server_url), Field(json_schema_extra=pattern(SERVER_URL))]
+_ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 class Tls(Part):
@@ -126,11 +126,7 @@ class Connection(Part):
     tls: Tls | None = Field(
         default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
     )
-    inbox_prefix: str = Field(
-        default="_INBOX",
-        description="prefix of the inboxes the bridge subscribes to",
-        json_schema_extra=pattern(PUBLISHABLE),
-    )
+    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
     connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
 
     @field_validator("inbox_prefix")

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings.base import LISTEN, BucketName, DurableName, Flag, Part, pattern
+from nats_bridge.bridge.settings.base import BucketName, DurableName, Flag, Part
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import Rule
@@ -66,11 +66,7 @@ class Reload(Part):
 class Http(Part):
     """The bridge's own HTTP server: health, metrics and a page for people."""
 
-    listen: str = Field(
-        default="127.0.0.1:8322",
-        description="host:port, or an empty text to turn it off",
-        json_schema_extra=pattern(LISTEN),
-    )
+    listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty text to turn it off")
     hosts: tuple[str, ...] = Field(
         default=(),
         description="host names under which it is asked, in addition to addresses and names that no outsider can own",

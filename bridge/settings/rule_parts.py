@@ -7,8 +7,6 @@ from typing import Any, Final
 from pydantic import Field, StrictBool
 
 from nats_bridge.bridge.settings.base import (
-    PUBLISHABLE,
-    WITHOUT_SPACE,
     BucketName,
     Flag,
     HeaderName,
@@ -16,7 +14,6 @@ from nats_bridge.bridge.settings.base import (
     StreamName,
     Subject,
     kept_subject,
-    pattern,
 )
 from nats_bridge.bridge.settings.rule_fields import StartSequence, StartTime
 from nats_bridge.transforms.header_condition import HeaderCondition
@@ -30,10 +27,7 @@ class RepublishObject(Part):
     """The `republish` object of a stream's configuration, as the server takes it."""
 
     src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
-    dest: str = Field(
-        description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30",
-        json_schema_extra=pattern(WITHOUT_SPACE),
-    )
+    dest: str = Field(description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30")
     headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
 
     def native(self) -> dict[str, Any]:
@@ -57,11 +51,7 @@ class SubjectTransform(Part):
     """A subject transform, as the server takes it."""
 
     src: Subject = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
-    dest: str = Field(
-        default="",
-        description="the new subject, with $1 or {{functions}}; empty keeps the subject",
-        json_schema_extra=pattern(f"^$|{WITHOUT_SPACE}"),
-    )
+    dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
 
     def native(self) -> dict[str, Any]:
         """The object as the server writes it."""
@@ -71,11 +61,7 @@ class SubjectTransform(Part):
 class External(Part):
     """The target server's way to a stream of another account or domain: for the source record."""
 
-    api: str = Field(
-        min_length=1,
-        description="prefix of the JetStream API there, such as $JS.west.API",
-        json_schema_extra=pattern(PUBLISHABLE),
-    )
+    api: str = Field(min_length=1, description="prefix of the JetStream API there, such as $JS.west.API")
     deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
 
     def native(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from nats_bridge.bridge.settings.base import HEADER_NAME, PUBLISHABLE, Part, pattern
+from nats_bridge.bridge.settings.base import HEADER_NAME, Part
 from nats_bridge.transforms.subject import is_valid_publish
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
@@ -47,7 +47,7 @@ def _utc(value: str) -> str:
     return value
 
 
-OneSubject = Annotated[str, AfterValidator(_one_subject), Field(json_schema_extra=pattern(PUBLISHABLE))]
+OneSubject = Annotated[str, AfterValidator(_one_subject)]
 
 
 class GivenMessage(Part):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 from pydantic import Field
 
 from nats_bridge.bridge.settings.base import (
-    PUBLISHABLE,
     BucketName,
     DurableName,
     Flag,
@@ -20,7 +19,6 @@ from nats_bridge.bridge.settings.base import (
     StreamName,
     StreamPattern,
     Subject,
-    pattern,
 )
 from nats_bridge.bridge.settings.rule_fields import (
     Duration,
@@ -279,7 +277,6 @@ class NativeCopyRule(_OfOneStream, Part):
     prefix: str = Field(
         description="prefix of the subjects by which the server that copies reaches the rule, as in the `external` of"
         " its mirror or source: {api: PREFIX.API, deliver: PREFIX.deliver}",
-        json_schema_extra=pattern(PUBLISHABLE),
     )
     leaf_connection: str = Field(
         alias="leaf", description="connection to the listener for leaf nodes of the server that copies"

@@ -40,8 +40,6 @@ def configuration_schema() -> dict[str, Any]:
 
 def _dialect(schema: dict[str, Any]) -> None:
     """Completion gives the known lines; a full version is fine as well."""
-    lines = "|".join(f"{major}\\.{minor}" for major, minor in KNOWN_LINES)
-    schema["pattern"] = f"^(native|v?({lines})(\\.[0-9]{{1,6}}([-+][0-9A-Za-z.+-]+)?)?)$"
     schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in KNOWN_LINES)]
 
 
