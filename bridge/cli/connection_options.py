@@ -38,9 +38,17 @@ def connection_options(command: _Command) -> _Command:
 
 
 def known_connections(
-    *, server: str | None, creds: Path | None, context: str | None, config: Path | None, connection: str | None
+    *,
+    server: str | None,
+    creds: Path | None,
+    context: str | None,
+    config: Path | None,
+    connection: str | None,
+    **_: object,
 ) -> tuple[Settings, str]:
     """Settings with the connections of `connection_options`, and the name of the chosen one.
+
+    Other options of a command may be given, too.
 
     Raises:
         ConfigError: none is named, or several ways are mixed, or the configuration lacks it.
@@ -66,15 +74,11 @@ def known_connections(
     return Settings(connections={"default": one}), "default"
 
 
-def connection_named(
-    *, server: str | None, creds: Path | None, context: str | None, config: Path | None, connection: str | None
-) -> Connection:
+def connection_named(**given: Any) -> Connection:
     """The connection that the options of `connection_options` name.
 
     Raises:
         ConfigError: as for `known_connections`.
     """
-    settings, name = known_connections(
-        server=server, creds=creds, context=context, config=config, connection=connection
-    )
+    settings, name = known_connections(**given)
     return settings.connections[name]

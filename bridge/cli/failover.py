@@ -107,9 +107,8 @@ def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_
     from nats_bridge.bridge.jobs.failover.account import load_account
     from nats_bridge.bridge.jobs.failover.plan import failover_needs, make_plan
 
-    target_name, stream = given.pop("target"), given.pop("stream") or ""
     settings, source = known_connections(**given)
-    target = target_name or source
+    target, stream = given["target"] or source, given["stream"] or ""
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
     if permissions:

@@ -18,7 +18,8 @@ from nats_bridge.transforms.subject import is_valid_filter
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
+    from nats_bridge.bridge.jobs.redrive.job import Result
+    from nats_bridge.bridge.jobs.redrive.plan import Wanted
     from nats_bridge.bridge.permissions import Need
 
 
@@ -61,8 +62,7 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers --max 1000 --rate 50 --apply
       nats-bridge redrive DLQ -c bridge.yaml --connection west --to east --apply
     """
-    connection_arguments = {name: given[name] for name in ("server", "creds", "context", "config", "connection")}
-    settings, letters = known_connections(**connection_arguments)
+    settings, letters = known_connections(**given)
     target = given["target"] or letters
     if target not in settings.connections:
         raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
@@ -80,8 +80,8 @@ def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, 
 
 
 def _wanted(stream: str, letters: str, target: str, given: dict[str, Any]) -> Wanted:
-    from nats_bridge.bridge.jobs.redrive.job import Wanted
     from nats_bridge.bridge.jobs.redrive.letter import Selection
+    from nats_bridge.bridge.jobs.redrive.plan import Wanted
 
     subject = given["subject"] or ""
     if subject and not is_valid_filter(subject.encode()):

@@ -52,8 +52,7 @@ def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: b
       nats-bridge replica-diff ORDERS --server nats://127.0.0.1:4222
       nats-bridge replica-diff ORDERS --context prod --from-sequence 1000000 --json
     """
-    connection_arguments = {name: given[name] for name in ("server", "creds", "context", "config", "connection")}
-    settings, name = known_connections(**connection_arguments)
+    settings, name = known_connections(**given)
     if given["last"] is not None and given["last"] < given["first"]:
         raise ConfigError(f"--to-sequence {given['last']}: is before --from-sequence {given['first']}")
     if permissions:

@@ -18,9 +18,10 @@ from nats_bridge.bridge.cli.connection_options import known_connections
 from nats_bridge.bridge.client.raw_requests import RawRequests
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.jobs.redrive import job, redriving
-from nats_bridge.bridge.jobs.redrive.job import Result, Wanted
+from nats_bridge.bridge.jobs.redrive.job import Result
 from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
 from nats_bridge.bridge.jobs.redrive.letter import Selection
+from nats_bridge.bridge.jobs.redrive.plan import Wanted
 from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import header_block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.connection import Connection
@@ -13,37 +13,13 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.missing_streams import named_stream
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
-from nats_bridge.bridge.jobs.redrive.letter import Selection
-from nats_bridge.bridge.jobs.redrive.plan import Plan, plan
+from nats_bridge.bridge.jobs.redrive.plan import Plan, Wanted, plan
 from nats_bridge.bridge.jobs.redrive.redriving import Outcome, Redriving
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Settings
 
 _ADVICE: Final = "give the one that holds dead letters"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The request.
-
-    Attributes:
-        stream: the dead letters' stream.
-        letters: the name of the connection that holds it.
-        target: that of the connection of the streams that take the messages.
-        selection: which letters.
-        apply: whether anything is done.
-        rate: messages a second at most; 0 for no limit.
-        resend_doubtful: whether letters in doubt go again.
-    """
-
-    stream: str
-    letters: str = "default"
-    target: str = "default"
-    selection: Selection = field(default_factory=Selection)
-    apply: bool = False
-    rate: float = 0
-    resend_doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +100,16 @@ async def _redrive(
     unsettled = len(journal.pending.letters)
 
     async def planned(state: Json) -> Plan:
-        return await plan(
-            letters.api,
-            state,
-            journal,
-            wanted.selection,
-            destinations,
-            target.api,
-            resend_doubtful=wanted.resend_doubtful,
-        )
+        return await plan(wanted, letters.api, state, journal, destinations, target.api)
 
     if not wanted.apply:
         return Result(await planned(info), unsettled, None)
     total = 0
-    redriving = Redriving(
-        wanted.stream,
-        info["created"],
-        letters,
-        target,
-        destinations,
-        journal,
-        rate=wanted.rate,
-        stop=stop,
-        report=lambda done, waits_for: report(done, total, waits_for),
-    )
+
+    def done(number: int, waits_for: str) -> None:
+        report(number, total, waits_for)
+
+    redriving = Redriving(wanted, info["created"], letters, target, destinations, journal, stop, done)
     await journal.open(stop, lambda what: report(redriving.outcome.redriven, total, what))
     await redriving.open()
     try:

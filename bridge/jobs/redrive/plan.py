@@ -23,6 +23,29 @@ _Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """The request.
+
+    Attributes:
+        stream: the dead letters' stream.
+        letters: the name of the connection that holds it.
+        target: that of the connection of the streams that take the messages.
+        selection: which letters.
+        apply: whether anything is done.
+        rate: messages a second at most; 0 for no limit.
+        resend_doubtful: whether letters in doubt go again.
+    """
+
+    stream: str
+    letters: str = "default"
+    target: str = "default"
+    selection: Selection = field(default_factory=Selection)
+    apply: bool = False
+    rate: float = 0
+    resend_doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Similar letters.
 
@@ -68,30 +91,22 @@ class Plan:
 
 
 async def plan(
-    api: JetStreamApi,
-    info: Json,
-    journal: Journal,
-    selection: Selection,
-    destinations: Destinations,
-    sources: JetStreamApi,
-    *,
-    resend_doubtful: bool = False,
+    wanted: Wanted, api: JetStreamApi, info: Json, journal: Journal, destinations: Destinations, sources: JetStreamApi
 ) -> Plan:
     """Decide.
 
     Args:
+        wanted: the request.
         api: the API of the dead letters' connection.
         info: `STREAM.INFO` of their stream.
         journal: what was redriven, already read.
-        selection: what is meant.
         destinations: the streams that take it.
         sources: the API of the connection that holds the streams of the messages.
-        resend_doubtful: whether letters in doubt go again.
 
     Raises:
         ApiError: a server cannot be asked.
     """
-    made = Plan()
+    made, selection = Plan(), wanted.selection
     letters = await _with_messages(await _letters(api, info, made), sources)
     begun = {number for twins in journal.pending.letters for number in twins}
     twins: dict[tuple[str, int, bytes, bytes], list[int]] = {}
@@ -105,7 +120,7 @@ async def plan(
             continue
         if letter.message in done:  # perhaps another consumer gave up the same message
             made.done += 1
-        elif letter.sequence in journal.doubtful and not resend_doubtful:
+        elif letter.sequence in journal.doubtful and not wanted.resend_doubtful:
             made.doubtful += 1
         elif not is_there:
             _count(made, letter, "its message was removed", redriven=False)

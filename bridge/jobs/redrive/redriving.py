@@ -31,7 +31,7 @@ from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.bridge.jobs.redrive.destinations import Destination, Destinations
 from nats_bridge.bridge.jobs.redrive.journal import Journal, Pending, StoppedError
 from nats_bridge.bridge.jobs.redrive.letter import read_letter, redrive_id, restored
-from nats_bridge.bridge.jobs.redrive.plan import message_of
+from nats_bridge.bridge.jobs.redrive.plan import Wanted, message_of
 from nats_bridge.transforms import header_block
 
 LARGEST: Final = 64  # letters of a window
@@ -90,37 +90,34 @@ class Redriving:
     """Redrives the letters of one stream.
 
     Args:
-        stream: the dead letters' stream.
-        created: when it was created, as its server writes it.
+        wanted: the request.
+        created: when the dead letters' stream was created, as its server writes it.
         letters: the connection that holds it.
         target: the connection that holds the streams that take the messages.
         destinations: these streams.
         journal: what was redriven; open.
-        rate: messages a second at most; 0 for no limit.
         stop: set when it should end; a window that is not confirmed then is settled by the next redrive.
         report: called after each window with the number of letters put back, and what is waited for, if anything.
     """
 
     def __init__(
         self,
-        stream: str,
+        wanted: Wanted,
         created: str,
         letters: Connection,
         target: Connection,
         destinations: Destinations,
         journal: Journal,
-        *,
-        rate: float = 0,
         stop: asyncio.Event,
-        report: Callable[[int, str], None] = lambda _, __: None,
+        report: Callable[[int, str], None],
     ) -> None:
-        self._stream = stream
+        self._stream = wanted.stream
+        self._rate = wanted.rate
         self._created = created
         self._letters = letters
         self._target = target
         self._destinations = destinations
         self._journal = journal
-        self._rate = rate
         self._stop = stop
         self._report = report
         self._requests = RawRequests(target)

@@ -19,7 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -28,25 +28,13 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.rules.run import RuleRun
 
 if TYPE_CHECKING:
-    from nats_bridge.bridge.settings import Rule
+    from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 
 
 _log = structlog.get_logger("bridge.http")
 
 _LOOK = 1.0  # seconds between two checks
 _REMEMBERED = 60  # checks whose delays are remembered
-
-
-class WatchedSeat(Protocol):
-    """The state of a check."""
-
-    @property
-    def rule(self) -> Rule:
-        """The rule."""
-
-    @property
-    def run(self) -> RuleRun | None:
-        """The present run."""
 
 
 @dataclass(slots=True)
@@ -70,7 +58,7 @@ class ProgressWatch:
         looks: the number of checks so far.
     """
 
-    def __init__(self, supervisors: Callable[[], Iterable[WatchedSeat]], patience: float) -> None:
+    def __init__(self, supervisors: Callable[[], Iterable[RuleSupervisor]], patience: float) -> None:
         self.looks = 0
         self._supervisors = supervisors
         self._patience = patience
