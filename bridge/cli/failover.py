@@ -12,7 +12,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.options import print_permissions
+from nats_bridge.bridge.cli.options import permissions_option, print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 
 _NAMED: Final = 10  # ranges that a line names
-
-_permissions_option = click.option(
-    "--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing."
-)
 
 
 @click.group("failover")
@@ -43,7 +39,7 @@ def failover_command() -> None:
 @failover_command.command("save")
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @connection_options
-@_permissions_option
+@permissions_option
 def save_command(file: Path, permissions: bool, **given: Any) -> int:
     """Save streams and consumers of an account to FILE, with how far each consumer has acknowledged.
 
@@ -86,7 +82,7 @@ def save_command(file: Path, permissions: bool, **given: Any) -> int:
 @click.option(
     "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
 )
-@_permissions_option
+@permissions_option
 @click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
 def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_json: bool, **given: Any) -> int:
     """Show where the durable consumers of copied streams begin in the copies, what is redelivered, and what is lost.

@@ -48,6 +48,12 @@ def dialect_option(command: _Command) -> _Command:
     )(command)
 
 
+def permissions_option(command: _Command) -> _Command:
+    """`--permissions`, as `permissions`; `print_permissions` does it."""
+    text = "Print what the users must be allowed, and do nothing."
+    return click.option("--permissions", "permissions", is_flag=True, help=text)(command)
+
+
 def print_permissions(settings: Settings, connections: Iterable[str], needs: Iterable[Need]) -> int:
     """Do what `--permissions` is for: print what the connections' users must be allowed; returns the exit code."""
     from nats_bridge.bridge.permissions import permissions_of

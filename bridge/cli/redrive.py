@@ -10,7 +10,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import run_job, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.options import print_permissions
+from nats_bridge.bridge.cli.options import permissions_option, print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.bridge.observability.printable import printable
@@ -44,7 +44,7 @@ _NAMED: Final = 20  # letters that a line names
     help="Also those of which an interrupted redrive left unknown whether they were stored; may duplicate them.",
 )
 @click.option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
-@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@permissions_option
 @click.option("--quiet", "-q", "quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 def redrive_command(stream: str, quiet: bool, as_json: bool, permissions: bool, **given: Any) -> int:

@@ -11,7 +11,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import run_job, show
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.options import print_permissions
+from nats_bridge.bridge.cli.options import permissions_option, print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 
@@ -35,7 +35,7 @@ _NAMED: Final = 5  # sequences that a line names
     metavar="SECONDS",
     help="What differs is compared again after so long; only what differs both times counts.",
 )
-@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@permissions_option
 @click.option("--quiet", "-q", "quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 def replica_diff_command(stream: str, quiet: bool, as_json: bool, permissions: bool, **given: Any) -> int:

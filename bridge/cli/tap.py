@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nats_bridge.bridge.cli.asking import ask, stopping
-from nats_bridge.bridge.cli.options import config_option, print_permissions
+from nats_bridge.bridge.cli.options import config_option, permissions_option, print_permissions
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.transforms.republish import Refusal
@@ -54,7 +54,7 @@ _LAST = b"Nats-Last-Sequence"
     metavar="BYTES",
     help="Show so much of each payload. It can hold secrets.",
 )
-@click.option("--permissions", is_flag=True, help="Print what the users must be allowed, and do nothing.")
+@permissions_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document a line on stdout.")
 def tap_command(
     config: Path,

@@ -10,7 +10,7 @@ import click
 
 from nats_bridge.bridge.cli.asking import ask, show, stopping
 from nats_bridge.bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.bridge.cli.options import print_permissions
+from nats_bridge.bridge.cli.options import permissions_option, print_permissions
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.bridge.observability.printable import printable
 
@@ -33,7 +33,7 @@ _REQUESTS = 200.0  # per second, at most
     metavar="SECONDS",
     help="Without progress for so long, while messages are missing, a link is stalled.",
 )
-@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@permissions_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def watch_command(stalled_after: float, permissions: bool, as_json: bool, **given: Any) -> int:
     """Check whether every native mirror and source of an account makes progress; name what stalls one, and the remedy.

@@ -64,9 +64,12 @@ def test_a_secret_is_neither_taken_nor_shown(run: Any) -> None:
 
 def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
-    InitFile(str(file), force=False).write("one")
+    first, second = InitFile(str(file), force=False), InitFile(str(file), force=False)
+    first.write("one")
     with pytest.raises(ConfigError, match="cannot be written"):
-        InitFile(str(file), force=False).write("two")
+        second.write("two")
+    with pytest.raises(ConfigError, match="--force overwrites it"):
+        InitFile(str(file), force=False)
     assert file.read_text("utf-8") == "one"
     InitFile(str(file), force=True).write("three")
     assert file.read_text("utf-8") == "three"
@@ -74,6 +77,5 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
 
 def test_stdout_is_always_free(capsys: pytest.CaptureFixture[str]) -> None:
     file = InitFile("-", force=False)
-    file.must_be_free()
     file.write("text\n")
     assert capsys.readouterr().out == "text\n"

@@ -70,7 +70,6 @@ def init_command(
       nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
     """
     file = InitFile(output, force=force)
-    file.must_be_free()
     connection = _connection(server, context, creds)
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
@@ -108,7 +107,7 @@ def init_command(
         click.echo("nothing for a rule to do; nothing was written", err=err)
         return EXIT_GOOD
     draft.write()
-    click.echo("" if file.is_stdout else f"\nwrote {file.shown}", err=err)
+    click.echo("" if file.is_stdout else f"\nwrote {file.path}", err=err)
     for line in draft.steps:
         click.echo(line, err=err)
     good = _checked(draft, err)
@@ -185,7 +184,7 @@ def _checked(draft: Draft, err: bool) -> bool:
     for finding in findings:
         click.echo(finding_line(finding), err=err)
     good = all(finding.ok for finding in findings)
-    shown = shlex.quote(draft.file.shown)
+    shown = shlex.quote(str(draft.file.path))
     if not draft.file.is_stdout:
         next_one = f"nats-bridge run -c {shown}" if good else f"nats-bridge check -c {shown} --server config"
         click.echo(f"\nnext: {next_one}", err=err)

@@ -58,7 +58,7 @@ class Draft:
         """
         rule = named(rule, [known.name for known in self.rules])
         try:
-            settings = loads(self._text((*self.rules, rule)), self.file.path.parent, self.file.shown)
+            settings = loads(self._text((*self.rules, rule)), self.file.path.parent, str(self.file.path))
         except ConfigError as error:
             return error.problems[0]
         if path := self._loop(settings, rule):
@@ -101,7 +101,7 @@ class Draft:
         return next((loop.path for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), "")
 
     def _text(self, rules: Sequence[ProposedRule]) -> str:
-        return configuration_text(self._connection_there(), rules, about=self._about, file=self.file.shown)
+        return configuration_text(self._connection_there(), rules, about=self._about, file=str(self.file.path))
 
     def _connection_there(self) -> dict[str, Any]:
         """The connection with paths as the file needs them: relative to its folder."""
@@ -120,31 +120,25 @@ class InitFile:
     Args:
         output: a path, or `-` for stdout.
         force: whether a file that is there may be overwritten.
+
+    Attributes:
+        path: the path; for stdout, what messages and comments call it.
+
+    Raises:
+        ConfigError: a file is there, or its folder is not.
     """
 
     def __init__(self, output: str, *, force: bool) -> None:
         self.is_stdout = output == "-"
         self.path = Path("bridge.yaml" if self.is_stdout else output)
         self._force = force
-
-    @property
-    def shown(self) -> str:
-        """The name in messages and comments."""
-        return str(self.path)
-
-    def must_be_free(self) -> None:
-        """Refuse to overwrite a file, before a server is asked.
-
-        Raises:
-            ConfigError: a file is there, or its folder is not.
-        """
         if self.is_stdout:
             return
         if self.path.is_dir():
             raise ConfigError(f"-o {self.path}: is a folder; name a file in it")
         if not self.path.parent.is_dir():
             raise ConfigError(f"-o {self.path}: there is no folder {self.path.parent}; make it first")
-        if self.path.exists() and not self._force:
+        if self.path.exists() and not force:
             raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
 
     def write(self, text: str) -> None:
