@@ -124,7 +124,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         for part in parts[1:]:
             shown = shown.unionByName(part)
         shown = shown.persist()
-        overview = overview_of(shown, wanted.examples)
+        kinds, headers, examples = overview_of(shown, wanted.examples)
         progress.messages = messages
         yield Result(
             left=left,
@@ -133,9 +133,9 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             reason=decision.reason,
             counts=counted,
             left_out=(left.messages - counted.left, right.messages - counted.right),
-            kinds=overview.kinds,
-            headers=overview.headers,
-            examples=overview.examples,
+            kinds=kinds,
+            headers=headers,
+            examples=examples,
             order_is_exact=exact,
             allowed=wanted.allowed,
             findings=shown,
