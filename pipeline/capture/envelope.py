@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from nats_bridge.pipeline.errors import PipelineError
 
 VERSION: Final = 1
+
+_Held = TypeVar("_Held")
 
 
 def enclosed(kind: str, members: Mapping[str, Any]) -> str:
@@ -22,12 +25,12 @@ def enclosed(kind: str, members: Mapping[str, Any]) -> str:
     return json.dumps({"format": kind, "version": VERSION, **members}, indent=1) + "\n"
 
 
-@contextmanager
-def opened(text: str, place: str, kind: str, what: str) -> Iterator[dict[str, Any]]:
-    """Read a file; within the block, whatever fails because of a member says that the file is another one.
+def opened(text: str, held: type[_Held], place: str, kind: str, what: str) -> _Held:
+    """Read a file.
 
     Args:
         text: of the file.
+        held: a dataclass with its members.
         place: the file, for messages.
         kind: the format's name.
         what: what the file should be, for messages.
@@ -37,11 +40,10 @@ def opened(text: str, place: str, kind: str, what: str) -> Iterator[dict[str, An
     """
     try:
         members = json.loads(text)
-        is_one, version = members.pop("format") == kind, members.pop("version")
+        is_one, version = members["format"] == kind, members["version"]
         if is_one and version == VERSION:
-            yield members
-            return
-    except (ValueError, KeyError, AttributeError, TypeError):
+            return TypeAdapter(held).validate_python(members)
+    except (ValueError, KeyError, TypeError):
         is_one = False
     if is_one:
         raise PipelineError(f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}")

@@ -7,7 +7,7 @@ appear: a writer that finds it there checks whether it did.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.columns import CAPTURED, COLUMNS
@@ -118,19 +118,4 @@ class Capture:
         Raises:
             PipelineError: it is none, or of a newer version.
         """
-        with opened(text, place, FORMAT, "the manifest of a capture") as reported:
-            reported.pop("columns")
-            pending = reported.pop("pending", None)
-            return cls(
-                **{
-                    **reported,
-                    "subjects": tuple(reported["subjects"]),
-                    "chunks": tuple(_chunk(chunk) for chunk in reported["chunks"]),
-                    "gaps": tuple(Gap(**gap) for gap in reported["gaps"]),
-                    "pending": None if pending is None else _chunk(pending),
-                }
-            )
-
-
-def _chunk(reported: dict[str, Any]) -> Chunk:
-    return Chunk(**{**reported, "files": tuple((str(name), int(size)) for name, size in reported["files"])})
+        return opened(text, cls, place, FORMAT, "the manifest of a capture")

@@ -59,6 +59,10 @@ class SavedStream:
     server: str
     saved: str
 
+    def __post_init__(self) -> None:
+        if not self.config.get("name"):
+            raise ValueError("a stream has a name")
+
     @property
     def name(self) -> str:
         """The stream's name."""
@@ -79,13 +83,7 @@ class SavedStream:
         Raises:
             PipelineError: it is none, or of a newer version.
         """
-        with opened(text, place, FORMAT, "the configuration of a captured stream") as reported:
-            listed = reported.pop("consumers")
-            consumers = None if listed is None else tuple(SavedConsumer(**each) for each in listed)
-            found = cls(**reported, consumers=consumers)
-            if not found.name:
-                raise ValueError(text)
-            return found
+        return opened(text, cls, place, FORMAT, "the configuration of a captured stream")
 
 
 async def saved_stream(connection: Connection, stream: str) -> SavedStream:
