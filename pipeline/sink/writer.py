@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
+from nats_bridge.bridge.replication import configure_logs
+from nats_bridge.bridge.settings import Log
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, PipelineError, marking
 from nats_bridge.pipeline.sink.layout import RowLayout
@@ -139,10 +140,7 @@ def _say(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> Non
 
 
 def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> Written:
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        wrapper_class=structlog.make_filtering_bound_logger(30),  # warnings
-    )
+    configure_logs(Log(level="warning"))
     with marking():
         task = _task(plan)
         with LoopThread() as loop:
