@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -247,8 +246,7 @@ def _print(result: Result, repair: Repair | None, given: dict[str, Any], seconds
         more = {} if repair is None else {"repair": repair_as_json(repair)}
         click.echo(json.dumps({**as_json(result), **more, "seconds": round(seconds, 3)}, indent=2))
     else:
-        # What is no terminal gets whole lines.
-        click.echo(summary(result, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+        click.echo("\n".join(summary(result)))
         if repair is not None:
             click.echo("\n" + "\n".join(repair_lines(repair)))
     if given["report"] is not None:

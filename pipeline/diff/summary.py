@@ -20,15 +20,32 @@ _BY = {
 _ROOM = 60  # characters of a message that is an example
 
 
-def summary(result: Result, width: int | None = None) -> str:
-    """Both sides, what was compared and what was not, a table of what was found, examples, and the result.
-
-    Args:
-        result: what came out.
-        width: columns of a terminal, beyond which lines are cut; None for whole lines.
-    """
-    lines = _lines(result)
-    return "\n".join(lines if width is None else (_cut(line, width) for line in lines))
+def summary(result: Result) -> Iterator[str]:
+    """Lines: both sides, what was compared and what was not, a table of what was found, examples, and the result."""
+    counts, comparison = result.counts, result.comparison
+    for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
+        of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
+        left_out = f"; {_number(out, 'message')} not compared" if out else ""
+        shown = printable(f"{side.place.shown}: {_number(side.messages, 'message')}{of}")
+        yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
+    reason = f": {result.reason}" if result.reason else ""
+    yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
+    if comparison.by == "subject" and any(result.left_out):
+        yield "       left out: older messages of the same subject, and what the rule does not copy"
+    elif result.left_out[0]:
+        yield "       left out on the left: what the rule does not copy"
+    if result.left_out[1] and comparison.by != "subject":
+        yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
+    for what, (left, right) in counts.ignored.items():
+        divergence = f", {what.divergence}" if what.divergence else ""
+        yield f"       not compared: {what.what} (left {left:,}, right {right:,}{divergence})"
+    yield ""
+    yield f"{counts.common:,} messages are on both sides; {counts.equal:,} of them are equal"
+    if result.kinds:
+        yield ""
+        yield from _table(result)
+    yield ""
+    yield _verdict(result)
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -54,33 +71,6 @@ def as_json(result: Result) -> dict[str, Any]:
         "order_is_exact": result.order_is_exact,
         "examples": [asdict(each) for some in result.examples.values() for each in some],
     }
-
-
-def _lines(result: Result) -> Iterator[str]:
-    counts, comparison = result.counts, result.comparison
-    for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
-        of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
-        left_out = f"; {_number(out, 'message')} not compared" if out else ""
-        shown = printable(f"{side.place.shown}: {_number(side.messages, 'message')}{of}")
-        yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
-    reason = f": {result.reason}" if result.reason else ""
-    yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
-    if comparison.by == "subject" and any(result.left_out):
-        yield "       left out: older messages of the same subject, and what the rule does not copy"
-    elif result.left_out[0]:
-        yield "       left out on the left: what the rule does not copy"
-    if result.left_out[1] and comparison.by != "subject":
-        yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
-    for what, (left, right) in counts.ignored.items():
-        divergence = f", {what.divergence}" if what.divergence else ""
-        yield f"       not compared: {what.what} (left {left:,}, right {right:,}{divergence})"
-    yield ""
-    yield f"{counts.common:,} messages are on both sides; {counts.equal:,} of them are equal"
-    if result.kinds:
-        yield ""
-        yield from _table(result)
-    yield ""
-    yield _verdict(result)
 
 
 def _table(result: Result) -> Iterator[str]:
@@ -129,7 +119,3 @@ def _number(number: int, what: str) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
