@@ -7,6 +7,7 @@ what one entry made, one counts (one equal to its counterpart, if there is one) 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -154,11 +155,4 @@ def _payload(data: bytes, at: int) -> str:
 
 def _first_difference(left: bytes, right: bytes) -> int:
     """Index of the first byte that differs, by halving: whole slices compare much faster than single bytes."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_left(range(min(len(left), len(right))), True, key=lambda at: left[: at + 1] != right[: at + 1])

@@ -224,15 +224,12 @@ class Held:
             self.upto[guess] = await self.ask(guess)
 
     def _counted(self, wanted: int) -> int:
-        low, high = self.first, self.last
-        before = bisect_left(self.deleted, self.first)
-        while low < high:
-            middle = (low + high) // 2
-            if middle - self.first + 1 - (bisect_right(self.deleted, middle) - before) >= wanted:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        missing = bisect_left(self.deleted, self.first)
+
+        def upto(sequence: int) -> int:
+            return sequence - self.first + 1 - (bisect_right(self.deleted, sequence) - missing)
+
+        return self.first + bisect_left(range(self.first, self.last), wanted, key=upto)
 
 
 async def _bounds(connection: Connection, options: ReadOptions, state: StreamState) -> tuple[int, int]:
