@@ -6,6 +6,7 @@ comes from Spark while tasks run (`spark_counts`), and from the job when it know
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -13,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.pipeline.errors import JobStoppedError
 from nats_bridge.pipeline.spark_counts import SparkCounts
-from nats_bridge.pipeline.stopping import Stop, in_java, listening
+from nats_bridge.pipeline.stopping import in_java, listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,19 +144,19 @@ def watched(
         JobStoppedError: SIGINT or SIGTERM came: Spark's jobs and queries were cancelled, and the block has ended.
     """
     progress = Progress(job, total)
-    stops: list[Stop] = []
+    stops: list[signal.Signals] = []
     screen = progress._screen = _Screen(progress, spark, shown)
 
-    def on_stop(stop: Stop) -> None:
-        stops.append(stop)
+    def on_stop(number: signal.Signals, frame: FrameType | None) -> None:
+        stops.append(number)
         progress.stopping.set()
         asked = len(stops) - drains
         if asked < 1:
             return
         screen.cancel()
         # Where Java is asked, its answer (that the job was cancelled) ends the block, unless the user insists.
-        if asked > 1 or not in_java(stop.frame):
-            raise _stopped(progress, stop)
+        if asked > 1 or not in_java(frame):
+            raise _stopped(progress, number)
 
     with listening(on_stop):
         screen.start()
@@ -174,9 +176,9 @@ def watched(
             screen.end()
 
 
-def _stopped(progress: Progress, stop: Stop) -> JobStoppedError:
+def _stopped(progress: Progress, number: signal.Signals) -> JobStoppedError:
     kept = f"; {progress.kept}" if progress.kept else ""
-    return JobStoppedError(f"{progress.job}: stopped by {stop.number.name}{kept}", exit_code=stop.exit_code)
+    return JobStoppedError(f"{progress.job}: stopped by {number.name}{kept}", exit_code=128 + number)
 
 
 class _Screen(threading.Thread):

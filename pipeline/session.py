@@ -22,7 +22,7 @@ from nats_bridge.bridge.cli.asking import quiet_logs
 from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, SparkMissingError
 from nats_bridge.pipeline.failures import failure, meaning_of_start
 from nats_bridge.pipeline.java import require_java
-from nats_bridge.pipeline.stopping import Stop, listening
+from nats_bridge.pipeline.stopping import listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,8 +81,8 @@ def job_session(
     is_ours = not _is_there()
     keeps_log = False
 
-    def stopped(stop: Stop) -> None:
-        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=stop.exit_code)
+    def stopped(number: int, _: object) -> None:
+        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
 
     if is_ours and not quiet:
         click.echo(f"{name}: starting Spark", err=True)

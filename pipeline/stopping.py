@@ -6,29 +6,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A signal that came, and what was running then."""
-
-    number: signal.Signals
-    frame: FrameType | None
-
-    @property
-    def exit_code(self) -> int:
-        """What a process that was ended by this signal leaves with: 130 or 143."""
-        return 128 + self.number
-
-
 @contextmanager
-def listening(on_stop: Callable[[Stop], None]) -> Iterator[Callable[[], None]]:
+def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> Iterator[Callable[[], None]]:
     """Call `on_stop`, in the main thread, for each SIGINT and SIGTERM that comes inside of the block.
+
+    It gets the signal, and what was running then.
 
     Gives a function that listens again, after something else has put handlers of its own in place. In another thread
     than the main one, where no signals are handled, nothing is done.
@@ -38,7 +26,7 @@ def listening(on_stop: Callable[[Stop], None]) -> Iterator[Callable[[], None]]:
         return
 
     def handler(number: int, frame: FrameType | None) -> None:
-        on_stop(Stop(signal.Signals(number), frame))
+        on_stop(signal.Signals(number), frame)
 
     def listen() -> None:
         for number in _SIGNALS:
