@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -19,16 +18,8 @@ _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """How messages are identified, and why, in words for a person."""
-
-    by: By
-    reason: str
-
-
-def decide(left: OpenSide, right: OpenSide) -> Decision:
-    """Decide from some messages of both sides.
+def decide(left: OpenSide, right: OpenSide) -> tuple[By, str]:
+    """Decide from some messages of both sides; how messages are identified, and why, in words for a person.
 
     Raises:
         OptionError: nothing in them identifies them.
@@ -37,14 +28,14 @@ def decide(left: OpenSide, right: OpenSide) -> Decision:
     sources = [_sources(each) for each in blocks]
     common = sources[0] & sources[1]
     if common:
-        return Decision("provenance", f"both sides' messages say that they come from {_names(common)}")
+        return "provenance", f"both sides' messages say that they come from {_names(common)}"
     own = left.stream.encode()
     if any(same_source(source, own) for source in sources[1]):
-        return Decision("provenance:right", f"the right side's messages say that they come from {left.stream}")
+        return "provenance:right", f"the right side's messages say that they come from {left.stream}"
     if _is_numbered_alike(left, right):
-        return Decision("sequence", "messages with the same sequence are the same on both sides")
+        return "sequence", "messages with the same sequence are the same on both sides"
     if all(_share(header_block.read(block, b"Nats-Msg-Id") for block in each) >= _MOST for each in blocks):
-        return Decision("id", "the messages of both sides have a Nats-Msg-Id")
+        return "id", "the messages of both sides have a Nats-Msg-Id"
     raise OptionError(
         "nothing shows which messages of the two sides are the same: not where they come from"
         f" (left {_names(sources[0]) or 'says nothing'}, right {_names(sources[1]) or 'says nothing'}),"

@@ -132,8 +132,8 @@ def _pair(left: Side | None, right: Side | None) -> Iterator[Finding]:
     at = left.sequence, right.sequence
     if left.subject != right.subject:
         yield Finding("subject", *at, "", text(left.subject), text(right.subject))
-    for each in differences(left.block, right.block):
-        yield Finding(each.kind, *at, text(each.name), text(each.left), text(each.right))
+    for kind, *values in differences(left.block, right.block):
+        yield Finding(kind, *at, *map(text, values))
     if left.data != right.data:
         yield Finding("payload", *at, "", *_payloads(left.data, right.data))
 

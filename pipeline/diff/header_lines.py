@@ -7,7 +7,6 @@ colon, blanks around a value do not count (what differs in nothing else is repor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
@@ -15,20 +14,11 @@ Kind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderDifference:
-    """One difference.
+HeaderDifference: TypeAlias = tuple[Kind, bytes, bytes, bytes]
+"""The kind; the header's name, empty where the block as a whole differs; its values on the left and on the right.
 
-    Attributes:
-        name: the header's; empty where the block as a whole differs.
-        left: its value, or the values joined by commas; the names in their order where that differs.
-        right: the same of the other block.
-    """
-
-    kind: Kind
-    name: bytes
-    left: bytes
-    right: bytes
+Several values are joined by commas; where the order of the whole block differs, the names are in their order.
+"""
 
 
 def header_lines(block: bytes) -> list[tuple[bytes, bytes]]:
@@ -51,7 +41,7 @@ def differences(left: bytes, right: bytes) -> Iterator[HeaderDifference]:
     renamed = _renamed(*values)
     for old, new in renamed.items():
         found = True
-        yield HeaderDifference("header-case", old, old, new)
+        yield "header-case", old, old, new
         values[1][old] = values[1].pop(new)
     for name, here in values[0].items():
         there = values[1].get(name)
@@ -59,21 +49,21 @@ def differences(left: bytes, right: bytes) -> Iterator[HeaderDifference]:
             continue
         found = True
         if there is None:
-            yield HeaderDifference("header-removed", name, _joined(here), b"")
+            yield "header-removed", name, _joined(here), b""
         elif sorted(there) == sorted(here):
-            yield HeaderDifference("header-order", name, _joined(here), _joined(there))
+            yield "header-order", name, _joined(here), _joined(there)
         else:
-            yield HeaderDifference("header-value", name, _joined(here), _joined(there))
+            yield "header-value", name, _joined(here), _joined(there)
     for name, there in values[1].items():
         if name not in values[0]:
             found = True
-            yield HeaderDifference("header-added", name, b"", _joined(there))
+            yield "header-added", name, b"", _joined(there)
     orders = [_order(lines[0], values, {}), _order(lines[1], values, {new: old for old, new in renamed.items()})]
     if orders[0] != orders[1]:
         found = True
-        yield HeaderDifference("header-order", b"", b", ".join(orders[0]), b", ".join(orders[1]))
+        yield "header-order", b"", b", ".join(orders[0]), b", ".join(orders[1])
     if not found:
-        yield HeaderDifference("header-spelling", b"", left, right)
+        yield "header-spelling", b"", left, right
 
 
 def _by_name(lines: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge.pipeline.diff.comparing import By, Comparison
-from nats_bridge.pipeline.diff.deciding import Decision, decide
+from nats_bridge.pipeline.diff.deciding import decide
 from nats_bridge.pipeline.diff.details import FINDINGS, findings
 from nats_bridge.pipeline.diff.digests import key_columns
 from nats_bridge.pipeline.diff.findings import Finding, text
@@ -96,8 +96,8 @@ def compared(
 
 @contextmanager
 def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progress) -> Iterator[Result]:
-    decision = _decision(left, right, wanted)
-    comparison = _comparison(left, decision.by, wanted)
+    by, reason = _decision(left, right, wanted)
+    comparison = _comparison(left, by, wanted)
     messages = left.messages + right.messages
     if comparison.by == "subject":
         left, right = left.newest(comparison.rule), right.newest()
@@ -130,7 +130,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             left=left,
             right=right,
             comparison=comparison,
-            reason=decision.reason,
+            reason=reason,
             counts=counted,
             left_out=(left.messages - counted.left, right.messages - counted.right),
             kinds=kinds,
@@ -147,11 +147,11 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         found.unpersist()
 
 
-def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> Decision:
+def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> tuple[By, str]:
     if wanted.by != "auto":
-        return Decision(wanted.by, "")
+        return wanted.by, ""
     if wanted.rule is not None:
-        return Decision("provenance:right", "the right side's messages are copies of the left side's")
+        return "provenance:right", "the right side's messages are copies of the left side's"
     return decide(left, right)
 
 
