@@ -17,7 +17,6 @@ from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.source.planning import planned
 from nats_bridge.pipeline.source.range_reader import arriving
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +100,7 @@ class _ReadByItself:
     async def _rows(self) -> AsyncGenerator[pa.RecordBatch, None]:
         options = ReadOptions.of(self.options)
         for part in await planned(options):
-            async with contextlib.aclosing(arriving(options, ReadSchema(COLUMNS, SCHEMA), part)) as batches:
+            async with contextlib.aclosing(arriving(options, SCHEMA, part)) as batches:
                 async for batch in batches:
                     yield batch
 

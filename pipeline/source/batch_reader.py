@@ -13,7 +13,6 @@ from nats_bridge.pipeline.source.planning import SequenceRange, planned
 from nats_bridge.pipeline.source.pushdown import narrowed
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
 
 
 class BatchReader(DataSourceReader):
@@ -24,7 +23,7 @@ class BatchReader(DataSourceReader):
         schema: the columns.
     """
 
-    def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
         # Not a method of the class: Spark refuses readers with one unless its setting for pushing down is on.

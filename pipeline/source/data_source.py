@@ -31,19 +31,19 @@ class JetStreamDataSource(DataSource):
         """What plans and reads a batch."""
         from nats_bridge.pipeline.source.batch_reader import BatchReader
         from nats_bridge.pipeline.source.read_options import ReadOptions
-        from nats_bridge.pipeline.source.schema import ReadSchema
+        from nats_bridge.pipeline.source.schema import read_schema
 
         with marking():
-            return BatchReader(ReadOptions.of(self.options), ReadSchema.of(schema))
+            return BatchReader(ReadOptions.of(self.options), read_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What follows a stream, batch after batch."""
         from nats_bridge.pipeline.source.read_options import ReadOptions
-        from nats_bridge.pipeline.source.schema import ReadSchema
+        from nats_bridge.pipeline.source.schema import read_schema
         from nats_bridge.pipeline.source.stream_reader import StreamReader
 
         with marking():
-            return StreamReader(ReadOptions.of(self.options), ReadSchema.of(schema))
+            return StreamReader(ReadOptions.of(self.options), read_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame; see `pipeline.sink`."""

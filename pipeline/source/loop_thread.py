@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -19,9 +19,15 @@ class LoopThread:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="jetstream", daemon=True)
+        serving: Future[asyncio.AbstractEventLoop] = Future()
+        self._over = asyncio.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(serving)), name="jetstream", daemon=True)
         self._thread.start()
+        self._loop = serving.result()
+
+    async def _serve(self, serving: Future[asyncio.AbstractEventLoop]) -> None:
+        serving.set_result(asyncio.get_running_loop())
+        await self._over.wait()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """The coroutine's result, or its error; cancelled when the caller is interrupted."""
@@ -45,22 +51,12 @@ class LoopThread:
 
     def close(self) -> None:
         """End whatever still runs, then the loop."""
-        if self._loop.is_closed():
-            return
-        self.run(_end_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-async def _end_others() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

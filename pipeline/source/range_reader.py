@@ -21,7 +21,6 @@ from nats_bridge.pipeline.source.planning import SequenceRange
 from nats_bridge.pipeline.source.pulling import Pull
 from nats_bridge.pipeline.source.read_options import ReadOptions
 from nats_bridge.pipeline.source.record_batches import record_batch
-from nats_bridge.pipeline.source.schema import ReadSchema
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of
 
 _ROWS: Final = 10_000
@@ -32,7 +31,7 @@ _PAUSE: Final = 0.1
 """Seconds before a task asks again after something was lost."""
 
 
-def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
+def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
     """Read a range, each message once, in order.
 
     Raises:
@@ -51,7 +50,7 @@ def read_range(options: ReadOptions, schema: ReadSchema, part: SequenceRange) ->
 
 
 async def arriving(
-    options: ReadOptions, schema: ReadSchema, part: SequenceRange
+    options: ReadOptions, schema: pa.Schema, part: SequenceRange
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:

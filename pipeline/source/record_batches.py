@@ -8,10 +8,9 @@ import pyarrow.compute as pc
 
 from nats_bridge.pipeline.errors import SchemaError
 from nats_bridge.pipeline.source.arrived import Arrived
-from nats_bridge.pipeline.source.schema import ReadSchema
 
 
-def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.RecordBatch:
+def record_batch(messages: Arrived, stream: str, schema: pa.Schema) -> pa.RecordBatch:
     """Messages of one stream as one batch, in their order.
 
     Raises:
@@ -19,7 +18,7 @@ def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.Recor
     """
     sequences, times = messages.numbers()
     columns: list[pa.Array] = []
-    for field in schema.arrow:
+    for field in schema:
         name = field.name
         if name == "stream":
             columns.append(pa.repeat(pa.scalar(stream, field.type), len(messages)))
@@ -37,7 +36,7 @@ def record_batch(messages: Arrived, stream: str, schema: ReadSchema) -> pa.Recor
             columns.append(messages.blocks)
         else:
             columns.append(messages.payloads)
-    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _subjects(subjects: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:

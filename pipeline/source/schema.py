@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -21,29 +20,18 @@ _BYTES_TOO: Final = ("subject",)
 """Columns of text that may be had as bytes: what the server stores need not be UTF-8."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSchema:
-    """The columns of a read, in order.
+def read_schema(schema: StructType) -> pa.Schema:
+    """The schema of a read's record batches, exactly as Spark expects it.
 
-    Attributes:
-        names: of the columns.
-        arrow: the record batches' schema, exactly as Spark expects it.
+    Args:
+        schema: the columns in order, as Spark hands them on.
+
+    Raises:
+        SchemaError: no column, one that messages do not have, or another type than its own.
     """
-
-    names: tuple[str, ...]
-    arrow: pa.Schema
-
-    @classmethod
-    def of(cls, schema: StructType) -> ReadSchema:
-        """From Spark's schema.
-
-        Raises:
-            SchemaError: no column, one that messages do not have, or another type than its own.
-        """
-        if not schema.fields:
-            raise SchemaError(f"a schema without columns; messages have {', '.join(COLUMNS)}")
-        fields = [pa.field(field.name, _arrow_type(field), nullable=field.nullable) for field in schema.fields]
-        return cls(tuple(schema.fieldNames()), pa.schema(fields))
+    if not schema.fields:
+        raise SchemaError(f"a schema without columns; messages have {', '.join(COLUMNS)}")
+    return pa.schema([pa.field(field.name, _arrow_type(field), nullable=field.nullable) for field in schema.fields])
 
 
 def _arrow_type(field: StructField) -> pa.DataType:

@@ -18,7 +18,6 @@ from nats_bridge.pipeline.source.loop_thread import LoopThread
 from nats_bridge.pipeline.source.planning import SequenceRange, check_filters
 from nats_bridge.pipeline.source.range_reader import read_range
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
 from nats_bridge.pipeline.source.shares import cores, divided
 from nats_bridge.pipeline.source.stream_offsets import Position, offset_of, positions_of
 from nats_bridge.pipeline.source.stream_state import names_of
@@ -49,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: the columns.
     """
 
-    def __init__(self, options: ReadOptions, schema: ReadSchema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         if options.end_sequence is not None or options.end_time is not None:
             name = "endTime" if options.end_sequence is None else "endSequence"
             raise OptionError(

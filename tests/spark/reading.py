@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from nats_bridge.pipeline.columns import DEFAULT
 from nats_bridge.pipeline.source.batch_reader import BatchReader
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.schema import read_schema
 
 TYPES: dict[str, DataType] = {
     "stream": StringType(),
@@ -46,7 +46,7 @@ class Read:
     def __init__(self, url: str, stream: str, columns: StructType | None = None, **options: Any) -> None:
         named = {"stream": stream, **options} if stream else options
         given = {"servers": url, **{name: str(value) for name, value in named.items()}}
-        self.reader = BatchReader(ReadOptions.of(given), ReadSchema.of(columns or spark_schema(*DEFAULT)))
+        self.reader = BatchReader(ReadOptions.of(given), read_schema(columns or spark_schema(*DEFAULT)))
         self.parts: list[Any] = []
 
     async def plan(self) -> Read:

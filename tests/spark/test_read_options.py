@@ -13,7 +13,7 @@ from nats_bridge.pipeline.connections import FIELDS
 from nats_bridge.pipeline.errors import OptionError, SchemaError
 from nats_bridge.pipeline.options import READ, given
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.schema import read_schema
 from nats_bridge.pipeline.source.shares import CORES, cores, divided
 from tests.spark.reading import spark_schema
 
@@ -145,7 +145,7 @@ def test_columns_of_another_name_or_type_are_refused() -> None:
     ]
     for schema, complaint in cases:
         with pytest.raises(SchemaError) as caught:
-            ReadSchema.of(schema)
+            read_schema(schema)
         assert complaint in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nats_bridge.pipeline.errors import DataLostError, OptionError
 from nats_bridge.pipeline.source import stream_reader
 from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import ReadSchema
+from nats_bridge.pipeline.source.schema import read_schema
 from nats_bridge.pipeline.source.stream_reader import StreamReader
 from tests.live.raw_messages import RawPeer
 from tests.spark.reading import spark_schema
@@ -38,7 +38,7 @@ async def reader(
 
     def make(**options: Any) -> StreamReader:
         given = {"servers": url, "stream": stream, **{name: str(value) for name, value in options.items()}}
-        made.append(StreamReader(ReadOptions.of(given), ReadSchema.of(spark_schema("sequence"))))
+        made.append(StreamReader(ReadOptions.of(given), read_schema(spark_schema("sequence"))))
         return made[-1]
 
     yield make
@@ -178,7 +178,7 @@ async def test_several_streams_and_such_as_appear_later(
 
 def several(url: str, **options: Any) -> StreamReader:
     given = {"servers": url, **{name: str(value) for name, value in options.items()}}
-    return StreamReader(ReadOptions.of(given), ReadSchema.of(spark_schema("sequence")))
+    return StreamReader(ReadOptions.of(given), read_schema(spark_schema("sequence")))
 
 
 async def test_where_a_query_begins(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
