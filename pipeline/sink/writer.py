@@ -68,9 +68,8 @@ async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bo
     async with connected(plan.options.connection) as link:
         state = await state_of(link, plan.options.stream)
     repeats = plan.options.write_id is not None
-    return WritePlan(
-        plan.options,
-        plan.layout,
+    return replace(
+        plan,
         write_id=write_id,
         after=after if repeats else state.last,
         created=state.created,
@@ -79,8 +78,8 @@ async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bo
     )
 
 
-class JetStreamWriter(DataSourceArrowWriter):
-    """Writes a DataFrame to a stream.
+class _Writer:
+    """Writes the rows of a task.
 
     Args:
         plan: what the driver has decided.
@@ -93,13 +92,29 @@ class JetStreamWriter(DataSourceArrowWriter):
         """Write the rows of a task; runs on executors.
 
         Raises:
-            PipelineError: (marked) what is in the way; see `PartitionWrite.run`.
+            PipelineError: (marked) what is in the way; see `PartitionWrite.add`.
         """
-        return _write(self._plan, iterator)
+        plan = self._plan
+        configure_logs(Log(level="warning"))
+        with marking(), LoopThread() as loop:
+            write = PartitionWrite(plan, _task(plan))
+            try:
+                for batch in iterator:
+                    loop.run(write.add(batch))
+                return loop.run(write.finish())
+            finally:
+                loop.run(write.close())
+
+
+class JetStreamWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        _say(self._plan, messages)
+        reports = [message for message in messages if isinstance(message, Written)]
+        rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
+        there = f", {already} of them were there already" if already else ""
+        print(f"jetstream: {rows} rows written to {self._plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The write has failed; what is stored stays, and the write can be repeated."""
@@ -111,46 +126,14 @@ class JetStreamWriter(DataSourceArrowWriter):
         )
 
 
-class JetStreamStreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches to a stream.
-
-    Args:
-        plan: what the driver has decided.
-    """
-
-    def __init__(self, plan: WritePlan) -> None:
-        self._plan = plan
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of a task; as `JetStreamWriter.write`."""
-        return _write(self._plan, iterator)
+class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes micro-batches to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A micro-batch is stored."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A micro-batch has failed; what it stored stays, and is found when it is tried again."""
-
-
-def _say(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    reports = [message for message in messages if isinstance(message, Written)]
-    rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
-    there = f", {already} of them were there already" if already else ""
-    print(f"jetstream: {rows} rows written to {plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
-
-
-def _write(plan: WritePlan, iterator: Iterator[pa.RecordBatch]) -> Written:
-    configure_logs(Log(level="warning"))
-    with marking():
-        task = _task(plan)
-        with LoopThread() as loop:
-            write = PartitionWrite(plan, task)
-            try:
-                for batch in iterator:
-                    loop.run(write.add(batch))
-                return loop.run(write.finish())
-            finally:
-                loop.run(write.close())
 
 
 def _task(plan: WritePlan) -> TaskPlace:
