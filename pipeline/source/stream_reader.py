@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,14 +56,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = options
         self._schema = schema
-        self._driver: _Driver | None = None
+        # The driver's: a loop of its own, the connection in it, and what closes both.
+        self._opened: tuple[LoopThread, Connection, Callable[[], None]] | None = None
         self._upto: dict[str, int] | None = None  # the last sequences of a query that ends
         self._ends: dict[str, Position] = {}  # of the newest batch
         self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None}
+        return {**self.__dict__, "_opened": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
@@ -128,24 +129,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the driver's connection."""
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
+        if self._opened is not None:
+            _, _, close = self._opened
+            close()
+            self._opened = None
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return self._ask().run(work)
-
-    def _ask(self) -> _Driver:
-        if self._driver is not None and self._driver.connection.client.is_closed:
+        if self._opened is not None and self._connection.client.is_closed:
             self.stop()
-        if self._driver is None:
-            self._driver = _Driver(self._options)
-        return self._driver
+        if self._opened is None:
+            with ExitStack() as opened:
+                loop = opened.enter_context(LoopThread())
+                connection = opened.enter_context(loop.within(connected(self._options.connection)))
+                check_filters(connection, self._options)
+                self._opened = loop, connection, opened.pop_all().close
+        return self._opened[0].run(work)
 
     @property
     def _connection(self) -> Connection:
-        assert self._driver is not None  # what runs, it runs
-        return self._driver.connection
+        assert self._opened is not None  # what runs, it runs
+        return self._opened[1]
 
     async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
         """The read's streams as they are now.
@@ -250,18 +253,3 @@ async def _limited(
         name: await one.within(begun[name], lasts[name], shares[name]) if shares[name] else lasts[name]
         for name, one in streams.items()
     }
-
-
-class _Driver:
-    """The driver's connection, in a loop of its own."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        with ExitStack() as opened:
-            self._loop = opened.enter_context(LoopThread())
-            self.connection = opened.enter_context(self._loop.within(connected(options.connection)))
-            check_filters(self.connection, options)
-            self.close = opened.pop_all().close  # closes the connection and ends the loop
-
-    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine; its result."""
-        return self._loop.run(work)
