@@ -99,7 +99,7 @@ class Progress:
         Args:
             messages: handled in this stage so far.
             rate: messages per second of late; 0 while that is not known.
-            tasks: Spark's tasks of this stage that are over, and those that it has planned.
+            tasks: of the tasks of what Spark runs now, those that are over, and all.
             seconds: since the job began.
         """
         parts = [self.stage] if self.stage else []

@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"^[\d,]+")
 
 
 class SparkCounts:
-    """Counts since this was made, or since `restart`; may be asked from any thread.
+    """Rows since this was made, or since `restart`, and the tasks that run; may be asked from any thread.
 
     Args:
         spark: the session whose queries are counted, all of them.
@@ -34,7 +34,6 @@ class SparkCounts:
         self._queries: Any = spark._jsparkSession.sharedState().statusStore()
         self._tracker = spark.sparkContext.statusTracker()
         self._over: dict[int, int] = {}
-        self._tasks: dict[int, tuple[int, int]] = {}
         self._first = 0
         self.restart()
 
@@ -44,9 +43,6 @@ class SparkCounts:
         size = listed.size()
         self._first = listed.apply(size - 1).executionId() + 1 if size else 0
         self._over = {}
-        self._tasks = dict.fromkeys(self._tasks, (0, 0))
-        for stage in self._tracker.getActiveStageIds():
-            self._tasks[stage] = (0, 0)
 
     def settle(self) -> None:
         """Wait, some seconds at most, until what has happened is counted: Spark updates its stores a little later."""
@@ -70,16 +66,10 @@ class SparkCounts:
         return found + sum(self._over.values())
 
     def tasks(self) -> tuple[int, int]:
-        """Tasks that are over, and all that are planned by now."""
-        active = self._tracker.getActiveStageIds()
-        for stage in active:
-            info = self._tracker.getStageInfo(stage)
-            if info is not None and self._tasks.get(stage) != (0, 0):
-                self._tasks[stage] = (info.numCompletedTasks, info.numTasks)
-        for stage, (_, all_) in self._tasks.items():
-            if stage not in active:
-                self._tasks[stage] = (all_, all_)
-        return sum(done for done, _ in self._tasks.values()), sum(all_ for _, all_ in self._tasks.values())
+        """Tasks of what runs now: those that are over, and all that are planned."""
+        found = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
+        running = [stage for stage in found if stage is not None]
+        return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
 
     def _rows_of(self, execution: int) -> int:
         values = self._queries.executionMetrics(execution)
