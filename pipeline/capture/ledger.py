@@ -92,7 +92,8 @@ class Ledger:
         self._write(self.known.expecting(chunk))
         if chunk.folder:
             self._place.make(MESSAGES)
-            self._place.move(path, chunk.folder)
+            if not self._place.move(path, chunk.folder):
+                raise PipelineError(f"{self._place.uri(path)}: cannot be moved to {chunk.folder}")
         self._write(self.known.settled(appeared=True))
         self._place.remove(STAGING)
 

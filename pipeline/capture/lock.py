@@ -34,9 +34,9 @@ def locked(place: Place) -> Iterator[None]:
         _require_gone(place, text)
         # Another one may conclude the same at this moment: the one that moves the old lock away has it.
         old = f"{LOCK}.{os.getpid()}"
-        if place.take(LOCK, old):
+        if place.move(LOCK, old):
             if place.read(old) != text:
-                place.take(old, LOCK)
+                place.move(old, LOCK)
                 raise PipelineError(f"{place}: another capture begins to write to it at this moment; run it again")
             place.remove(old)
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from nats_bridge.pipeline.errors import OptionError, PipelineError
+from nats_bridge.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +48,8 @@ class Place(Protocol):
     def make(self, path: str = "") -> None:
         """Make a directory, with those above it."""
 
-    def move(self, source: str, target: str) -> None:
-        """Let a directory, with all that is in it, appear under another name."""
-
-    def take(self, source: str, target: str) -> bool:
-        """Give a file another name; False where it is not there any more."""
+    def move(self, source: str, target: str) -> bool:
+        """Let a file or a directory, with all that is in it, have another name; False where it is not there."""
 
     def remove(self, path: str) -> None:
         """Remove a file or a directory with all that is in it; nothing where there is none."""
@@ -154,21 +151,17 @@ class LocalPlace:
         except OSError as error:
             raise OptionError(f"{place}: cannot be made: {error.strerror}") from None
 
-    def move(self, source: str, target: str) -> None:
+    def move(self, source: str, target: str) -> bool:
         """On the disk, then there in one step."""
         begin, end = self._at(source), self._at(target)
-        for file in begin.iterdir():
-            _sync(file)
-        _sync(begin)
-        begin.rename(end)
-        _sync(end.parent)
-
-    def take(self, source: str, target: str) -> bool:
-        """In one step."""
         try:
-            self._at(source).rename(self._at(target))
+            for file in begin.iterdir() if begin.is_dir() else ():
+                _sync(file)
+            _sync(begin)
+            begin.rename(end)
         except FileNotFoundError:
             return False
+        _sync(end.parent)
         return True
 
     def remove(self, path: str) -> None:
@@ -271,12 +264,7 @@ class HadoopPlace:
         if not self._files.mkdirs(self._at(path)):
             raise OptionError(f"{self.uri(path)}: cannot be made")
 
-    def move(self, source: str, target: str) -> None:
-        """In one step, where the file system can."""
-        if not self._files.rename(self._at(source), self._at(target)):
-            raise PipelineError(f"{self.uri(source)}: cannot be moved to {target}")
-
-    def take(self, source: str, target: str) -> bool:
+    def move(self, source: str, target: str) -> bool:
         """In one step, where the file system can."""
         begin = self._at(source)
         return bool(self._files.exists(begin) and self._files.rename(begin, self._at(target)))

@@ -459,7 +459,7 @@ async def test_a_place_of_hadoops(
     await fill(peer, stream, 5)
     original = place.move
 
-    def dying(source: str, target: str) -> None:
+    def dying(source: str, target: str) -> bool:
         original(source, target)
         raise KilledError
 
@@ -473,7 +473,7 @@ async def test_a_place_of_hadoops(
     assert place.names("nowhere") == []
     assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
     assert (place.create("x", "1"), place.create("x", "2"), place.read("x")) == (True, False, "1")
-    assert (place.take("x", "y"), place.take("x", "y"), place.read("y")) == (True, False, "1")
+    assert (place.move("x", "y"), place.move("x", "y"), place.read("y")) == (True, False, "1")
     place.replace("y", "ünï")
     assert place.read("y") == "ünï"
     with pytest.raises(OptionError, match=r"/y: not a directory"):
