@@ -15,43 +15,30 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def spark_options(command: _Command) -> _Command:
     """`--master URL` and `--spark NAME=VALUE` (as `settings`, a mapping)."""
-    for option in reversed(
-        [
-            click.option(
-                "--master", "master", metavar="URL", help="Where Spark runs.  [default: spark-submit's, else local[*]]"
-            ),
-            click.option(
-                "--spark",
-                "settings",
-                metavar="NAME=VALUE",
-                multiple=True,
-                callback=_settings,
-                help="A setting of Spark, such as spark.driver.memory=4g.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+    master = click.option("--master", metavar="URL", help="Where Spark runs.  [default: spark-submit's, else local[*]]")
+    spark = click.option(
+        "--spark",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A setting of Spark, such as spark.driver.memory=4g.",
+    )
+    return master(spark(command))
 
 
 def progress_options(command: _Command) -> _Command:
     """`--quiet` and `--every SECONDS`: what `pipeline.progress.Shown` takes."""
-    for option in reversed(
-        [
-            click.option("--quiet", "-q", "quiet", is_flag=True, help="No progress on stderr."),
-            click.option(
-                "--every",
-                "every",
-                type=click.FloatRange(min=0),
-                metavar="SECONDS",
-                default=INTERVAL,
-                show_default=True,
-                help="Between two lines of progress, where stderr is no terminal.",
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
+    quiet = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+    every = click.option(
+        "--every",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        default=INTERVAL,
+        show_default=True,
+        help="Between two lines of progress, where stderr is no terminal.",
+    )
+    return quiet(every(command))
 
 
 def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
