@@ -46,10 +46,6 @@ class LiveHistory:
     last: int
     subjects: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        """How many sequences there are."""
-        return max(self.last - self.first + 1, 0)
-
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, in the order of their sequences."""
         return self._load(spark, partitions="1")
@@ -120,10 +116,6 @@ class CapturedHistory:
     capture: Capture
     first: int
     last: int
-
-    def __len__(self) -> int:
-        """How many sequences there are."""
-        return max(self.last - self.first + 1, 0)
 
     def in_order(self, spark: SparkSession) -> DataFrame:
         """The rows in one partition, sorted by their sequences, on disk where memory does not suffice."""

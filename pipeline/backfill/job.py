@@ -74,7 +74,7 @@ def backfill(
             planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
             sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         spark = session()
-        if request.publishes:
+        if request.to_parquet is None:
             open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
         return [job.copied(each, number) for number, each in enumerate(planned)]
@@ -112,7 +112,8 @@ class _Job:
         )
         if planned.first > history.last:
             return nothing
-        with watched(self.spark, job, total=len(history), shown=self.shown) as progress:
+        sequences = history.last - history.first + 1
+        with watched(self.spark, job, total=sequences, shown=self.shown) as progress:
             progress.kept = KEPT
             if folder is not None:
                 progress.enter("writing files")

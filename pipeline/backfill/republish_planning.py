@@ -60,7 +60,7 @@ async def republish_backfill(
         record_of=lambda _: None,
         republished=True,
     )
-    if not request.publishes:
+    if request.to_parquet is not None:
         return planned
     await refuse_running(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
     await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)

@@ -30,11 +30,6 @@ class Request:
     last: int | None = None
     patience: float = 60.0
 
-    @property
-    def publishes(self) -> bool:
-        """Whether something is written to the target."""
-        return self.to_parquet is None
-
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
