@@ -16,8 +16,6 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-_BYTES_TOO: Final = ("subject",)
-"""Columns of text that may be had as bytes: what the server stores need not be UTF-8."""
 
 
 def read_schema(schema: StructType) -> pa.Schema:
@@ -39,10 +37,11 @@ def _arrow_type(field: StructField) -> pa.DataType:
     if wanted is None:
         raise SchemaError(f"column {field.name}: messages have none; they have {', '.join(COLUMNS)}")
     found = field.dataType.simpleString()
-    if field.name in _BYTES_TOO and found == "binary":
+    is_subject = field.name == "subject"  # which may be had as bytes: what the server stores need not be UTF-8
+    if is_subject and found == "binary":
         return pa.binary()
     if found != wanted:
-        also = " or binary" if field.name in _BYTES_TOO else ""
+        also = " or binary" if is_subject else ""
         raise SchemaError(f"column {field.name}: is {wanted}{also}, not {found}")
     if field.name == "headers":
         return _headers_type(field.dataType)
