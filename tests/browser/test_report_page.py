@@ -99,15 +99,6 @@ def test_the_last_kind_of_columns_stays(browser: Browser) -> None:
     assert [each.text for each in browser.all(".heads .version")] == ["2.15.1\non 2.10.27"]
 
 
-def test_groups_fold(browser: Browser) -> None:
-    click(browser, ".group[data-clause='0'] .clause button")
-    assert ORDER.id not in browser.shown_cases()
-    click(browser, "#fold")
-    assert browser.shown_cases() == []
-    click(browser, "#fold")
-    assert len(browser.shown_cases()) == 7
-
-
 def test_a_cell_shows_what_was_sent_expected_and_received(browser: Browser) -> None:
     browser.cell(ORDER.id, "engine 2.11.17").click()
     assert browser.text("#panel-title") == ORDER.title
@@ -263,15 +254,6 @@ def test_slash_goes_to_the_filter(browser: Browser) -> None:
     press(browser, "/")
     assert browser.focused() == "text"
     assert browser.one("#text").get_property("value") == ""
-
-
-def test_the_view_leads_to_other_subjects_and_cases(browser: Browser) -> None:
-    browser.show(ORDER_WRONG)
-    click(browser, ".strip button[aria-label^='native 2.15.1']")
-    assert "native 2.15.1: pass" in browser.text(".verdict")
-    click(browser, "[aria-label='Next case']")
-    assert browser.text("#panel-title") == CYCLE.title
-    assert browser.run("return location.hash") == f"#case={CYCLE.id}&subject=native+2.15.1"
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -22,7 +22,6 @@ function make(tag, attributes = {}, ...children) {
 // ---------------------------------------------------------------- state, and its address
 
 const state = { q: "", outcome: new Set(), level: "", doc: "", differ: false, hide: new Set(), case: "", subject: "" };
-const folded = new Set();
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -124,19 +123,13 @@ function buildMatrix() {
   rows.length = 0;
   clauses.forEach((clause, number) => {
     const members = cases.map((_, row) => row).filter((row) => cases[row].clause === number);
-    const button = make("button", { type: "button", "aria-expanded": "true", onclick: () => fold(number) }, clause.name);
     const link = clause.link ? make("a", { href: clause.link, target: "_blank", rel: "noopener" }, clause.document) : null;
     const group = make("section", { class: "group", role: "rowgroup", "data-clause": number },
-      make("div", { class: "clause" }, button, make("span"), link));
+      make("div", { class: "clause" }, make("b", {}, clause.name), make("span"), link));
     for (const row of members) group.append((rows[row] = rowNode(row)));
     matrix.append(group);
   });
   layOut();
-}
-
-function fold(number, is = !folded.has(number)) {
-  folded[is ? "add" : "delete"](number);
-  filter();
 }
 
 function filter() {
@@ -148,8 +141,7 @@ function filter() {
       && (!state.doc || clauses[each.clause].document === state.doc) && (!state.differ || versionsDiffer(row))
       && (!state.outcome.size || columns.some((column) => state.outcome.has(keyOf(row, column))));
     if (isLeft) { found[each.clause]++; total++; }
-    rows[row].hidden = !isLeft || folded.has(each.clause);
-    rows[row].dataset.left = isLeft ? "1" : "";
+    rows[row].hidden = !isLeft;
     for (const cell of rows[row].querySelectorAll(".cell")) {
       cell.classList.toggle("dim", state.outcome.size > 0 && !state.outcome.has(keyOf(row, +cell.dataset.column)));
     }
@@ -157,14 +149,12 @@ function filter() {
   for (const group of matrix.querySelectorAll(".group")) {
     const number = +group.dataset.clause;
     group.hidden = !found[number];
-    group.querySelector("button").setAttribute("aria-expanded", !folded.has(number));
     group.querySelector(".clause span").textContent = `${found[number]} case${found[number] === 1 ? "" : "s"}`;
   }
   const isFiltered = state.q || state.outcome.size || state.level || state.doc || state.differ || state.hide.size;
   byId("shown").textContent = total === cases.length ? `${total} cases` : `${total} of ${cases.length} cases`;
   byId("clear").hidden = !isFiltered;
   byId("none").hidden = total > 0;
-  byId("fold").textContent = folded.size === clauses.length ? "Expand all" : "Collapse all";
   matrix.hidden = !total;
   if (!matrix.querySelector('[tabindex="0"]')) rove(matrix.querySelector(".row:not([hidden]) .cell"));
 }
@@ -554,16 +544,6 @@ function usualSection(expectation, observation) {
   return section;
 }
 
-function strip(row, column) {
-  const kinds = new Map();
-  subjects.forEach((subject, at) => kinds.set(subject.kind, [...(kinds.get(subject.kind) || []), at]));
-  return make("nav", { class: "strip", "aria-label": "This case on other subjects of test" }, ...[...kinds].map(([kind, columns]) =>
-    make("div", {}, make("span", { class: "kind" }, kind), ...columns.map((at) => make("button", {
-      type: "button", class: keyOf(row, at), "aria-current": at === column ? "true" : null,
-      "aria-label": `${subjects[at].label}: ${wordOf(row, at)}`, onclick: () => { open(row, at); byId("panel").querySelector('.strip [aria-current="true"]').focus(); },
-    }, versionOf(at), make("span", {}, outcomeOf(row, at)?.sign ?? report.noRecord))))));
-}
-
 /** A known divergence's id, linked to its explanation, where the page knows it. */
 const divergenceNode = (id) => report.divergences ? make("a", { href: report.divergences }, id)
   : make("span", { title: "explained in docs/known-divergences.md" }, id);
@@ -594,33 +574,20 @@ async function copy(text, button, input) {
     await navigator.clipboard.writeText(text);
     isCopied = true;
   } catch {
-    if (input) {
-      input.focus();
-      input.select();
-      isCopied = document.execCommand("copy");
-    }
+    input.focus();
+    input.select();
+    isCopied = document.execCommand("copy");
   }
   button.textContent = isCopied ? "Copied" : "Press Ctrl+C";
   byId("said").textContent = isCopied ? "Copied" : "The text is selected: press Ctrl+C";
   setTimeout(() => { button.textContent = label; }, 1600);
 }
 
-function neighbour(row, step) {
-  const left = rows.map((_, at) => at).filter((at) => rows[at].dataset.left || at === row);
-  const at = left.indexOf(row) + step;
-  return at < 0 || at >= left.length ? null : left[at];
-}
-
 function showPanel(row, column) {
   const each = cases[row], cell = cells[row][column], clause = clauses[each.clause];
   const expectation = cell && cell[EXPECTATION] >= 0 ? report.expectations[cell[EXPECTATION]] : null;
   const observation = cell && cell[OBSERVATION] >= 0 ? report.observations[cell[OBSERVATION]] : null;
-  const step = (by, label, sign) => {
-    const to = neighbour(row, by);
-    return make("button", { type: "button", class: "tool", "aria-label": label, title: label, disabled: to === null, onclick: () => { open(to, column); rows[to].scrollIntoView({ block: "nearest" }); } }, sign);
-  };
-  const link = make("button", { type: "button", class: "tool link", onclick: () => copy(location.href.split("#")[0] + address(), link) }, "Copy link");
-  const tools = make("div", { class: "tools" }, make("span", { class: "mono" }, each.id), step(-1, "Previous case", "↑"), step(1, "Next case", "↓"), link,
+  const tools = make("div", { class: "tools" }, make("span", { class: "mono" }, each.id),
     make("button", { type: "button", class: "tool close", "aria-label": "Close", title: "Close (Escape)", onclick: close }, "✕"));
   const facts = make("div", { class: "facts" },
     clause.link ? make("a", { href: clause.link, target: "_blank", rel: "noopener" }, clause.name) : make("span", {}, clause.name),
@@ -629,7 +596,7 @@ function showPanel(row, column) {
     each.kd ? make("span", {}, "may show ", ...each.kd.flatMap((id, at) => [at ? ", " : "", divergenceNode(id)])) : null);
   const inside = make("div", { class: "inside" },
     make("div", {}, make("h2", { id: "panel-title", tabindex: -1 }, each.title), facts),
-    verdictNode(row, column), strip(row, column),
+    verdictNode(row, column),
     each.quote ? make("blockquote", {}, each.quote) : null);
   if (observation && expectation) {
     // Of a known difference, what is different is what people come for.
@@ -756,11 +723,6 @@ byId("clear").addEventListener("click", () => {
   apply();
   writeAddress();
   byId("text").focus();
-});
-byId("fold").addEventListener("click", () => {
-  if (folded.size === clauses.length) folded.clear();
-  else clauses.forEach((_, number) => folded.add(number));
-  filter();
 });
 addEventListener("popstate", follow);
 new ResizeObserver(layOut).observe(matrix.parentElement);
