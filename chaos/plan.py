@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.stream_config.schema import fields_of, stream_request
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "received"]
 """What a rule promises: `acknowledged`, that an acknowledged message is stored once; `received`, that a received
@@ -222,14 +223,9 @@ work queue, of counters, of schedules with what they fire, of delete markers, an
 
 
 def streams_of(version: str) -> dict[str, dict[str, Any]]:
-    """The streams that a version can have: counters and schedules came with 2.12, message TTLs with 2.11."""
-    knows = dialect(version)
-    since = {
-        "allow_msg_counter": knows.stream_fields_of_2_12,
-        "allow_msg_schedules": knows.stream_fields_of_2_12,
-        "allow_msg_ttl": knows.stream_fields_of_2_11,
-    }
-    return {name: config for name, config in STREAMS.items() if all(since.get(member, True) for member in config)}
+    """The streams that a version can have: without members that it does not know."""
+    known = fields_of(stream_request(), dialect(version)).keys()
+    return {name: config for name, config in STREAMS.items() if config.keys() <= known}
 
 
 def chosen(names: str, version: str = "2.15") -> tuple[RuleUnderTest, ...]:

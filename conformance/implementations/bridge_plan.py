@@ -26,6 +26,7 @@ from nats_bridge.conformance.catalogue.case import (
 from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
+from nats_bridge.transforms.stream_config.schema import fields_of, stream_request
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, is_valid_filter, matches, tokens
 from nats_bridge.transforms.transform import compile_transform
 
@@ -56,21 +57,6 @@ _NO_EDIT: Final = "stream configuration update can not change RePublish"
 _NO_MARKERS: Final = "subject delete markers forbidden on mirrors"
 
 _REMOVING: Final = ("workqueue", "interest")
-
-_STREAM_MEMBERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        "allow_msg_ttl": (2, 11),
-        "subject_delete_marker_ttl": (2, 11),
-        "allow_msg_counter": (2, 12),
-        "allow_atomic": (2, 12),
-        "allow_msg_schedules": (2, 12),
-        "persist_mode": (2, 12),
-        "allow_batched": (2, 14),
-        "first_seq": (2, 10),
-        "compression": (2, 10),
-    }
-)
-"""Members of a stream's configuration that no rule gives to an older server, with their first version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +204,11 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
             raise CannotPlay("what the stream keeps is the server's doing, which is of another version")
         if any(ack is not None and "err_code" in ack for ack in expectation.acks or ()):
             raise CannotPlay("what a stream refuses is the server's decision, which is of another version")
-        for member in (member for config in configs for member in config if member in _STREAM_MEMBERS):
-            if server.version[:2] < _STREAM_MEMBERS[member]:
-                raise CannotPlay(f"'{member}' of a stream is unknown to {server.name}")
+        # No rule gives a stream what its server does not have; a pedantic mode is the request's alone.
+        known, wanted = (fields_of(stream_request(), each).keys() for each in (server, dialect))
+        lacking = wanted - known - {*_RULES, "pedantic"}
+        for member in (member for config in configs for member in config if member in lacking):
+            raise CannotPlay(f"'{member}' of a stream is unknown to {server.name}")
     for config in configs:
         if not _is_empty(config, "subject_transform") and not _is_empty(config, *_COPYING):
             raise CannotPlay("copies of a rule do not pass an ingress rule")
