@@ -84,9 +84,7 @@ _cases_option = click.option(
 )
 @click.option("--select", "patterns", multiple=True, metavar="ID…", help="Ids, their beginnings, or with *; repeated.")
 @_level_option
-@click.option(
-    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="A folder with cases of your own."
-)
+@_cases_option
 @click.option(
     "--expected-failures",
     "expected_failures",
@@ -157,11 +155,8 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
         server="" if given["versions"] else given["server"] or "",
         credentials=_credentials(given),
         kinds=kinds,
-        libraries=given["libraries"],
-        bridge_dialect=given["bridge_dialect"],
-        patterns=given["patterns"],
         level=Level(given["level"]),
-        cases=given["cases"],
+        **{name: given[name] for name in ("libraries", "bridge_dialect", "patterns", "cases")},
     )
     report: Path | None = given["report"]
     expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None

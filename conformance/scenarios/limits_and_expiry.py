@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nats_bridge.conformance.scenarios.account import REPUBLISH
+from nats_bridge.conformance.catalogue.case import Json
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
 from nats_bridge.conformance.scenarios.texts import header_of, headers_named, numbers_of, payloads_of
@@ -17,27 +17,22 @@ _SECOND = 1_000_000_000
 @scenario
 async def last_sequence_behind_expiry(laboratory: Laboratory) -> Mapping[str, Any]:
     """A subject whose last message expired by ``max_age``: the next one refers to nothing, the sequence continues."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=REPUBLISH, max_age=_SECOND // 5)
-    await account.publish_all("in.a", ["1"])
-    await account.emptied("S")
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["2"])
-    (copy,) = await arrived(received, 1)
-    return numbers_of(copy.message)
+    return await _numbers_behind_expiry(laboratory, max_age=_SECOND // 5)
 
 
 @scenario
 async def last_sequence_behind_a_message_ttl(laboratory: Laboratory) -> Mapping[str, Any]:
     """A message with ``Nats-TTL`` is removed, without a marker: the next one of its subject refers to nothing."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"], republish=REPUBLISH, allow_msg_ttl=True)
-    await account.publish_all("in.a", ["1"], ["Nats-TTL: 1s"])
+    return await _numbers_behind_expiry(laboratory, "Nats-TTL: 1s", allow_msg_ttl=True)
+
+
+async def _numbers_behind_expiry(laboratory: Laboratory, *headers: str, **stream: Json) -> Mapping[str, Any]:
+    """The numbers that a message is republished with when the one before it, with these headers, has expired."""
+    account, received = await laboratory.republishing(**stream)
+    await account.publish_all("in.a", ["1"], headers)
     await account.emptied("S")
-    received = await account.subscribe("out.>")
     await account.publish_all("in.a", ["2"])
-    (copy,) = await arrived(received, 1)
-    return numbers_of(copy.message)
+    return numbers_of((await arrived(received, 2))[1].message)
 
 
 @scenario

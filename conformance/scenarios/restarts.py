@@ -112,18 +112,6 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
     return {"stored": payloads_of(await account.holding("T", 4))}
 
 
-@scenario
-async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
-    """The last sourced message is deleted from the target: is it sourced again?"""
-    server, account = await laboratory.with_source()
-    await account.create("T", sources=[{"name": "O"}])
-    await account.publish_all("in.a", ["1", "2", "3"])
-    await account.holding("T", 3)
-    await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
-    account = await laboratory.restart(server)
-    return {"stored": payloads_of(await account.copied("T", "end"))}
-
-
 async def _resumed(
     laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
 ) -> Mapping[str, Any]:
@@ -136,8 +124,18 @@ async def _resumed(
     return {"stored": payloads_of(await account.copied("T", "end"))}
 
 
+async def _without_its_last(account: Account) -> None:
+    await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
+
+
 async def _purged(account: Account) -> None:
     await account.request("STREAM.PURGE.T", {})
+
+
+@scenario
+async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The last sourced message is deleted from the target: is it sourced again?"""
+    return await _resumed(laboratory, {"name": "O"}, 3, _without_its_last)
 
 
 @scenario
