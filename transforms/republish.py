@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import START, opened
-from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.program import compile_program
-from nats_bridge.transforms.selection import Unselected, left_out, unmatched
+from nats_bridge.transforms.selection import HeaderCondition, Unselected, left_out, unmatched
 from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, text_member, text_of, tokens
 from nats_bridge.transforms.timestamp import rfc3339_nano
 from nats_bridge.transforms.transform import Transform, compile_transform

@@ -15,9 +15,8 @@ from typing import TypeAlias
 
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import append, remove, remove_first, remove_prefix
-from nats_bridge.transforms.header_condition import HeaderCondition
 from nats_bridge.transforms.republish import Refusal, StoredMessage, unpublishable
-from nats_bridge.transforms.selection import Unselected, left_out, unmatched
+from nats_bridge.transforms.selection import HeaderCondition, Unselected, left_out, unmatched
 from nats_bridge.transforms.source_record import (
     HEADER,
     JOINT,

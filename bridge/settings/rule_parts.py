@@ -16,7 +16,7 @@ from nats_bridge.bridge.settings.base import (
     kept_subject,
 )
 from nats_bridge.bridge.settings.rule_fields import StartSequence, StartTime
-from nats_bridge.transforms.header_condition import HeaderCondition
+from nats_bridge.transforms.selection import HeaderCondition
 
 EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
 WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
