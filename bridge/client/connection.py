@@ -191,7 +191,7 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
     """
     connection = Connection(name)
     connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
-    servers = ", ".join(str(server) for server in options.get("servers", ()))
+    servers = ", ".join(connection.servers)
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
@@ -226,21 +226,21 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
         await connection.close()
         if isinstance(cause, ClearTextError):
             raise ConfigError(
-                f"connection '{name}': {_redacted(servers)} offers no TLS, which the connection asks for, so nothing"
+                f"connection '{name}': {servers} offers no TLS, which the connection asks for, so nothing"
                 " was sent: turn TLS on there, or write nats:// and leave out tls"
             ) from None
         if isinstance(cause, ssl.SSLError):
             raise CredentialsError(
-                f"connection '{name}': no trusted TLS with {_redacted(servers)} ({plain_reason(cause)}):"
+                f"connection '{name}': no trusted TLS with {servers} ({plain_reason(cause)}):"
                 " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
             ) from None
         if _refuses_credentials(cause):
             raise CredentialsError(
-                f"connection '{name}': {_redacted(servers)} refuses the credentials ({cause}):"
+                f"connection '{name}': {servers} refuses the credentials ({cause}):"
                 " check the connection's creds, nkey_seed_file, token_file or user/password_file"
             ) from None
         raise ServerUnreachableError(
-            f"connection '{name}': no server answers at {_redacted(servers)} ({plain_reason(cause)}):"
+            f"connection '{name}': no server answers at {servers} ({plain_reason(cause)}):"
             " check the address, and that nats-server runs there"
         ) from None
     connection.set_up()
@@ -269,9 +269,7 @@ def plain_reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _redacted(servers: str) -> str:
-    """Server addresses without user names and passwords."""
-    return ", ".join(
-        f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest.rpartition("@")[2]
-        for scheme, _, rest in ((s.rpartition("://")) for s in servers.split(", "))
-    )
+def _redacted(server: str) -> str:
+    """A server's address without user name and password."""
+    scheme, separator, rest = server.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

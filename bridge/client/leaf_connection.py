@@ -88,10 +88,7 @@ class _NoInfoError(ConnectionResetError):
     """The connection ended before INFO, as it does behind a proxy while no server listens."""
 
 
-_FAILURES: Final = (
-    *(OSError, ssl.SSLError, TimeoutError),
-    *(LeafProtocolError, WebSocketError, ClearTextError, _RefusedError),
-)
+_FAILURES: Final = (OSError, LeafProtocolError, WebSocketError, ClearTextError, _RefusedError)
 
 
 @dataclass(slots=True)

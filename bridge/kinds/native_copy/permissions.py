@@ -20,10 +20,8 @@ def native_copy_needs(
     """The needs of one rule; see `RuleKind.needs`."""
     source, leaf, prefix = rule.source_connection, rule.leaf_connection, rule.prefix
     yield from existing(source, rule.stream)
-    for request in ("CONSUMER.CREATE", "CONSUMER.DELETE"):
-        for subject in (api_subject(request, rule.stream), api_subject(request, rule.stream, ">")):
-            if request == "CONSUMER.CREATE" or subject.endswith(">"):
-                yield write(source, subject, "forwards the server's requests")
+    for request, *below in (("CONSUMER.CREATE",), ("CONSUMER.CREATE", ">"), ("CONSUMER.DELETE", ">")):
+        yield write(source, api_subject(request, rule.stream, *below), "forwards the server's requests")
     yield write(source, flow_control(rule.stream), "says that deliveries have arrived")
     yield write(leaf, f"{prefix}.deliver.>", f"delivers messages of {rule.stream}")
     yield write(leaf, f"{_INBOXES}>", "answers the server's requests")
