@@ -7,7 +7,7 @@ any message. Without the module everything is Python's, and nothing else changes
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 
@@ -46,24 +46,15 @@ class Made(NamedTuple):
     last_reply: bytes
 
 
-class _HotLoop(Protocol):
-    """`HotLoop` of `compiled/src/lib.rs`."""
-
-    def take(
-        self, data: bytes, position: int, sid: bytes, following: int, handled: int, filtered: bool, max_payload: int, /
-    ) -> tuple[int, int, int, int, int, int, bytes, bytes, bytes] | None: ...
-
-
 class CompiledLoop:
-    """Republishes what needs no care.
+    """Republishes what needs no care; `HotLoop` of `compiled/src/lib.rs` says what its loop takes and returns.
 
     Args:
-        loop: the compiled loop.
         encoder: whose entries it uses, and which it counts for.
     """
 
-    def __init__(self, loop: _HotLoop, encoder: RepublishEncoder) -> None:
-        self._loop = loop
+    def __init__(self, encoder: RepublishEncoder) -> None:
+        self._loop = encoder.compiled(HotLoop, SubjectSequences)
         self._encoder = encoder
 
     def run(
@@ -95,6 +86,4 @@ class CompiledLoop:
 
 def compiled_loop(encoder: RepublishEncoder) -> CompiledLoop | None:
     """The compiled loop for an encoder; None where the module is not installed, or is of another version."""
-    if INTERFACE != _INTERFACE:
-        return None
-    return CompiledLoop(encoder.compiled(HotLoop, SubjectSequences), encoder)
+    return CompiledLoop(encoder) if INTERFACE == _INTERFACE else None
