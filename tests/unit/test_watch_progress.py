@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.kinds.watching.link import links_of
 from nats_bridge.bridge.kinds.watching.reasons import Reason
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
@@ -97,7 +98,8 @@ async def test_a_leader_steps_down_once_in_a_stall_and_again_in_a_later_one() ->
         asked.append(subject)
 
     settings = loads("rules: [{name: watch, kind: watch, on_stall: step_down}]", Path(), "bridge.yaml", {})
-    connection: Any = SimpleNamespace(api=SimpleNamespace(request=request))
+    connection = object.__new__(Connection)
+    connection.api = cast(Any, SimpleNamespace(request=request))
     run = WatchRun(cast(WatchRule, settings.rules[0]), connection, RuleContext("bridge", "native", lambda _: None))
     (link,) = links_of([{"config": {"name": "T", "mirror": {"name": "S"}}}])
     stalled = LinkState(link, "stalled", reason=Reason("wedged", "", "", new_leader_helps=True), replicas=2)
