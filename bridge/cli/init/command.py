@@ -95,7 +95,7 @@ def init_command(
         return EXIT_USAGE
     changes = [comparison.change for comparison in comparisons if comparison.change is not None]
 
-    draft = Draft(seen, connection, changes, file, _about(seen, connection, [name for name, _ in configurations]))
+    draft = Draft(later, connection, changes, file, _about(seen, connection, [name for name, _ in configurations]))
     refused = 0
     for rule in (*(rule for comparison in comparisons for rule in comparison.rules), *rules):
         refused += not _taken(draft, rule, err)
@@ -115,7 +115,7 @@ def init_command(
 
 
 def _connection(server: str | None, context: str | None, creds: Path | None) -> dict[str, Any]:
-    """The connection as a configuration holds it; paths are those of the process."""
+    """The connection as a configuration holds it."""
     if context is not None:
         if server is not None or creds is not None:
             raise click.UsageError(
@@ -126,7 +126,7 @@ def _connection(server: str | None, context: str | None, creds: Path | None) -> 
     for url in servers:
         if reason := check_server_url(url):
             raise ConfigError(f"--server: {reason}")
-    return {"servers": servers, **({"creds": str(creds)} if creds is not None else {})}
+    return {"servers": servers, **({"creds": str(creds.resolve())} if creds is not None else {})}
 
 
 def _look(connection: dict[str, Any]) -> Landscape:

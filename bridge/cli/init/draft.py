@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ class Draft:
     """Rules, one after the other.
 
     Args:
-        seen: the cluster.
-        connection: as a configuration holds it; paths are those of the process.
+        later: the cluster as it will be when they run.
+        connection: as a configuration holds it.
         changes: what must become of streams before their rules can run.
         file: where the configuration goes.
         about: what it is written from, a line each.
@@ -34,7 +33,7 @@ class Draft:
 
     def __init__(
         self,
-        seen: Landscape,
+        later: Landscape,
         connection: dict[str, Any],
         changes: Sequence[StreamChange],
         file: InitFile,
@@ -46,9 +45,7 @@ class Draft:
         self._connection = connection
         self._changes = list(changes)
         self._about = about
-        self._later = seen
-        for change in changes:
-            self._later = self._later.with_config(change.body)
+        self._later = later
 
     def add(self, rule: ProposedRule) -> str | None:
         """Add a rule, unless it cannot run on this cluster, even after the changes that it needs.
@@ -101,17 +98,7 @@ class Draft:
         return next((loop.path for loop in find_loops(settings, {"default": reach}) if loop.rule == rule.name), "")
 
     def _text(self, rules: Sequence[ProposedRule]) -> str:
-        return configuration_text(self._connection_there(), rules, about=self._about, file=str(self.file.path))
-
-    def _connection_there(self) -> dict[str, Any]:
-        """The connection with paths as the file needs them: relative to its folder."""
-        creds = self._connection.get("creds")
-        if creds is None or Path(creds).is_absolute():
-            return self._connection
-        try:
-            return {**self._connection, "creds": os.path.relpath(creds, self.file.path.parent)}
-        except ValueError:
-            raise ConfigError(f"--creds {creds}: give its whole path") from None
+        return configuration_text(self._connection, rules, about=self._about, file=str(self.file.path))
 
 
 class InitFile:
