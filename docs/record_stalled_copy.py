@@ -69,7 +69,7 @@ async def main() -> None:
     """Plant the stall, and draw."""
     async with NativeServer("2.15.1") as server:
         await _streams(server.url)
-        rule = {"name": "mirrors", "kind": "watch", "interval": "500ms", "stalled_after": "3s"}
+        rule = {"name": "mirrors", "kind": "watch", "interval": 0.5, "stalled_after": 3}
         settings = {
             "connections": {"default": {"servers": [server.url]}},
             "http": {"listen": "127.0.0.1:0"},

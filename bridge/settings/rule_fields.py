@@ -125,46 +125,6 @@ StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema({"type": "strin
 """A time to begin at, RFC 3339 with up to nine digits of a second."""
 
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LEAST, _LONGEST = 0.1, 86_400.0  # seconds
-
-
-def _duration(value: Any) -> float:
-    """Seconds, of a number or of a text such as `30s`.
-
-    Raises:
-        PydanticCustomError: the value is none of the forms, or too short or too long.
-    """
-    seconds = None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    elif isinstance(value, str) and (found := _DURATION.fullmatch(value)):
-        seconds = float(found[1]) * _SECONDS[found[2]]
-    if seconds is None or not _LEAST <= seconds <= _LONGEST:
-        raise PydanticCustomError(
-            "duration",
-            "{value} is no duration; write seconds, or 500ms, 30s, 5m or 1h, from 0.1 s to a day",
-            {"value": repr(value)},
-        )
-    return seconds
-
-
-Duration = Annotated[
-    float,
-    PlainValidator(_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": _LEAST, "maximum": _LONGEST},
-                {"type": "string"},
-            ]
-        }
-    ),
-]
-"""A time span in seconds, or as a text with its unit."""
-
-
 _REJECTED_SHAPE: Final = 'write stop, or {skip: "a.dead.letter.subject"}'
 
 

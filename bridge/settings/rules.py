@@ -21,7 +21,6 @@ from nats_bridge.bridge.settings.base import (
     Subject,
 )
 from nats_bridge.bridge.settings.rule_fields import (
-    Duration,
     OnRejected,
     OnRejectedField,
     Start,
@@ -313,15 +312,20 @@ class WatchRule(Part):
         min_length=1,
         description="streams whose mirror or sources are watched; `*` stands for any characters",
     )
-    stalled_after: Duration = Field(
-        default=20.0, description="without progress for so long, while messages are missing, a copy is stalled"
+    stalled_after: float = Field(
+        default=20.0,
+        ge=0.1,
+        le=86_400,
+        description="seconds without progress, while messages are missing, after which a copy is stalled",
     )
     on_stall: Literal["warn", "step_down"] = Field(
         default="warn",
         description="warn: report it; step_down: also have the leader of the stream that copies step down, once,"
         " where another leader can help",
     )
-    interval: Duration = Field(default=3.0, description="from one comparison of all copies to the next")
+    interval: float = Field(
+        default=3.0, ge=0.1, le=86_400, description="seconds from one comparison of all copies to the next"
+    )
     max_requests: float = Field(
         default=50.0, ge=1, le=10_000, description="requests per second that it sends at most, whatever it watches"
     )

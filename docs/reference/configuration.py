@@ -127,7 +127,7 @@ _SECTIONS: Final = (
     _Section(
         "WatchRule",
         "Rule watch",
-        'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30s, on_stall: step_down}',
+        'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30, on_stall: step_down}',
         "See [watch](../watch.md#as-a-rule-of-a-sidecar).",
     ),
     _Section(

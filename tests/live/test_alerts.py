@@ -211,7 +211,7 @@ async def test_a_native_copy_that_is_stalled(native_server: Callable[..., Native
         peer = await raw_peer(server.url)
         await peer.create_stream(name="S", subjects=["S.>"])
         await peer.create_stream(name="T", sources=[{"name": "S"}], max_msgs=10, discard="new")
-        rule = {"name": "rule", "kind": "watch", "interval": "100ms", "stalled_after": "1s"}
+        rule = {"name": "rule", "kind": "watch", "interval": 0.1, "stalled_after": 1}
         async with running(settings_for(server.url, rule, **FREE)) as bridge:
             await until(lambda: [copy["condition"] for copy in bridge.runs[0].status()["copies"]] == ["complete"])
             assert not fires("NatsBridgeCopyStalled", await look(bridge))

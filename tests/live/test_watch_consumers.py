@@ -46,7 +46,7 @@ async def test_a_consumer_that_is_deleted(version: str, native_server: Servers, 
         await publish(peer, "S", 10)
         for name, copies in COPIES.items():
             await peer.create_stream(name=name, storage="memory", **copies)
-        async with watching(server.url, stalled_after="1s") as here:
+        async with watching(server.url, stalled_after=1) as here:
             await here.is_complete(*COPIES)
             last = 10
             # Where this process is slower than the server, it sees nothing: then the next one is deleted.

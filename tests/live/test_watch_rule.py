@@ -44,7 +44,7 @@ from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
 
-RULE: dict[str, Any] = {"name": "mirrors", "kind": "watch", "interval": "100ms", "stalled_after": "2s"}
+RULE: dict[str, Any] = {"name": "mirrors", "kind": "watch", "interval": 0.1, "stalled_after": 2}
 BOTH_ENDS = pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
 
 
@@ -241,7 +241,7 @@ async def test_no_alarm_in_random_healthy_load(newest_version: str, native_serve
                     case 3:
                         await here.looks(1)  # nothing happens for a while
 
-        async with watching(server.url, stalled_after="10s", max_requests=1000) as here:
+        async with watching(server.url, stalled_after=10, max_requests=1000) as here:
             loading = asyncio.create_task(load())
             try:
                 for _ in range(3):
@@ -264,7 +264,7 @@ async def test_a_leader_steps_down_once_in_a_stall(newest_version: str, raw_peer
         peer = await raw_peer(url)
         for name in ("T", "U"):
             await peer.create_stream(name=name, num_replicas=3 if name == "T" else 1, **EXTERNAL)
-        async with watching(url, on_stall="step_down", interval="200ms") as here:
+        async with watching(url, on_stall="step_down", interval=0.2) as here:
             await until(lambda: here.counters["step_downs"] == 1)
             (asked,) = here.events("watch.stepped_down")
             assert (asked["stream"], asked["source"], asked["rule"]) == ("T", "S", "mirrors")
