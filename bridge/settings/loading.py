@@ -53,9 +53,13 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     if isinstance(data.get(SCHEMA_KEY), str):
         del data[SCHEMA_KEY]  # it is for editors
     _resolve_paths(data, over, folder)
-    settings, problems = _validated(data, environ)
-    if not problems and not over.problems and settings is not None:
-        return settings
+    try:
+        settings = Settings.model_validate(data)
+        problems = list(settings_problems(settings, environ))
+        if not problems and not over.problems:
+            return settings
+    except ValidationError as error:
+        problems = list(model_problems(error.errors(include_url=False)))
     reported: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
     reported += _reported(_distinct(problems), document, over, shown)
     lines = [one_line(line) for _, line in reported]
@@ -131,14 +135,6 @@ def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FileP
         else value
         for key, value in values.items()
     }
-
-
-def _validated(data: dict[str, Any], environ: Mapping[str, str]) -> tuple[Settings | None, list[Problem]]:
-    try:
-        settings = Settings.model_validate(data)
-    except ValidationError as error:
-        return None, list(model_problems(error.errors(include_url=False)))
-    return settings, list(settings_problems(settings, environ))
 
 
 def _distinct(problems: list[Problem]) -> list[Problem]:

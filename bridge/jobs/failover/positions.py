@@ -157,22 +157,25 @@ async def find_places(
     Raises:
         ApiError: a server cannot be asked.
     """
-    reading = _Reading(copied)
-    copies = await _backwards(copied, target, reading, places)
-    arrived = await _forward(copied, target, reading, places, copies)
+    copies = await _backwards(copied, target, places)
+    arrived = await _forward(copied, target, places, copies)
     if source is not None and places:
         await _lacking(copied, source, places, copies, arrived)
     return copies
 
 
-class _Reading:
-    """Says of a message of the target which of the source's it is a copy of."""
+class _InTarget:
+    """Some messages of the target, in order: each as `_read` gives it, with its subject."""
 
     def __init__(self, copied: CopiedStream) -> None:
+        self.messages: list[tuple[int, int, int, bytes]] = []
         self._copied = copied
         self._created_ns = nanoseconds_of(str(copied.source["created"]))
 
-    def of(self, message: Delivered) -> tuple[int, int, int]:
+    def take(self, batch: list[Delivered]) -> None:
+        self.messages += [(*self._read(message), message[0]) for message in batch]
+
+    def _read(self, message: Delivered) -> tuple[int, int, int]:
         """Where it is stored, the source's sequence, and the number of the entry; 0 and 0 for no copy."""
         subject, reply, block, _ = message
         stored = AckReply.parse(reply)
@@ -183,23 +186,10 @@ class _Reading:
             if record is None or not entry.is_own(record):
                 continue
             copy = StoredCopy(subject, stored.time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
-            if is_of_this_source(copy, entry.key, self._created_ns) if entry.key else self._is_young(stored.time_ns):
+            is_young = stored.time_ns >= self._created_ns
+            if is_of_this_source(copy, entry.key, self._created_ns) if entry.key else is_young:
                 return stored.stream_sequence, record.sequence, number
         return stored.stream_sequence, 0, 0
-
-    def _is_young(self, time_ns: int) -> bool:
-        return time_ns >= self._created_ns
-
-
-class _InTarget:
-    """Some messages of the target, in order: each as `_Reading.of` has it, with its subject."""
-
-    def __init__(self, reading: _Reading) -> None:
-        self.messages: list[tuple[int, int, int, bytes]] = []
-        self._reading = reading
-
-    def take(self, batch: list[Delivered]) -> None:
-        self.messages += [(*self._reading.of(message), message[0]) for message in batch]
 
 
 class _InSource:
@@ -216,7 +206,7 @@ class _InSource:
                 self.messages.append((AckReply.parse(reply).stream_sequence, subject, entry))
 
 
-async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Reading, places: Sequence[Place]) -> Copies:
+async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequence[Place]) -> Copies:
     state = copied.target["state"]
     first, last = max(int(state["first_seq"]), 1), int(state["last_seq"])
     enough = 1 if copied.keeps_sequence else CHECKED_COPIES
@@ -227,7 +217,7 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Readi
     for low, high in pieces_back(first, last):
         if min(settled) >= enough:
             break
-        piece, _ = await read_piece(replay, low, high, partial(_InTarget, reading), newest=high == last)
+        piece, _ = await read_piece(replay, low, high, partial(_InTarget, copied), newest=high == last)
         for at, sequence, entry, subject in reversed(piece.messages):
             if not sequence:
                 continue
@@ -239,13 +229,11 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, reading: _Readi
     return found
 
 
-async def _forward(
-    copied: CopiedStream, target: JetStreamApi, reading: _Reading, places: Sequence[Place], copies: Copies
-) -> set[int]:
+async def _forward(copied: CopiedStream, target: JetStreamApi, places: Sequence[Place], copies: Copies) -> set[int]:
     """Let the places see what follows them; the source's sequences that are there."""
     arrived: set[int] = set()
     first = min((place.begins for place in places if place.begins), default=copies.last + 1)
-    async for piece in _pieces(_replay(target, copied.target), first, copies.last, partial(_InTarget, reading)):
+    async for piece in _pieces(_replay(target, copied.target), first, copies.last, partial(_InTarget, copied)):
         for at, sequence, _, subject in piece.messages:
             arrived.add(sequence)
             for place in places:

@@ -126,12 +126,11 @@ class Redriving:
         self._began = 0.0  # when the present window may have been published first, by the loop's clock
         self._doubtful: list[int] = []  # not in the journal yet
         self._subjects: set[bytes] = set()  # of the present window, in lower case as the server's texts have them
-        self._error: RuleRefusedError | None = None
         self.outcome = Outcome()
 
     async def open(self) -> None:
         """Subscribe to the answers."""
-        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._refused: asyncio.Future[RuleRefusedError] = asyncio.get_running_loop().create_future()
         self._target.on_refusal(self._publishing_refused)
         await self._requests.open()
 
@@ -142,11 +141,9 @@ class Redriving:
 
     def _publishing_refused(self, text: str) -> None:
         subject = refused_publication(text)
-        if self._error is None and subject in self._subjects:
-            self._error = RuleRefusedError(
-                f"the server refuses ({text}): allow the user to publish to '{subject.decode()}'"
-            )
-            self._refused.set_result(None)
+        if subject in self._subjects and not self._refused.done():
+            advice = f"allow the user to publish to '{subject.decode()}'"
+            self._refused.set_result(RuleRefusedError(f"the server refuses ({text}): {advice}"))
 
     # -- what an interrupted redrive left ----------------------------------------------------------------------------
 
@@ -271,8 +268,8 @@ class Redriving:
             self._subjects = {one.subject.lower() for one in left}
             answers = [self._requests.send(one.subject, one.block, one.payload) for one in left]
             await self._answered(answers)
-            if self._error is not None:
-                raise self._error
+            if self._refused.done():
+                raise self._refused.result()
             left, confirmed, reason = self._judged(left, answers)
             done += confirmed
             if not left:
@@ -297,7 +294,7 @@ class Redriving:
         stopping = asyncio.create_task(self._stop.wait())
         missing: set[asyncio.Future[Any]] = set(answers)
         deadline = asyncio.get_running_loop().time() + _ANSWER
-        while missing and self._error is None and (left := deadline - asyncio.get_running_loop().time()) > 0:
+        while missing and not self._refused.done() and (left := deadline - asyncio.get_running_loop().time()) > 0:
             limit = min(left, _PAUSE) if stopping.done() else left
             over, _ = await asyncio.wait(
                 {*missing, *(() if stopping.done() else (stopping,)), self._refused},
