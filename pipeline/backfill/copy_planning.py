@@ -6,7 +6,7 @@ an entry resumes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -46,7 +46,7 @@ async def entry_plans(
         BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
     """
     dialect = settings.dialect_of(rule)
-    run = CopyRun(rule, connections, _never, RuleContext(settings.name, dialect, lambda _: None))
+    run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
     names = [name_of(rule, entry) for entry in rule.entries]
     for wanted in request.sources:
         if wanted not in names:
@@ -165,7 +165,3 @@ async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> 
                 f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from-sequence out"
             )
     return handled
-
-
-def _never() -> Awaitable[Connection]:
-    raise AssertionError("the rule is only checked")

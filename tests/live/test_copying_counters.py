@@ -13,7 +13,7 @@ import pytest
 from nats_bridge.bridge.app.preflight import check_server, with_server
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.jobs.handoff.answer import Handoff
+from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
 from nats_bridge.bridge.settings import Settings, SourcesRule
@@ -408,8 +408,8 @@ async def test_a_counter_is_not_handed_over(scene: Scene) -> None:
     (rule,) = settings.rules
     assert isinstance(rule, SourcesRule)
 
-    async def handed_over(_: Settings, connections: dict[str, Connection]) -> Handoff:
-        return await CopyingHandoff(rule, "native", connections, after={}, sidecar="s").answer()
+    async def handed_over(settings: Settings, connections: dict[str, Connection]) -> Handoff:
+        return await CopyingHandoff(rule, settings, connections, Wish()).answer()
 
     answer = await with_server(settings, None, handed_over)
     assert not answer.ok

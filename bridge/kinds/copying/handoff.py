@@ -21,7 +21,7 @@ from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, refused
+from nats_bridge.bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
 from nats_bridge.bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.bridge.jobs.handoff.spelling import as_transforms, spellings
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of, examined
@@ -30,7 +30,7 @@ from nats_bridge.bridge.kinds.copying.handoff_position import EntryRefusedError,
 from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
-from nats_bridge.bridge.settings import KvSourcesRule, Source, SourcesRule
+from nats_bridge.bridge.settings import KvSourcesRule, Settings, Source, SourcesRule
 from nats_bridge.transforms.dialect import Dialect, dialect, server_dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.sourcing import compile_sourcing
@@ -57,28 +57,26 @@ class CopyingHandoff:
 
     Args:
         rule: the rule.
-        dialect_text: the dialect that it runs with, or `native`.
+        settings: the configuration.
         connections: the open connections by name.
-        after: per source, the last sequence that was copied, as the user says.
-        sidecar: the sidecar's name.
+        wish: what the user says.
     """
 
     def __init__(
         self,
         rule: SourcesRule | KvSourcesRule,
-        dialect_text: str,
+        settings: Settings,
         connections: Mapping[str, Connection],
-        *,
-        after: Mapping[str, int],
-        sidecar: str,
+        wish: Wish,
     ) -> None:
         self._rule = rule
         self._connections = connections
         self._target = connections[rule.target_connection]
         self._server = server_dialect(self._target.server_version)
-        self._dialect = self._server if dialect_text == "native" else dialect(dialect_text)
-        self._after = after
-        self._owner = consumer_owner(sidecar, rule.name)
+        asked = settings.dialect_of(rule)
+        self._dialect = self._server if asked == "native" else dialect(asked)
+        self._after = wish.after
+        self._owner = consumer_owner(settings.name, rule.name)
 
     async def answer(self) -> Handoff:
         """The configuration that takes over.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.run import CopyRun, open_without_echo
+from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
@@ -51,8 +51,7 @@ async def _handoff(
 ) -> Handoff:
     if wish.back:
         return await handoff_back.copying_back(rule, connections)
-    dialect = settings.dialect_of(rule)
-    return await handoff.CopyingHandoff(rule, dialect, connections, after=wish.after, sidecar=settings.name).answer()
+    return await handoff.CopyingHandoff(rule, settings, connections, wish).answer()
 
 
 def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
@@ -96,9 +95,7 @@ KIND = RuleKind(
             "out_of_order": "out_of_order",
         },
     ),
-    run=lambda rule, settings, connections, context: CopyRun(
-        rule, connections, partial(open_without_echo, settings, rule.target_connection), context
-    ),
+    run=CopyRun,
     needs=lambda rule, settings, dialect, known: permissions.copying_needs(rule, settings, dialect, known),
     moves=_moves,
     inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
@@ -40,19 +40,13 @@ _LOOK = 2.0  # seconds until the target is read without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
-async def open_without_echo(settings: Settings, name: str) -> Connection:
-    """Open a connection that does not receive what it publishes itself."""
-    options = connect_options(settings.connections[name], name)
-    return await open_connection(name, {**options, "no_echo": True}, client_name=settings.name)
-
-
 class CopyRun(RuleRun):
     """One copying rule.
 
     Args:
         rule: the rule.
+        settings: the configuration.
         connections: the open connections by name.
-        open_target: opens a connection to the target that does not receive what it publishes itself.
         context: the rule's surroundings.
     """
 
@@ -61,15 +55,15 @@ class CopyRun(RuleRun):
     def __init__(
         self,
         rule: SourcesRule | MirrorRule | KvSourcesRule,
+        settings: Settings,
         connections: Mapping[str, Connection],
-        open_target: Callable[[], Awaitable[Connection]],
         context: RuleContext,
     ) -> None:
         super().__init__(rule, CopyCounters(), context, rule.target_stream)
         self._owner = consumer_owner(context.sidecar, rule.name)
         self._connections = connections
         self._target = connections[rule.target_connection]
-        self._open_target = open_target
+        self._settings = settings
         self._own: Connection | None = None
         self._events = StreamEvents(self._target)
         self._follower: asyncio.Task[None] | None = None
@@ -101,7 +95,11 @@ class CopyRun(RuleRun):
 
     async def _open(self) -> dict[str, Any]:
         rule = self.rule
-        self._own = self._target = await self._open_target()
+        options = connect_options(self._settings.connections[rule.target_connection], rule.target_connection)
+        # It does not receive what it publishes itself.
+        self._own = self._target = await open_connection(
+            rule.target_connection, {**options, "no_echo": True}, client_name=self._settings.name
+        )
         self._own.on_end(self._connection_ended)
         self._events = StreamEvents(self._target)
         self.metrics.follow(rule.kind, self.counters, self._in_flight)
