@@ -5,8 +5,7 @@ its payload and header block, and headers after it describe the advisory.
 
 Headers that would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) were
 meant for the stream that it came from: `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so
-    that the
-same advisory is stored once.
+that the same advisory is stored once.
 """
 
 from __future__ import annotations
