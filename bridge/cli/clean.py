@@ -14,7 +14,7 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamA
 from nats_bridge.bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
+from nats_bridge.bridge.rules.leadership.lease_store import bucket_stream, lease_subject
 from nats_bridge.bridge.settings import Settings, load
 
 
@@ -71,7 +71,7 @@ async def _remove(api: JetStreamApi, durable: Durable) -> str:
 async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
     """Purge the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease."""
     subject = lease_subject(bucket, sidecar, rule)
-    newest = await api.last_message(Bucket(bucket).stream, subject)
+    newest = await api.last_message(bucket_stream(bucket), subject)
     if newest is None or not newest.payload:  # purged or deleted
         return "nothing to remove:"
     await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})

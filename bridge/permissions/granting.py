@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket, lease_subject
+from nats_bridge.bridge.rules.leadership.lease_store import bucket_stream, lease_subject
 from nats_bridge.bridge.settings import Connection, Rule, Settings
 from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.transforms.subject import is_subset
@@ -41,14 +41,14 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     leases = settings.leadership
     if leases is None:
         return
-    connection, bucket = leases.connection, Bucket(leases.bucket)
-    subject = lease_subject(bucket.name, settings.name, "*")
+    connection, stream = leases.connection, bucket_stream(leases.bucket)
+    subject = lease_subject(leases.bucket, settings.name, "*")
     yield write(connection, subject, "takes, renews and gives back leases")
-    yield write(connection, api_subject("STREAM.INFO", bucket.stream), "looks for the bucket of the leases")
-    yield write(connection, api_subject("STREAM.MSG.GET", bucket.stream), "reads leases")
+    yield write(connection, api_subject("STREAM.INFO", stream), "looks for the bucket of the leases")
+    yield write(connection, api_subject("STREAM.MSG.GET", stream), "reads leases")
     yield write(
         connection,
-        api_subject("STREAM.CREATE", bucket.stream),
+        api_subject("STREAM.CREATE", stream),
         "makes the bucket of the leases",
         without="the bucket must be there, and is not made again when it is deleted",
     )

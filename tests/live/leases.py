@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket
+from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
 from tests.live.raw_messages import RawPeer
 
 LONG = 60.0
@@ -15,7 +15,7 @@ LONG = 60.0
 
 async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
     """Create the bucket, with released leases of these rules (or of `rule`)."""
-    await peer.create_stream(**Bucket(bucket).config(1))
+    await peer.create_stream(**bucket_config(bucket, 1))
     record = {"holder": "before", "term": 1, "beat": 1, "ttl": LONG, "released": True}
     for rule in rules or ("rule",):
         subject = f"$KV.{bucket}.lease.nats-bridge.{rule}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket
+from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms import header_block
 from tests.live.raw_messages import Collected, RawPeer
@@ -168,8 +168,7 @@ class Leading(Republished):
     async def make(self) -> None:
         """The stream, and the bucket."""
         await Scenario.make(self)
-        bucket = Bucket(f"{self.name}_L")
-        await self.peer.create_stream(**bucket.config(1))
+        await self.peer.create_stream(**bucket_config(f"{self.name}_L", 1))
 
     async def act_while_running(self) -> None:
         """Another client takes the consumer."""

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket
+from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
 from nats_bridge.native_servers import NativeServer
 from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
@@ -156,7 +156,7 @@ async def test_no_replica_leads(servers: SharedServers, unique_name: Callable[[s
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("unread"))
     bucket = f"L{here.name}"
-    await peer.create_stream(**Bucket(bucket).config(1))
+    await peer.create_stream(**bucket_config(bucket, 1))
     # A process that Prometheus does not know holds the lease.
     record = {"holder": "elsewhere", "term": 1, "beat": 1, "ttl": LONG}
     await peer.store(f"$KV.{bucket}.lease.nats-bridge.rule".encode(), json.dumps(record).encode())

@@ -22,7 +22,7 @@ from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefuse
 from nats_bridge.bridge.permissions import grants_of
 from nats_bridge.bridge.rules.leadership import lease_store
 from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
+from nats_bridge.bridge.rules.leadership.lease_store import LeaseStore
 from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.rules.leadership.timing import Timing
 from nats_bridge.bridge.rules.run import RuleRun
@@ -95,9 +95,7 @@ async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
     servers: SharedServers, unique_name: Name
 ) -> None:
     connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
-    store = LeaseStore(
-        connection, "nats-bridge", Bucket(unique_name("over")), Timing(LONG), lambda *_: None, lambda *_: None
-    )
+    store = LeaseStore(connection, "nats-bridge", unique_name("over"), Timing(LONG), lambda *_: None, lambda *_: None)
     await store.open("rule")
     ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)
     first = await store.write("rule", Write(ours, 0))

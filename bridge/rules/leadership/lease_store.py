@@ -11,7 +11,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -48,29 +48,23 @@ def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
     return f"$KV.{bucket}.lease.{sidecar}.{rule}"
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Which bucket, by its name."""
+def bucket_stream(bucket: str) -> str:
+    """The stream of a bucket."""
+    return f"KV_{bucket}"
 
-    name: str
 
-    @property
-    def stream(self) -> str:
-        """The bucket's stream."""
-        return f"KV_{self.name}"
-
-    def config(self, replicas: int) -> Json:
-        """The stream's configuration, as clients create buckets."""
-        return {
-            "name": self.stream,
-            "subjects": [f"$KV.{self.name}.>"],
-            "max_msgs_per_subject": 1,
-            "discard": "new",
-            "storage": "file",
-            "num_replicas": replicas,
-            "allow_rollup_hdrs": True,
-            "deny_delete": True,
-        }
+def bucket_config(bucket: str, replicas: int) -> Json:
+    """The configuration of a bucket's stream, as clients create buckets."""
+    return {
+        "name": bucket_stream(bucket),
+        "subjects": [f"$KV.{bucket}.>"],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "storage": "file",
+        "num_replicas": replicas,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+    }
 
 
 Hint: TypeAlias = Callable[[str, bool], None]
@@ -83,7 +77,7 @@ class LeaseStore:
     Args:
         connection: a connection of its own, so that nothing else delays it.
         sidecar: the sidecar's name.
-        bucket: where the leases are.
+        bucket: the name of that which holds the leases.
         timing: the time limits for answers.
         hint: called for writes of other replicas.
         announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.
@@ -93,7 +87,7 @@ class LeaseStore:
         self,
         connection: Connection,
         sidecar: str,
-        bucket: Bucket,
+        bucket: str,
         timing: Timing,
         hint: Hint,
         announced: Callable[[str, int | None], None],
@@ -101,11 +95,12 @@ class LeaseStore:
         self._connection = connection
         self._sidecar = sidecar
         self._bucket = bucket
+        self._stream = bucket_stream(bucket)
         self._timing = timing
         self._hint = hint
         self._announced = announced
         self._subscription: BatchSubscription | None = None
-        self._get = f"$JS.API.STREAM.MSG.GET.{bucket.stream}"
+        self._get = f"$JS.API.STREAM.MSG.GET.{bucket_stream(bucket)}"
         self._too_few_since: float | None = None
 
     async def open(self, rule: str) -> None:
@@ -148,7 +143,7 @@ class LeaseStore:
         if error.get("err_code") == MESSAGE_NOT_FOUND:
             return Sighting(0, None)
         if error.get("err_code") == STREAM_NOT_FOUND:
-            _log.warning("leadership.bucket_deleted", bucket=self._bucket.name, meaning="it is recreated")
+            _log.warning("leadership.bucket_deleted", bucket=self._bucket, meaning="it is recreated")
             await self._ensure(check=False)
         return None
 
@@ -173,7 +168,7 @@ class LeaseStore:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _subject(self, rule: str) -> str:
-        return lease_subject(self._bucket.name, self._sidecar, rule)
+        return lease_subject(self._bucket, self._sidecar, rule)
 
     def _newest_of(self, rule: str) -> bytes:
         """The request that reads a lease."""
@@ -207,7 +202,7 @@ class LeaseStore:
         """Create the bucket if it does not exist; return False if that should be retried."""
         api, bucket, too_few = self._connection.api, self._bucket, ""
         try:
-            info = await api.stream_info(bucket.stream)
+            info = await api.stream_info(self._stream)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
@@ -217,7 +212,7 @@ class LeaseStore:
             return True
         for replicas in (3, 1):
             try:
-                await api.request(f"STREAM.CREATE.{bucket.stream}", bucket.config(replicas))
+                await api.request(f"STREAM.CREATE.{self._stream}", bucket_config(bucket, replicas))
             except ApiError as error:
                 if error.err_code == _NAME_IN_USE:  # another replica was faster, with another number of servers
                     break
@@ -228,13 +223,13 @@ class LeaseStore:
                         return False
                     too_few = error.description
             else:
-                _log.info("leadership.bucket_created", bucket=bucket.name)
+                _log.info("leadership.bucket_created", bucket=bucket)
                 break
         if too_few:
             meaning = (
-                f"without that server no replica leads: set num_replicas of stream {bucket.stream} to 3 when it can be"
+                f"without that server no replica leads: set num_replicas of stream {self._stream} to 3 when it can be"
             )
-            _log.warning("leadership.one_server", bucket=bucket.name, reason=too_few, meaning=meaning)
+            _log.warning("leadership.one_server", bucket=bucket, reason=too_few, meaning=meaning)
         self._too_few_since = None
         return True
 
@@ -244,7 +239,7 @@ class LeaseStore:
         if self._too_few_since is None:
             self._too_few_since = now
             meaning = f"it is made when the cluster has enough; after {GATHERING:g} s, on one server"
-            _log.info("leadership.few_servers", bucket=self._bucket.name, meaning=meaning)
+            _log.info("leadership.few_servers", bucket=self._bucket, meaning=meaning)
         return now - self._too_few_since < GATHERING
 
     def _refuse_unfit(self, config: dict[str, Any]) -> None:
@@ -253,11 +248,11 @@ class LeaseStore:
             reason = "is a mirror, which takes no writes"
         elif 0 < (age := int(config.get("max_age") or 0) / 1e9) < self._timing.ttl * _MOST_AGES:
             reason = f"forgets its values after {age:g} s, so a lease could vanish while it is held"
-        elif f"$KV.{self._bucket.name}.>" not in (config.get("subjects") or ()):
-            reason = f"does not store '$KV.{self._bucket.name}.>'"
+        elif f"$KV.{self._bucket}.>" not in (config.get("subjects") or ()):
+            reason = f"does not store '$KV.{self._bucket}.>'"
         if reason:
             raise ConfigError(
-                f"leadership: bucket '{self._bucket.name}' {reason}: name another one, which the sidecar makes itself"
+                f"leadership: bucket '{self._bucket}' {reason}: name another one, which the sidecar makes itself"
             )
 
     def _on_batch(self, batch: list[Delivered]) -> None:

@@ -23,7 +23,7 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Rest, Write
-from nats_bridge.bridge.rules.leadership.lease_store import Bucket, LeaseStore
+from nats_bridge.bridge.rules.leadership.lease_store import LeaseStore
 from nats_bridge.bridge.rules.leadership.sharing import Share
 from nats_bridge.bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.bridge.rules.leadership.timing import Timing, clock
@@ -51,7 +51,7 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
     options = connect_options(settings.connections[wanted.connection], wanted.connection)
     # One of its own: messages of rules must not delay renewals.
     connection = await open_connection(wanted.connection, options, client_name=settings.name)
-    leases = Leases(connection, settings.name, Bucket(wanted.bucket), wanted.ttl, share=wanted.share)
+    leases = Leases(connection, settings.name, wanted.bucket, wanted.ttl, share=wanted.share)
     try:
         await leases.open(settings.rules[0].name)
     except BaseException:
@@ -71,16 +71,14 @@ class Leases(Leadership):
     Args:
         connection: a connection for leases alone; closed by `close`.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: where the leases are.
+        bucket: the name of that which holds the leases.
         ttl: seconds without a renewal after which another replica takes over.
         share: whether replicas lead about as many rules each; otherwise a rule stays with its leader.
     """
 
     shared = True
 
-    def __init__(
-        self, connection: Connection, sidecar: str, bucket: Bucket, ttl: float, *, share: bool = False
-    ) -> None:
+    def __init__(self, connection: Connection, sidecar: str, bucket: str, ttl: float, *, share: bool = False) -> None:
         self.me = replica_name()
         self._connection = connection
         self._timing = Timing(ttl)
