@@ -41,7 +41,7 @@ async def same_account(one: Connection, other: Connection, *, patiently: bool = 
     accounts, pair = SharedAccounts(), frozenset((one, other))
     try:
         await accounts.ask({pair}, patiently=patiently)
-        return accounts.answer(pair)
+        return accounts.answers[pair]
     finally:
         await accounts.close()
 
@@ -71,17 +71,14 @@ class SharedAccounts:
     """The known pairs of open connections; each pair is asked about once.
 
     Attributes:
+        answers: by pair, whether both reach the same account; None if neither user may find out.
         on_late: awaited when connections turn out to reach the same account after `ask` answered that they do not.
     """
 
     def __init__(self) -> None:
         self.on_late: Callable[[], Awaitable[None]] | None = None
-        self._answers: dict[Pair, bool | None] = {}
+        self.answers: dict[Pair, bool | None] = {}
         self._listening: set[asyncio.Task[None]] = set()
-
-    def answer(self, pair: Pair) -> bool | None:
-        """Whether two connections reach the same account; None if neither user may find out. After `ask`."""
-        return self._answers[pair]
 
     async def ask(self, pairs: Iterable[Pair], *, patiently: bool = False) -> None:
         """Find out about pairs of connections, all at once.
@@ -90,8 +87,8 @@ class SharedAccounts:
             pairs: those that are known already cost nothing.
             patiently: wait for a late answer instead of reporting it with `on_late`.
         """
-        self._answers = {pair: answer for pair, answer in self._answers.items() if not _is_closed(pair)}
-        probes = [_Probe(pair) for pair in set(pairs) - self._answers.keys()]
+        self.answers = {pair: answer for pair, answer in self.answers.items() if not _is_closed(pair)}
+        probes = [_Probe(pair) for pair in set(pairs) - self.answers.keys()]
         asking = [asyncio.create_task(probe.ask(patiently=patiently)) for probe in probes]
         try:
             await asyncio.gather(*asking)
@@ -101,7 +98,7 @@ class SharedAccounts:
                 await probe.close()
             raise
         for probe in probes:
-            self._answers[probe.pair] = probe.answer
+            self.answers[probe.pair] = probe.answer
             if patiently or not probe.is_doubtful:
                 await probe.close()
                 continue
@@ -116,7 +113,7 @@ class SharedAccounts:
     async def _listen(self, probe: _Probe) -> None:
         try:
             if await probe.late():
-                self._answers[probe.pair] = True
+                self.answers[probe.pair] = True
                 if self.on_late is not None:
                     await self.on_late()
         finally:

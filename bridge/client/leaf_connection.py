@@ -134,6 +134,9 @@ class LeafConnection:
         subjects: what to subscribe to.
         owner: gets the events.
         fence: nothing is written, and no connection made, while it is closed.
+
+    Attributes:
+        is_up: whether it is established.
     """
 
     def __init__(
@@ -152,14 +155,9 @@ class LeafConnection:
         self._owner = owner
         self._fence = fence
         self._session: _Session | None = None
-        self._is_up = False
+        self.is_up = False
         self._gathered: list[bytes] = []
         self._reported = ""  # the reason last logged, until the next success
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it is established."""
-        return self._is_up
 
     async def run(self) -> None:
         """Connect, and reconnect whenever the connection ends; until cancelled."""
@@ -206,10 +204,10 @@ class LeafConnection:
             until, asked = loop.time() + float(self._options["connect_timeout"]), False
             while True:
                 try:
-                    async with asyncio.timeout(_PING_INTERVAL if self._is_up else until - loop.time()):
+                    async with asyncio.timeout(_PING_INTERVAL if self.is_up else until - loop.time()):
                         events = await session.events()
                 except TimeoutError:
-                    if not self._is_up:
+                    if not self.is_up:
                         raise
                     if asked:
                         raise ConnectionResetError("no answer to PING") from None
@@ -218,8 +216,8 @@ class LeafConnection:
                     continue
                 asked = False
                 for event in events:
-                    if isinstance(event, Pong) and not self._is_up:
-                        since, self._is_up, self._reported = loop.time(), True, ""
+                    if isinstance(event, Pong) and not self.is_up:
+                        since, self.is_up, self._reported = loop.time(), True, ""
                         _log.info("connection.back", connection=self.name, server=session.info.version)
                         self._owner.established(session.info)
                     else:
@@ -230,7 +228,7 @@ class LeafConnection:
                 self._report_failure(error)
                 raise
         finally:
-            was_up, self._is_up = self._is_up, False
+            was_up, self.is_up = self.is_up, False
             self._gathered.clear()
             if self._session is not None:
                 self._session.writer.transport.abort()
@@ -244,14 +242,14 @@ class LeafConnection:
             case Message():
                 self._owner.received(event)
             case Interest():
-                self._owner.interest(event, standing=not self._is_up)
+                self._owner.interest(event, standing=not self.is_up)
             case Ping():
                 session.write(PONG)
             case Refused(text):
                 if "permissions violation" in text.lower():
                     _log.error("connection.refused", connection=self.name, server_says=text)
                     self._owner.refused(text)
-                elif not self._is_up:
+                elif not self.is_up:
                     raise _RefusedError(text)
                 else:  # the server closes the connection, such as where the user's time is over
                     _log.warning("connection.error", connection=self.name, error=text)

@@ -132,10 +132,6 @@ class Replay:
         info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
         return int(info["delivered"]["stream_seq"])
 
-    async def selected(self) -> int:
-        """Return the number of messages of the stream that match the filters."""
-        return int((await self._standing({"deliver_policy": "all"}))["num_pending"])
-
     async def after(self, sequence: int) -> int:
         """Return the number of messages after a sequence that match the filters."""
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence + 1}

@@ -31,5 +31,5 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
     messages = int(info["state"]["messages"])
     if not filters or not messages or info["config"].get("storage") == "memory":
         return filters
-    selected = await Replay(api, str(info["config"]["name"]), filters).selected()
+    selected = await Replay(api, str(info["config"]["name"]), filters).after(0)
     return () if selected * _WORTH_READING_ALL >= messages else filters

@@ -52,9 +52,13 @@ class RepublishRun(RuleRun):
         source: the connection that holds the stream.
         target: the connection that is published to.
         context: the rule's surroundings.
+
+    Attributes:
+        republish: the compiled rule; after `check`.
     """
 
     rule: RepublishRule
+    republish: Republish
 
     def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
         super().__init__(rule, RuleCounters(), context, rule.stream, source, target)
@@ -84,7 +88,7 @@ class RepublishRun(RuleRun):
         place = f"rule '{rule.name}': stream '{rule.stream}'"
         self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
-        self._republish = compile_rule(rule, self._context.dialect_at(self._source))
+        self.republish = compile_rule(rule, self._context.dialect_at(self._source))
         limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
@@ -169,15 +173,10 @@ class RepublishRun(RuleRun):
             "after_sequence": handled,
             "position": "resumed" if resumed is not None else rule.start.policy,
             "delivery": str(rule.delivery),
-            "dialect": self._republish.dialect.name,
+            "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
             **({"loop": "compiled"} if self._compiled else {}),
         }
-
-    @property
-    def republish(self) -> Republish:
-        """The compiled rule; after `check`."""
-        return self._republish
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
         """The rule's encoder, before its first message; after `check`.
@@ -186,7 +185,7 @@ class RepublishRun(RuleRun):
             retention: the model of what the stream removes.
         """
         return RepublishEncoder(
-            self._republish,
+            self.republish,
             retention,
             self.counters,
             own_subjects=self._own_subjects(self._info["config"]),
@@ -411,7 +410,7 @@ class RepublishRun(RuleRun):
             return b".%b.%b." % (stream, durable) in subject
         if subject.startswith(b"$js.fc."):
             return b".%b." % stream in subject
-        return matches(subject, covering_filter(self._republish.transform).lower().encode())
+        return matches(subject, covering_filter(self.republish.transform).lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class AccountGraph:
             spaces[name] = name
             for first in sorted(set(spaces.values()) - {name}):
                 pair = frozenset((self._connections[first], connection))
-                same = pairs[pair] or self.shared.answer(pair)
+                same = pairs[pair] or self.shared.answers[pair]
                 if same is None:
                     undecided.append(
                         f"connections '{first}' and '{name}': neither user may publish to the other's inbox, so it is"
