@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 MAX_NAME_LENGTH = 64
 MAX_STREAM_LENGTH = 255
-HEADER_NAME: Final = "^[!-9;-~]+$"
+_HEADER_NAME: Final = "^[!-9;-~]+$"
 """Printable, no colon, no white space."""
 
 
@@ -25,6 +25,11 @@ class Part(BaseModel):
         # What validates is built with its first use: once for the whole configuration, not for each part on import.
         defer_build=True,
     )
+
+
+def refused(reason: str) -> PydanticCustomError:
+    """The error of a value: why, and what would be right."""
+    return PydanticCustomError("refused", "{reason}", {"reason": reason})
 
 
 def _flag(value: Any) -> Any:
@@ -43,11 +48,8 @@ def _flag(value: Any) -> Any:
 def _durable_name(value: str) -> str:
     # Both the sidecar's and a rule's name are parts of durable consumers' names and of metrics' labels.
     if len(value) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9_-]+", value):
-        raise PydanticCustomError(
-            "durable_name",
-            "'{value}' cannot be part of a consumer's name; use letters, digits, '-' and '_', at most {most}",
-            {"value": value, "most": MAX_NAME_LENGTH},
-        )
+        rule = f"use letters, digits, '-' and '_', at most {MAX_NAME_LENGTH}"
+        raise refused(f"'{value}' cannot be part of a consumer's name; {rule}")
     return value
 
 
@@ -63,42 +65,34 @@ def _name_without(forbidden: str, value: str) -> str:
     # The server's own rule for stream names, same in all versions.
     bad = next((c for c in value if c in forbidden or c.isspace() or not c.isprintable()), None)
     if not value or bad is not None or len(value.encode()) > MAX_STREAM_LENGTH:
-        raise PydanticCustomError(
-            "stream_name",
-            "'{value}' cannot be a stream's name: {reason}",
-            {
-                "value": value,
-                "reason": "it is empty"
-                if not value
-                else f"it holds {bad!r}"
-                if bad is not None
-                else f"it has more than {MAX_STREAM_LENGTH} bytes",
-            },
-        )
+        held = "it is empty" if not value else f"it holds {bad!r}"
+        reason = held if bad is not None or not value else f"it has more than {MAX_STREAM_LENGTH} bytes"
+        raise refused(f"'{value}' cannot be a stream's name: {reason}")
     return value
 
 
 def _bucket_name(value: str) -> str:
     # What clients take for a bucket, everywhere.
     if not re.fullmatch(r"[A-Za-z0-9_-]+", value) or len(value) > MAX_STREAM_LENGTH - len("KV_"):
-        raise PydanticCustomError(
-            "bucket_name", "'{value}' cannot be a bucket's name; use letters, digits, '-' and '_'", {"value": value}
-        )
+        raise refused(f"'{value}' cannot be a bucket's name; use letters, digits, '-' and '_'")
     return value
 
 
-def _header_name(value: str) -> str:
-    if not re.fullmatch(HEADER_NAME, value):
-        raise PydanticCustomError(
-            "header_name", "'{value}' is not the name of a header: no colon, no white space", {"value": value}
-        )
+def header_name(value: str) -> str:
+    """Validate the name of a header.
+
+    Raises:
+        PydanticCustomError: it is none.
+    """
+    if not re.fullmatch(_HEADER_NAME, value):
+        raise refused(f"'{value}' is not the name of a header: no colon, no white space")
     return value
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """true or false; nothing else is taken for it."""
 
-HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderName = Annotated[str, AfterValidator(header_name)]
 """The name of a header."""
 
 DurableName = Annotated[str, AfterValidator(_durable_name)]

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
-from pydantic_core import PydanticCustomError
 
-from nats_bridge.bridge.settings.base import Flag, Part
+from nats_bridge.bridge.settings.base import Flag, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields of which a connection has one: each says who its user is."""
@@ -80,7 +79,7 @@ def _listed(value: Any) -> Any:
 def _server_url(value: str) -> str:
     reason = check_server_url(value, may_be_leaf=True)
     if reason:
-        raise PydanticCustomError("server_url", "{reason}", {"reason": reason})
+        raise refused(reason)
     return value
 
 
@@ -135,9 +134,5 @@ class Connection(Part):
         # A wildcard or an empty token would make the client subscribe to what belongs to others.
         tokens = value.split(".")
         if not all(tokens) or any(token in {"*", ">"} for token in tokens) or any(c.isspace() for c in value):
-            raise PydanticCustomError(
-                "inbox_prefix",
-                "'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'",
-                {"value": value},
-            )
+            raise refused(f"'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'")
         return value

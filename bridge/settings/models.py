@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
-from pydantic_core import PydanticCustomError
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings.base import BucketName, DurableName, Flag, Part
+from nats_bridge.bridge.settings.base import BucketName, DurableName, Flag, Part, refused
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.rule_tests import RuleTest
 from nats_bridge.bridge.settings.rules import Rule
@@ -37,7 +36,7 @@ class LeadershipSettings(Part):
 def _written(value: Any) -> Any:
     if value is None:
         # An empty key is a mistake; only an absent one means no leadership.
-        raise PydanticCustomError("leadership", "is empty; write leadership: {} for what it is by default")
+        raise refused("is empty; write leadership: {} for what it is by default")
     return value
 
 
@@ -94,11 +93,8 @@ class Http(Part):
         host, colon, port = value.rpartition(":")
         good = colon and port.isascii() and port.isdigit() and int(port) <= 65535
         if value and (not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")):
-            raise PydanticCustomError(
-                "listen",
-                '\'{value}\' is not host:port; write "127.0.0.1:8322", ":8322" (any interface) or "" (none)',
-                {"value": value},
-            )
+            remedy = 'write "127.0.0.1:8322", ":8322" (any interface) or "" (none)'
+            raise refused(f"'{value}' is not host:port; {remedy}")
         return value
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
+from nats_bridge.bridge.settings.base import refused
 from nats_bridge.transforms.subject import is_valid_publish
 
 _START_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
@@ -50,30 +50,20 @@ class Start:
             case {"time": time, **rest} if not rest:
                 return cls("time", time=_time(time))
             case dict():
-                keys = ", ".join(f"'{key}'" for key in value)
-                raise PydanticCustomError(
-                    "start",
-                    "takes one of sequence and time, not {keys}; {shape}",
-                    {"keys": keys or "{}", "shape": _START_SHAPE},
-                )
+                keys = ", ".join(f"'{key}'" for key in value) or "{}"
+                raise refused(f"takes one of sequence and time, not {keys}; {_START_SHAPE}")
             case _:
-                raise PydanticCustomError(
-                    "start", "unknown start {value}; {shape}", {"value": repr(value), "shape": _START_SHAPE}
-                )
+                raise refused(f"unknown start {value!r}; {_START_SHAPE}")
 
 
 def _sequence(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
-        raise PydanticCustomError(
-            "start", "sequence {value}: must be a whole number of at least 1", {"value": repr(value)}
-        )
+        raise refused(f"sequence {value!r}: must be a whole number of at least 1")
     return value
 
 
 def _time(value: Any) -> str:
-    wrong = PydanticCustomError(
-        "start", 'time {value}: must be a time with zone, like "2026-01-01T00:00:00Z"', {"value": repr(value)}
-    )
+    wrong = refused(f'time {value!r}: must be a time with zone, like "2026-01-01T00:00:00Z"')
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise wrong
     try:
@@ -152,16 +142,10 @@ class OnRejected:
                 return cls()
             case {"skip": str(subject), **rest} if not rest:
                 if not is_valid_publish(subject.encode()):
-                    raise PydanticCustomError(
-                        "on_rejected",
-                        "skip {value}: must be a subject that can be published to, without wildcards",
-                        {"value": repr(subject)},
-                    )
+                    raise refused(f"skip {subject!r}: must be a subject that can be published to, without wildcards")
                 return cls(subject)
             case _:
-                raise PydanticCustomError(
-                    "on_rejected", "unknown policy {value}; {shape}", {"value": repr(value), "shape": _REJECTED_SHAPE}
-                )
+                raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")
 
 
 OnRejectedField = Annotated[

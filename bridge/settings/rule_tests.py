@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
-from nats_bridge.bridge.settings.base import HEADER_NAME, Part
+from nats_bridge.bridge.settings.base import Part, header_name, refused
 from nats_bridge.transforms.subject import is_valid_publish
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 
 def _one_subject(value: str) -> str:
     if not is_valid_publish(value.encode()):
-        raise PydanticCustomError(
-            "subject",
-            "'{value}' cannot be published to: no wildcards, no empty tokens, no white space",
-            {"value": value},
-        )
+        raise refused(f"'{value}' cannot be published to: no wildcards, no empty tokens, no white space")
     return value
 
 
 def _lines(headers: Mapping[str, str | None]) -> Mapping[str, str | None]:
     for name, value in headers.items():
-        if not re.fullmatch(HEADER_NAME, name):
-            raise PydanticCustomError(
-                "header_name", "'{name}' is not the name of a header: no colon, no white space", {"name": name}
-            )
+        header_name(name)
         if value and not {"\r", "\n"}.isdisjoint(value):
-            raise PydanticCustomError(
-                "header_value", "{name}: {value}: a header's value is one line", {"name": name, "value": repr(value)}
-            )
+            raise refused(f"{name}: {value!r}: a header's value is one line")
     return headers
 
 
@@ -41,9 +30,7 @@ def _utc(value: str) -> str:
     try:
         nanoseconds_of(value)
     except ValueError:
-        raise PydanticCustomError(
-            "time", "'{value}': must be a time in UTC, like 2026-01-01T00:00:00Z", {"value": value}
-        ) from None
+        raise refused(f"'{value}': must be a time in UTC, like 2026-01-01T00:00:00Z") from None
     return value
 
 
