@@ -14,7 +14,6 @@ from nats_bridge.conformance.scenarios import (  # noqa: F401 - imported to be r
     limits_and_expiry,
     loops,
     markers,
-    promotions,
     records,
     requests,
     restarts,

@@ -60,20 +60,6 @@ async def batch_with_a_gap(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 @scenario
-async def counter_is_republished_as_its_total(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``Nats-Incr`` on a stream of counters: the copy holds the new total, and the header as it was published."""
-    account, received = await laboratory.republishing(allow_msg_counter=True)
-    first = await account.publish("in.a", "", ["Nats-Incr: +5"])
-    second = await account.publish("in.a", "", ["Nats-Incr: +3"])
-    await account.client.flush()
-    return {
-        "totals": [first.get("val"), second.get("val")],
-        "republished": payloads_of(received),
-        "increments": [header_of(each, "Nats-Incr") for each in received.messages],
-    }
-
-
-@scenario
 async def schedule_is_republished_twice(laboratory: Laboratory) -> Mapping[str, Any]:
     """A schedule is republished when it is stored, and what it produces is republished when it fires."""
     account, received = await laboratory.republishing(allow_msg_schedules=True)

@@ -102,21 +102,3 @@ def _numbers(state: Mapping[str, Any]) -> dict[str, Any]:
         "last_seq": state["last_seq"],
         "deleted": state.get("deleted", []),
     }
-
-
-@scenario
-async def delete_in_the_source_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A message that is deleted in the source stays in a mirror and in a sourcing stream."""
-    _, account = await laboratory.with_source()
-    await account.create("M", mirror={"name": "O"})
-    await account.create("T", sources=[{"name": "O"}])
-    await account.publish_all("in.a", ["1", "2"])
-    await account.holding("M", 2)
-    await account.holding("T", 2)
-    await account.request("STREAM.MSG.DELETE.O", {"seq": 1})
-    await account.publish_all("in.a", ["3"])
-    return {
-        "source_stream": payloads_of(await account.stored("O")),
-        "mirror": payloads_of(await account.holding("M", 3)),
-        "source": payloads_of(await account.holding("T", 3)),
-    }

@@ -8,8 +8,7 @@ from typing import Any
 from nats_bridge.conformance.scenarios.account import Account
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of, record_of
-from nats_bridge.conformance.scenarios.waiting import arrived
+from nats_bridge.conformance.scenarios.texts import header_of, messages_of, payloads_of
 
 _FIELDS_WITH_IDENTITY = 6
 
@@ -43,35 +42,6 @@ async def identity_of_a_source_stream(laboratory: Laboratory) -> Mapping[str, An
         "same_after_restart": first == restarted,
         "same_for_another_target": first == second_target,
         "same_when_recreated": first == recreated,
-    }
-
-
-@scenario
-async def record_from_a_client(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A client publishes with ``Nats-Stream-Source`` into a stream that has no sources."""
-    account = await laboratory.account()
-    await account.create("S", subjects=["in.*"])
-    answer = await account.publish("in.a", "x", ["Nats-Stream-Source: O 1 > > in.a"])
-    return {
-        "err_code": answer.get("error", {}).get("err_code"),
-        "records": [record_of(each) for each in messages_of(await account.stored("S"))],
-    }
-
-
-@scenario
-async def republished_sourced_message_is_captured(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A target republishes what it sources, and another stream captures that: a client's message, record and all."""
-    _, account = await laboratory.with_source()
-    await account.create("C", subjects=["out.>"])
-    # It has a subject of its own: without any, 2.9 takes no republish.
-    await account.create("T", subjects=["own"], sources=[{"name": "O"}], republish={"src": ">", "dest": "out.>"})
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["sourced"])
-    await arrived(received, 1)
-    await account.publish_all("out.b", ["control"])
-    return {
-        "republished": payloads_of(received)[:1],
-        "captured": payloads_of(await account.ending_with("C", "control")),
     }
 
 

@@ -47,18 +47,6 @@ async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]
 
 
 @scenario
-async def pedantic_mode(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``"pedantic": true`` in a create request: what the server would have to fill in is refused instead."""
-    account = await laboratory.account()
-    whole = {"name": "S", "subjects": ["in.*"], "republish": {"src": ">", "dest": "out.>"}, "pedantic": True}
-    without_source = {**whole, "republish": {"src": "", "dest": "out.>"}}
-    return {
-        "empty_republish_source": await account.refusal("STREAM.CREATE.S", without_source),
-        "nothing_to_fill_in": await account.refusal("STREAM.CREATE.T", {**whole, "name": "T", "subjects": ["t.*"]}),
-    }
-
-
-@scenario
 async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
     """``filter_subjects`` of a consumer: used, or silently left out so that everything is delivered."""
     account = await laboratory.account()

@@ -8,7 +8,7 @@ from typing import Any
 from nats_bridge.conformance.scenarios.account import REPUBLISH, message
 from nats_bridge.conformance.scenarios.laboratory import Laboratory
 from nats_bridge.conformance.scenarios.registry import scenario
-from nats_bridge.conformance.scenarios.texts import header_of, payloads_of, subjects_of
+from nats_bridge.conformance.scenarios.texts import header_of, subjects_of
 from nats_bridge.conformance.scenarios.waiting import arrived
 
 _MANY = 500
@@ -77,50 +77,4 @@ async def time_of_a_mirror_and_of_a_source(laboratory: Laboratory) -> Mapping[st
     return {
         "mirror_has_the_time_of_the_source": mirrored.time_ns == source.time_ns,
         "source_has_a_later_time": sourced.time_ns > source.time_ns,
-    }
-
-
-@scenario
-async def start_sequence_beyond_the_end(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``opt_start_seq`` 6 of a source that has 3: what comes next, or nothing before 6?"""
-    _, account = await laboratory.with_source("1", "2", "3")
-    await account.create("T", sources=[{"name": "O", "opt_start_seq": 6}])
-    await account.connected_to_source("T")
-    await account.publish_all("in.a", ["4", "5", "6", "7"])
-    return {"stored": payloads_of(await account.ending_with("T", "7"))}
-
-
-@scenario
-async def catch_up_of_a_mirror_is_republished(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A mirror that republishes: the history that it catches up with is republished, too."""
-    _, account = await laboratory.with_source("1", "2")
-    received = await account.subscribe("out.>")
-    config = {"name": "M", "mirror": {"name": "O"}, "republish": REPUBLISH}
-    refused = await account.refusal("STREAM.CREATE.M", config)
-    if refused is not None:
-        return {"err_code": refused}
-    await account.holding("M", 2)
-    await account.publish_all("in.a", ["3"])
-    copies = [each.message for each in await arrived(received, 3)]
-    return {
-        "republished": payloads_of(received),
-        "streams": [header_of(each, "Nats-Stream") for each in copies],
-        "sequences": [header_of(each, "Nats-Sequence") for each in copies],
-    }
-
-
-@scenario
-async def republish_added_later(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Republish is added to a stream that holds messages: only new ones are sent, and refer to the old ones."""
-    account = await laboratory.account()
-    created = await account.create("S", subjects=["in.*"])
-    await account.publish_all("in.a", ["1", "2"])
-    received = await account.subscribe("out.>")
-    refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": REPUBLISH})
-    await account.publish_all("in.a", ["3"])
-    await account.client.flush()
-    return {
-        "err_code": refused,
-        "republished": payloads_of(received),
-        "last_sequences": [header_of(each, "Nats-Last-Sequence") for each in received.messages],
     }

@@ -19,17 +19,6 @@ async def _consume(account: Account, stream: str, **config: Json) -> None:
 
 
 @scenario
-async def source_of_a_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A stream that sources a work queue takes the messages from it, as a worker would."""
-    account = await laboratory.account()
-    await account.create("Q", subjects=["in.*"], retention="workqueue")
-    await account.publish_all("in.a", ["1", "2"])
-    await account.create("T", sources=[{"name": "Q"}])
-    stored = payloads_of(await account.holding("T", 2))
-    return {"target": stored, "queue_is_emptied": await account.emptied("Q")}
-
-
-@scenario
 async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[str, Any]:
     """Which consumers a work queue shows that another stream sources."""
     account = await laboratory.account()
@@ -44,19 +33,6 @@ async def consumer_of_a_sourced_work_queue(laboratory: Laboratory) -> Mapping[st
         "ack_policy": [each["config"]["ack_policy"] for each in found],
         "left": (await account.state("Q"))["messages"],
     }
-
-
-@scenario
-async def source_of_an_interest_stream(laboratory: Laboratory) -> Mapping[str, Any]:
-    """A sourcing stream is interest: what it wants is stored, republished, copied, and gone."""
-    account = await laboratory.account()
-    await account.create("I", subjects=["in.*"], retention="interest", republish=REPUBLISH)
-    await account.create("T", sources=[{"name": "I"}])
-    await account.connected_to_source("T")
-    received = await account.subscribe("out.>")
-    await account.publish_all("in.a", ["1", "2"])
-    stored = payloads_of(await account.holding("T", 2))
-    return {"target": stored, "republished": payloads_of(received), "source_is_emptied": await account.emptied("I")}
 
 
 @scenario

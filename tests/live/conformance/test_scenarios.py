@@ -24,14 +24,14 @@ _CHOSEN = (
     "null-source",
     "republish-emptied-by-update",
     "source-after-restart",
-    "start-sequence-beyond-the-end",
+    "full-target-waits",
     "interest-without-interest",
     "atomic-batch-is-republished-at-its-commit",
     "permissions-of-the-publisher",
     "source-of-another-account",
     "republish-through-an-upgrade",
     "source-through-an-upgrade",
-    "record-from-a-client",
+    "bridged-messages-are-taken-for-sourced-ones",
     "api-level",
 )
 
