@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from nats_bridge.bridge.replication import Connection
+from nats_bridge.bridge.replication import Connection, end_tasks
 from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copying_consumer, open_leases
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
@@ -38,15 +38,19 @@ async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connect
         if settings.leadership is not None:
             leases = await open_leases(settings, settings.leadership)
             held.push_async_callback(leases.close)
+            leading = asyncio.create_task(leases.lead(rule))
             try:
-                async with asyncio.timeout(_TIMES * settings.leadership.ttl):
-                    term = await leases.lead(rule)
-            except TimeoutError:
+                await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
                 holder = leases.holder(rule.name) or "another process"
+            finally:
+                if not leading.done():
+                    await end_tasks(leading)
+            if leading.cancelled():
                 raise PipelineError(
                     f"rule '{rule.name}': replica '{holder}' holds its lease (bucket '{settings.leadership.bucket}'):"
                     " stop the sidecars, and start them again afterwards"
-                ) from None
+                )
+            term = leading.result()
             held.push_async_callback(term.end)
         for connection, stream in sources:
             await held.enter_async_context(_announced(connection, stream, consumer_owner(settings.name, rule.name)))
