@@ -122,14 +122,18 @@ class BridgeSubject(BatchSubject):
                 # A name of its own for each: two versions of one rule do not meet in one file.
                 rules.append(rule.document(f"r{at}-{number}", connections, self.identity.dialect))
                 places.append((at, number))
-        if not rules:
-            return found
-        checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
-        if checked.elsewhere:
-            raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
-        for position, text in checked.problems.items():
-            at, number = places[position]
-            found[at][number] = text
+        while rules:
+            checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
+            if checked.elsewhere:
+                raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
+            if not checked.problems:
+                break
+            for position, text in checked.problems.items():
+                at, number = places[position]
+                found[at][number] = text
+            # What is wrong between the parts of a rule is reported when all rules are well formed.
+            rules = [rule for position, rule in enumerate(rules) if position not in checked.problems]
+            places = [place for position, place in enumerate(places) if position not in checked.problems]
         return found
 
     def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
