@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.bridge.cli.clean import clean
+from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.bridge.kinds.copying.kind import KIND
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
@@ -280,6 +281,35 @@ async def test_a_consumer_that_is_deleted_is_recreated(
         await here.drained()
         assert counters.as_dict()["lost"] == 8 - copied
     await here.hold_all([b"%d" % number for number in (range(8) if retention == "workqueue" else (0, 1, 2, 7))])
+
+
+@pytest.mark.usefixtures("quick_heartbeats")
+async def test_what_an_interest_stream_drops_until_the_consumer_is_there_is_counted(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await servers.url(version)
+    here = await Queue.make(await raw_peer(url), unique_name("late"), source={"retention": "interest"})
+    create = RuleConsumer.create
+
+    async def create_late(consumer: RuleConsumer, handled: int) -> None:
+        monkeypatch.setattr(RuleConsumer, "create", create)
+        await here.peer.store(f"{here.name}.x".encode(), b"nobody wants it yet")
+        await create(consumer, handled)
+
+    async with running(settings_for(url, here.rule())) as bridge:
+        await here.peer.store(f"{here.name}.x".encode(), b"0")
+        await here.holds(1)
+        await here.drained()
+        monkeypatch.setattr(RuleConsumer, "create", create_late)
+        await here.peer.api(f"CONSUMER.DELETE.{here.name}.{here.consumers_of()[0]}")
+        counters = bridge.runs[0].counters
+        await until(lambda: counters.as_dict()["recreated_consumers"] == 1)
+        await until(lambda: bridge.runs[0].ready)
+        await here.peer.store(f"{here.name}.x".encode(), b"2")
+        await here.holds(2)
+        await here.drained()
+        assert counters.as_dict()["lost"] == 1
+    await here.hold_all([b"0", b"2"])
 
 
 @pytest.mark.usefixtures("quick_heartbeats")

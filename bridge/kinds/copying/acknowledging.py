@@ -140,7 +140,11 @@ class Acknowledging:
                 self._counters.out_of_order += 1
             self._gone -= copy is None and ack.stream_sequence <= self._gone_until
         if newest and ack.stream_sequence >= max(newest, self._gone_until):
-            self._counters.lost += max(self._gone, 0) if self._gone_until else 0
+            if self._gone_until:
+                # Also what was stored until the new consumer was there, after the source had said where it ends.
+                later = (AckReply.parse(reply).stream_sequence for _, reply, _, _ in batch)
+                first = next((sequence for sequence in later if sequence > self._gone_until), self._gone_until + 1)
+                self._counters.lost += max(self._gone, 0) + first - 1 - self._gone_until
             self._copies = {}
         return found
 
