@@ -293,7 +293,7 @@ async def test_what_an_interest_stream_drops_until_the_consumer_is_there_is_coun
 
     async def create_late(consumer: RuleConsumer, handled: int) -> None:
         monkeypatch.setattr(RuleConsumer, "create", create)
-        await here.peer.store(f"{here.name}.x".encode(), b"nobody wants it yet")
+        await here.peer.store(f"{here.name}.x".encode(), b"no consumer wants it yet")
         await create(consumer, handled)
 
     async with running(settings_for(url, here.rule())) as bridge:
