@@ -18,4 +18,3 @@ from nats_bridge.bridge.permissions.need import api_subject, write
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.leadership.leases import open_leases
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter

@@ -14,7 +14,6 @@ from nats_bridge.bridge.replication.rules import (
     StreamLimits,
     common_subject,
     consumer_owner,
-    covering_filter,
     durable_name,
 )
 from nats_bridge.bridge.settings import RepublishRule, Settings
@@ -64,7 +63,7 @@ async def republish_backfill(
         return planned
     await refuse_running(source, rule.stream, consumer_owner(settings.name, rule.name), rule.name)
     await _refuse_what_is_live(source, rule, settings.name, last if request.last is not None else None)
-    pattern = covering_filter(run.republish.transform).encode()
+    pattern = run.republish.transform.covering
     captured_by, probe = await _captured_by(target, rule, pattern)
     task = RepublishTask(
         rule=rule.name,

@@ -22,7 +22,6 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ConfigError
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.bridge.kinds.copying.target_subjects import destinations
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.sourcing import compile_sourcing
@@ -170,7 +169,7 @@ class _Comparing:
         self._propose(feature, ProposedRule(data), reason)
         before = list(self._body.get("subjects") or ())
         subjects = [subject for subject in before if subject != src]
-        stored = covering_filter(compile_transform(src.encode(), dest.encode(), NEWEST))
+        stored = compile_transform(src.encode(), dest.encode(), NEWEST).covering.decode()
         subjects += _missing([stored], subjects)
         if subjects == before:
             return  # it was changed already

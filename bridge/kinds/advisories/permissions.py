@@ -10,7 +10,6 @@ from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, l
 from nats_bridge.bridge.permissions.reading import existing
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.context import queue_group
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import AdvisoriesRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.subject import ANY, REST
@@ -24,7 +23,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     source, target = rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
-    yield write(target, covering_filter(transform), "publishes")
+    yield write(target, transform.covering.decode(), "publishes")
     source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(rule.name)}"
     if rule.captured_by:
         durable = durable_name(settings.name, rule.name)

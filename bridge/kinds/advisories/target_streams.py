@@ -12,7 +12,7 @@ from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, first_matching
+from nats_bridge.bridge.rules.loops.subject_overlap import first_matching
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.transform import Transform
 
@@ -79,7 +79,7 @@ class TargetStreams:
     async def _look(self) -> bool:
         """Check; return False if the server did not answer."""
         try:
-            found = await self._target.api.stream_names(subject=covering_filter(self._transform))
+            found = await self._target.api.stream_names(subject=self._transform.covering.decode())
             for stream in {*found, *self._known}:
                 try:
                     await self._learn(stream, await self._target.api.stream_info(stream))

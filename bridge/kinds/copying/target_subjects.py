@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import Source
 from nats_bridge.transforms.dialect import Dialect
@@ -25,7 +24,7 @@ def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourci
 
 def destinations(sourcing: Sourcing) -> list[bytes]:
     """Patterns of what an entry stores."""
-    patterns = [covering_filter(transform).encode() for transform in sourcing.transforms]
+    patterns = [transform.covering for transform in sourcing.transforms]
     return patterns or list(sourcing.filters) or [REST]
 
 

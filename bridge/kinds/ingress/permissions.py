@@ -9,7 +9,6 @@ from nats_bridge.bridge.permissions.need import Need, api_subject, listen, strea
 from nats_bridge.bridge.permissions.reading import existing
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.context import queue_group
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import Settings, SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 
@@ -20,7 +19,8 @@ def ingress_needs(
     """The needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     connection, transform = rule.source_connection, rule.subject_transform
-    yield write(connection, covering_filter(compile_ingress(rule, dialect)), f"passes on to stream {rule.stream}")
+    stored = compile_ingress(rule, dialect).covering.decode()
+    yield write(connection, stored, f"passes on to stream {rule.stream}")
     yield listen(
         connection,
         transform.src if leased else f"{transform.src} {queue_group(rule.name)}",

@@ -11,7 +11,6 @@ from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.bridge.permissions.need import Need, api_subject, listen, write
 from nats_bridge.bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import RepublishRule, Settings
 from nats_bridge.transforms.dialect import Dialect
 
@@ -19,7 +18,7 @@ from nats_bridge.transforms.dialect import Dialect
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     stream, source, target = rule.stream, rule.source_connection, rule.target_connection
-    yield write(target, covering_filter(compile_rule(rule, dialect).transform), "publishes")
+    yield write(target, compile_rule(rule, dialect).transform.covering.decode(), "publishes")
     yield from existing(source, stream)
     yield write(source, api_subject("STREAM.MSG.GET", stream), "finds predecessors on a subject")
     if rule.durable:

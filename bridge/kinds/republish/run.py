@@ -29,7 +29,7 @@ from nats_bridge.bridge.kinds.republish.retention_follower import RetentionFollo
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter, takes_filters
+from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
@@ -410,7 +410,7 @@ class RepublishRun(RuleRun):
             return b".%b.%b." % (stream, durable) in subject
         if subject.startswith(b"$js.fc."):
             return b".%b." % stream in subject
-        return matches(subject, covering_filter(self.republish.transform).lower().encode())
+        return matches(subject, self.republish.transform.covering.decode().lower().encode())
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

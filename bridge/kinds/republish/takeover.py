@@ -21,7 +21,6 @@ from nats_bridge.bridge.consuming.rule_consumer import durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.subject_overlap import covering_filter
 from nats_bridge.bridge.settings import RepublishRule
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.dialect import NEWEST
@@ -95,9 +94,8 @@ async def take_over_from_sidecar(
         await run.settled()
         await target.flush()
         first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        pattern = covering_filter(
-            compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
-        )
+        transform = compile_transform((rule.republish.src or ">").encode(), rule.republish.dest.encode(), NEWEST)
+        pattern = transform.covering.decode()
         refusals: list[str] = []
         source.on_refusal(refusals.append)
         subscription = await source.client.subscribe_batches(

@@ -35,11 +35,6 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
     return not any(collide(one, two) for n, one in enumerate(patterns) for two in patterns[n + 1 :])
 
 
-def covering_filter(transform: Transform) -> str:
-    """A subject with wildcards that stands for every result of the transform; its source, if it changes nothing."""
-    return transform.covering.decode()
-
-
 def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:
     if not made or not pattern:
         return not made and not pattern
