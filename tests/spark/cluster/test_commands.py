@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,10 @@ async def test_a_backfill_whose_executors_are_killed_continues(
             await asyncio.sleep(0.02)
         await copies.holds(1000)
         below = [pid for worker in cluster.workers for pid, _ in descendants(worker.process.pid)]
-        executors = [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
-        assert executors
-        for pid in executors:
-            os.kill(pid, signal.SIGKILL)
+        assert any("CoarseGrainedExecutorBackend" in command_of(pid) for pid in below)
+        for pid in below:  # a Python worker that outlived its executor would copy the rest
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         wire.cut()
         wire.speak_again()
         assert await ended == 0, job.text[-5000:]
