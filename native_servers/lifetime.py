@@ -46,8 +46,22 @@ class Lifetime(ABC):
     ) -> None:
         self.close()
 
+    async def started(self) -> Self:
+        """`start` in a thread; a task that is cancelled before its end waits for it and closes what it started."""
+        starting = asyncio.create_task(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.gather(starting, return_exceptions=True)
+            await asyncio.to_thread(self.close)
+            raise
+
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        try:
+            return await self.started()
+        except Exception:
+            await asyncio.to_thread(self.close)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

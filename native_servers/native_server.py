@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-import weakref
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,7 +50,7 @@ A caller that starts servers from several processes gives each a range of its ow
 server looks free.
 """
 
-_running: weakref.WeakSet[NativeServer] = weakref.WeakSet()
+_running: set[NativeServer] = set()
 
 
 def free_port() -> int:

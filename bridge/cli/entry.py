@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -107,8 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = given[:1] == ["--debug"]
+    terminated: list[int] = []
     try:
-        outcome: Any = program.main(given, prog_name="nats-bridge", standalone_mode=False)
+        with _interrupted_by_sigterm(terminated):
+            outcome: Any = program.main(given, prog_name="nats-bridge", standalone_mode=False)
         code = outcome if isinstance(outcome, int) else EXIT_GOOD
         sys.stdout.flush()
     except BrokenPipeError:
@@ -116,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_NO
     except (KeyboardInterrupt, click.Abort):
-        code = 128 + signal.SIGINT
+        code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -124,6 +129,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
             click.echo(_reported(error, given), err=True)
         code = _exit_code(error)
     sys.exit(code)
+
+
+@contextmanager
+def _interrupted_by_sigterm(terminated: list[int]) -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, so that a command ends its servers and removes its files.
+
+    Args:
+        terminated: gets the signal's number, unless the command handles SIGTERM itself.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        handler = signal.getsignal(signal.SIGINT)  # asyncio's, while it runs
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _exit_code(error: Exception) -> int:

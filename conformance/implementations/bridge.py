@@ -68,7 +68,7 @@ class BridgeSubject(BatchSubject):
     async def open(self) -> None:
         """Start the server."""
         try:
-            await asyncio.to_thread(self._server.start)
+            await self._server.started()
         except ServersError as error:
             raise SubjectError(str(error)) from None
         for number in range(self._users):

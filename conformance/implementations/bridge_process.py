@@ -84,12 +84,14 @@ async def check(file: Path, *, servers: bool) -> Checked:
         }
         return Checked(problems, refused, "\n".join(elsewhere))
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise SubjectError(f"nats-bridge check did not end within {LIMIT:g} s") from None
     except (ValueError, KeyError, TypeError):
         reported = complaint.decode("utf-8", "replace").strip()
         raise SubjectError(f"nats-bridge check ended with {process.returncode}: {reported or said!r}") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 class Sidecar:

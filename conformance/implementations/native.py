@@ -51,7 +51,7 @@ class NativeSubject(SingleSubject):
     async def open(self) -> None:
         """Start the server."""
         try:
-            await asyncio.to_thread(self._server.start)
+            await self._server.started()
         except ServersError as error:
             raise SubjectError(str(error)) from None
         for number in range(self.at_once):
@@ -74,9 +74,7 @@ class NativeSubject(SingleSubject):
 
     async def _play_alone(self, case: Case) -> Observation:
         """The state of the server as a fact: ``server`` is ``ended`` or ``running``."""
-        server = NativeServer(binary=self._binary)
-        try:
-            await asyncio.to_thread(server.start)
+        async with NativeServer(binary=self._binary) as server:
             client = await RawClient.connect(server.url)
             try:
                 observation = await Stage(client).play(case, case.expected(self.identity.version))
@@ -87,8 +85,6 @@ class NativeSubject(SingleSubject):
                 return Observation(facts=_fact(server))
             finally:
                 await client.close()
-        finally:
-            await asyncio.to_thread(server.close)
 
     async def close(self) -> None:
         """End the server; its store is deleted with the directory."""

@@ -57,7 +57,7 @@ class Laboratory:
     async def start(self, server: NativeServer) -> NativeServer:
         """Start it, again where it ran before: the port and the store are the same."""
         try:
-            return await asyncio.to_thread(server.start)
+            return await server.started()
         except ServersError as error:
             raise SubjectError(str(error)) from None
 
@@ -65,7 +65,7 @@ class Laboratory:
         """Whether a server starts with this configuration at all; it is ended again."""
         server = await self.prepared(config)
         try:
-            await asyncio.to_thread(server.start)
+            await server.started()
         except ServersError:
             return False
         await asyncio.to_thread(server.stop)
@@ -90,7 +90,7 @@ class Laboratory:
         cluster = NativeCluster(binary=self.binary, directory=self._folder("cluster"))
         self._servers.append(cluster)
         try:
-            return await asyncio.to_thread(cluster.start)
+            return await cluster.started()
         except ServersError as error:
             raise SubjectError(str(error)) from None
 

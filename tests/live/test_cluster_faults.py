@@ -24,10 +24,10 @@ from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import record_of
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
-from tests.live.stopped_process import stands_still
 from tests.live.stored_messages import stored_messages
 from tests.live.until import LIMIT, until
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.copies import Copies
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
-from tests.live.stopped_process import stands_still
 from tests.live.tiers import few_or_many
 from tests.live.until import until
 

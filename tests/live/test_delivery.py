@@ -14,10 +14,10 @@ import pytest
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene, Seen
 from tests.live.sidecars import running, settings_for
-from tests.live.stopped_process import stands_still
 from tests.live.until import until
 
 

@@ -22,11 +22,11 @@ from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
 from tests.live.sidecars import lead_lost, running, settings_for
-from tests.live.stopped_process import stands_still
 from tests.live.until import until
 
 Name = Callable[[str], str]

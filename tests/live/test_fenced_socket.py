@@ -13,8 +13,8 @@ import pytest
 
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.native_servers import NativeServer
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
-from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until
 
 _SIZE = 256 * 1024

@@ -23,12 +23,12 @@ from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.reloading import reloading
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, Seen, differing
 from tests.live.sidecars import listeners_of
-from tests.live.stopped_process import stands_still
 from tests.live.until import LIMIT, until
 
 Name = Callable[[str], str]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from textwrap import dedent
 
 import nats.errors
 import nats.js.errors
@@ -80,6 +84,29 @@ async def test_leaving_the_context_ends_the_process_and_removes_its_folder(nativ
         os.kill(pid, 0)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+async def test_a_task_that_is_cancelled_while_a_server_starts_closes_it(native_server: Make) -> None:
+    server = native_server(NEWEST)
+    starting = asyncio.create_task(server.started())
+    await until(lambda: server.running)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not server.running
+    assert not server.directory.exists()
+
+
+def test_a_program_that_ends_and_forgot_a_server_leaves_none_running(tmp_path: Path) -> None:
+    forgetful = """
+        import gc
+        from nats_bridge.native_servers import NativeServer, fetch
+        print(NativeServer(binary=fetch("2.15.1")).start().pid)
+        gc.collect()
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(forgetful)], capture_output=True, text=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
 
 
 def test_a_given_directory_keeps_log_store_and_configuration(native_server: Make, tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from nats_bridge.bridge.observability.http import progress_watch
 from nats_bridge.bridge.observability.http.progress_watch import ProgressWatch
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Scene, sidecar_processes
 from tests.live.sidecars import running, settings_for
-from tests.live.stopped_process import stands_still
 from tests.live.test_health import get, status_of
 from tests.live.until import until
 

@@ -19,13 +19,14 @@ from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
+from tests.live.processes import of_session
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 from tests.spark.backfills import Name, backfilled
 from tests.spark.waiting import seen
-from tests.spark.workers import kill_workers, of_session
+from tests.spark.workers import kill_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,13 @@ from nats_bridge.bridge.replication import Target
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.diff.repair.applying import Applying
+from tests.live.processes import of_session
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 from tests.spark.histories import Stored, block, history
 from tests.spark.repairing_process import message
 from tests.spark.waiting import PATIENCE
-from tests.spark.workers import of_session
 
 Kept: TypeAlias = tuple[bytes, bytes, bytes]  # subject, header block, payload
 COMMAND_KILLS = int(os.environ.get("REPAIR_COMMAND_KILLS", "1"))

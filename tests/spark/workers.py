@@ -42,18 +42,6 @@ async def kill_workers(wire: CutWire) -> int:
     return len(busy)
 
 
-def of_session(leader: int) -> list[int]:
-    """The processes of a session that are not ended; its leader was started with `start_new_session`."""
-    found = []
-    for place in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # it has ended
-            if place.name.isdigit():
-                state, _, _, session, *_ = (place / "stat").read_text().rpartition(")")[2].split()
-                if int(session) == leader and state != "Z":
-                    found.append(int(place.name))
-    return found
-
-
 def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:
     found = set()
     while pid in parents:

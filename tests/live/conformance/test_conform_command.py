@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +17,8 @@ from nats_bridge.bridge.cli import main
 from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.raw_client import RawClient
 from nats_bridge.native_servers import NativeServer
+from tests.live.processes import of_session
+from tests.live.until import LIMIT, until
 
 FEW = ("--select", "adr28/headers/order", "--select", "adr30/partition/no-separator/1")
 T = TypeVar("T")
@@ -72,6 +77,26 @@ def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], t
         "report.md",
         "index.html",
     }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_servers_and_judges_what_was_played(number: signal.Signals, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nats_bridge", "conform", "--versions", "2.15.1", "--subjects", "native"),
+        *("--report", str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    history = tmp_path / "history.jsonl"
+    await until(lambda: history.exists() and b'"case"' in history.read_bytes())
+    assert len(of_session(process.pid)) == 2, "the command and its server"
+    process.send_signal(number)
+    async with asyncio.timeout(LIMIT):
+        out, _ = await process.communicate()
+    assert (process.returncode, b"PARTIAL" in out) == (128 + number, True), out
+    assert not of_session(process.pid)
+    assert not await asyncio.to_thread(lambda: list(tmp_path.glob("nats-*")))
 
 
 def test_a_history_is_judged_again(conform: Callable[..., Ran], tmp_path: Path) -> None:
