@@ -227,8 +227,11 @@ class JetStreamApi:
                 description="timeout",
                 retriable=True,
             ) from None
-        except (nats_py.errors.Error, OSError) as error:  # closed, or full of what its server has not taken
-            retriable = not self.client.is_closed
+        except (nats_py.errors.Error, OSError) as error:
+            # Waiting helps where it is full of what its server has not taken: not where it is closed, nor with a
+            # request that is too large, or to no valid subject.
+            full = isinstance(error, nats_py.errors.OutboundBufferLimitError | OSError)
+            retriable = full and not self.client.is_closed
             raise ApiError(f"{place}: {subject}: {error}", description=str(error), retriable=retriable) from None
         finally:
             del self._in_flight[request]
