@@ -139,6 +139,8 @@ _ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or op
 
 _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
+        "Settings": {"stream": "write it into a rule"},
+        "RuleTest": {"stream": "the stream is that of 'rule'; remove it"},
         "SourcesRule": {
             "from": "each entry of sources has its own from; 'to' is the connection of the stream that receives",
             "start": _ENTRY_START,
