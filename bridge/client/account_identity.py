@@ -142,7 +142,7 @@ class _Probe:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether there is no answer, which could still come."""
+        """Whether there is no message yet, and one could still come."""
         return self.answer is False and not self._settled and not _is_closed(self.pair)
 
     async def ask(self, *, patiently: bool) -> None:

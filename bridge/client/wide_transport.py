@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from urllib.parse import ParseResult
 
 
-READ_SIZE = 256 * 1024
+_READ_SIZE = 256 * 1024
 LARGE_WRITE = 16 * 1024
 """Bytes from which joining writes costs more than a system call for each."""
 
@@ -104,7 +104,7 @@ class WideTransport(TcpTransport):
             fenced = self._socket = await FencedSocket.connect_to(uri.hostname, uri.port)
             try:
                 loop = asyncio.get_running_loop()
-                reader = _WholeReads(max(buffer_size, READ_SIZE), loop, self._take)
+                reader = _WholeReads(max(buffer_size, _READ_SIZE), loop, self._take)
                 protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
                 transport, _ = await loop.create_connection(lambda: protocol, sock=fenced)
                 writer = asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -117,7 +117,7 @@ class WideTransport(TcpTransport):
 
     async def read(self, buffer_size: int) -> bytes:
         """Return a whole read of the socket."""
-        data: bytes = await super().read(max(buffer_size, READ_SIZE))
+        data: bytes = await super().read(max(buffer_size, _READ_SIZE))
         return data
 
     def write(self, payload: bytes) -> None:

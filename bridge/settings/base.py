@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 MAX_NAME_LENGTH = 64
-MAX_STREAM_LENGTH = 255
+_MAX_STREAM_LENGTH = 255
 _HEADER_NAME: Final = "^[!-9;-~]+$"
 """Printable, no colon, no white space."""
 
@@ -64,16 +64,16 @@ def _stream_pattern(value: str) -> str:
 def _name_without(forbidden: str, value: str) -> str:
     # The server's own rule for stream names, same in all versions.
     bad = next((c for c in value if c in forbidden or c.isspace() or not c.isprintable()), None)
-    if not value or bad is not None or len(value.encode()) > MAX_STREAM_LENGTH:
+    if not value or bad is not None or len(value.encode()) > _MAX_STREAM_LENGTH:
         held = "it is empty" if not value else f"it holds {bad!r}"
-        reason = held if bad is not None or not value else f"it has more than {MAX_STREAM_LENGTH} bytes"
+        reason = held if bad is not None or not value else f"it has more than {_MAX_STREAM_LENGTH} bytes"
         raise refused(f"'{value}' cannot be a stream's name: {reason}")
     return value
 
 
 def _bucket_name(value: str) -> str:
     # What clients take for a bucket, everywhere.
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", value) or len(value) > MAX_STREAM_LENGTH - len("KV_"):
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", value) or len(value) > _MAX_STREAM_LENGTH - len("KV_"):
         raise refused(f"'{value}' cannot be a bucket's name; use letters, digits, '-' and '_'")
     return value
 

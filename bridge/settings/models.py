@@ -40,7 +40,7 @@ def _written(value: Any) -> Any:
     return value
 
 
-LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)]
+_LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)]
 """The section, if it is there at all."""
 
 
@@ -98,7 +98,7 @@ class Http(Part):
         return value
 
 
-DEFAULT_DIALECT = "2.15"
+_DEFAULT_DIALECT = "2.15"
 NATIVE_DIALECT = "native"
 """The dialect of whatever server the stream's connection reaches."""
 
@@ -126,11 +126,11 @@ class Settings(Part):
     )
     http: Http = Field(default=Http.model_construct(), description="the bridge's own HTTP server")
     dialect: str = Field(
-        default=DEFAULT_DIALECT,
+        default=_DEFAULT_DIALECT,
         description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
     )
     log: Log = Field(default=Log.model_construct(), description="logging")
-    leadership: LeadershipField = Field(
+    leadership: _LeadershipField = Field(
         default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
     )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")

@@ -34,13 +34,13 @@ def _utc(value: str) -> str:
     return value
 
 
-OneSubject = Annotated[str, AfterValidator(_one_subject)]
+_OneSubject = Annotated[str, AfterValidator(_one_subject)]
 
 
 class GivenMessage(Part):
     """A message as the rule receives it: stored in its stream, or published to it."""
 
-    subject: OneSubject = Field(description="its subject")
+    subject: _OneSubject = Field(description="its subject")
     headers: Annotated[dict[str, str], AfterValidator(_lines)] = Field(
         default={}, description="its headers, in this order"
     )

@@ -77,7 +77,7 @@ class LeaseStore:
     Args:
         connection: a connection of its own, so that nothing else delays it.
         sidecar: the sidecar's name.
-        bucket: the name of that which holds the leases.
+        bucket: the name of the bucket that holds the leases.
         timing: the time limits for answers.
         hint: called for writes of other replicas.
         announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.

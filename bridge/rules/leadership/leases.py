@@ -60,7 +60,7 @@ async def open_leases(settings: Settings, wanted: LeadershipSettings) -> Leases:
     return leases
 
 
-def replica_name() -> str:
+def _replica_name() -> str:
     """The id of this process among its replicas; unique over machines and time."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -71,7 +71,7 @@ class Leases(Leadership):
     Args:
         connection: a connection for leases alone; closed by `close`.
         sidecar: the sidecar's name, the same in all replicas.
-        bucket: the name of that which holds the leases.
+        bucket: the name of the bucket that holds the leases.
         ttl: seconds without a renewal after which another replica takes over.
         share: whether replicas lead about as many rules each; otherwise a rule stays with its leader.
     """
@@ -79,7 +79,7 @@ class Leases(Leadership):
     shared = True
 
     def __init__(self, connection: Connection, sidecar: str, bucket: str, ttl: float, *, share: bool = False) -> None:
-        self.me = replica_name()
+        self.me = _replica_name()
         self._connection = connection
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None

@@ -26,7 +26,7 @@ class Share:
         self._others: dict[str, tuple[int, float]] = {}  # what each leads, and when it said so
 
     def receive(self, replica: str, leads: int | None, now: float) -> bool:
-        """Apply how many rules a replica announces that it leads, this one's own included; None when it stops.
+        """Note how many rules a replica announces that it leads, None when it stops; what this one says is no news.
 
         Returns:
             Whether it has just come or stopped.
