@@ -128,8 +128,9 @@ async def take_over_from_sidecar(
 def _see(first: asyncio.Future[int], stream: bytes, batch: list[Delivered]) -> None:
     """Set the sequence of the first message of a stream among republished ones."""
     for _, _, block, _ in batch:
-        sequence = int(header_block.read(block, b"Nats-Sequence") or 0)
-        if sequence and not first.done() and header_block.read(block, b"Nats-Stream") == stream:
+        if first.done() or header_block.read(block, b"Nats-Stream") != stream:
+            continue  # headers of other messages may hold anything
+        if sequence := int(header_block.read(block, b"Nats-Sequence") or 0):
             first.set_result(sequence)
 
 
