@@ -76,7 +76,6 @@ class Acknowledging:
         self._plan = plan
         self._source = source
         self._counters = counters
-        self._fence = fence
         self._consumer = RuleConsumer(source.api, plan.consumer(plan.filters), fence)
         self._former = plan.former
         self._copies: dict[int, StoredCopy] = {}
