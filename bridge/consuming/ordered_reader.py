@@ -237,7 +237,7 @@ class OrderedReader(Reader):
 
         If a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before the server has
         noticed the failed delivery, it marks the consumer inactive and never sees renewed interest: it would not
-            deliver again.
+        deliver again.
         """
         assert self._subscription is not None
         await self._subscription.release()
@@ -256,8 +256,8 @@ class OrderedReader(Reader):
         plan, taken = self.plan, AckReply.parse(self._taken) if self._taken else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if taken is None:
-            return await _kept_until(reading, self.handled, 0, last)
-        kept = await _kept_until(reading, taken.stream_sequence, taken.time_ns, last)
+            return await _held_until(reading, self.handled, 0, last)
+        kept = await _held_until(reading, taken.stream_sequence, taken.time_ns, last)
         # After the last message read there can be sequences that held none: they were lost with the end, too.
         return taken.stream_sequence if kept is None and last < self.handled else kept
 
@@ -307,7 +307,7 @@ class OrderedReader(Reader):
         return None
 
 
-async def _kept_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
+async def _held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """The sequence up to which a stream holds what was read; None if it has lost nothing of that.
 
     A message that was removed since it was read proves nothing: then a stream that is long enough has lost nothing.

@@ -29,14 +29,12 @@ _SILENT_BEATS = 3  # without a message, after which a replay's consumer counts a
 _LOST = "deliveries of a replay were lost: the connection broke"
 _AWAY = "nothing arrives from a replay: the server or its stream leader is away"
 _UNHEARD = "the consumer of a replay does not receive flow control answers"
-
-
 _PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": True, "num_replicas": 1}
 """Members of consumers that are needed for a while."""
 
 
 def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
-    """The configuration that all consumers share that deliver to us: push, flow control, heartbeats."""
+    """The configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
     config: Json = {
         "deliver_subject": inbox,
         "replay_policy": "instant",
@@ -50,7 +48,7 @@ def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Js
 def ephemeral_config(
     inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
 ) -> Json:
-    """The configuration of those of them that are ephemeral.
+    """The configuration of an ephemeral consumer that delivers to us.
 
     No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none. A consumer with
     acknowledgements has a name by which its advisories are known.

@@ -3,7 +3,7 @@
 A work-queue or interest stream removes a message when its consumers are done with it, so one more consumer counts.
 Only a `direct` consumer (as servers use among themselves) removes nothing, and only where other consumers already
 match every message that ours matches: then it delays a message's removal until the server has sent it to us. Alone it
-    would drain a work queue, and it would be interest on an interest stream.
+would drain a work queue, and it would be interest on an interest stream.
 
 After a crash or a lost connection, the server keeps messages until it removes the inactive consumer. An interest stream
 then removes what was kept; a work queue never does: messages that its workers acknowledged in that time stay. So no way
