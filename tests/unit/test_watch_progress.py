@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -79,6 +80,16 @@ def test_requests_are_spread_evenly() -> None:
     assert rate.delay(100.05, 3) == pytest.approx(0.25)
     assert rate.delay(100.05) == pytest.approx(0.55)
     assert rate.delay(200) == 0
+
+
+async def test_who_gives_up_takes_no_turn_from_those_that_follow() -> None:
+    rate = RequestRate(1)
+    waiting = [asyncio.create_task(rate.turn()) for _ in range(100)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert rate.delay(asyncio.get_running_loop().time()) <= 2, "the first had its turn, and the second reserved one"
 
 
 def test_which_streams_are_watched() -> None:

@@ -15,6 +15,7 @@ class RequestRate:
     def __init__(self, per_second: float) -> None:
         self._between = 1 / per_second
         self._free_at = 0.0
+        self._turns = asyncio.Lock()
 
     def delay(self, now: float, requests: int = 1) -> float:
         """Reserve the next requests.
@@ -31,7 +32,8 @@ class RequestRate:
         return at - now
 
     async def turn(self, requests: int = 1) -> None:
-        """Wait until so many requests may be sent."""
-        delay = self.delay(asyncio.get_running_loop().time(), requests)
-        if delay > 0:
-            await asyncio.sleep(delay)
+        """Wait until so many requests may be sent; who gives up before its turn takes none from those that follow."""
+        async with self._turns:
+            delay = self.delay(asyncio.get_running_loop().time(), requests)
+            if delay > 0:
+                await asyncio.sleep(delay)
