@@ -84,8 +84,7 @@ class Transform:
         """Return the transform that reverses this one on every subject that it matches.
 
         Raises:
-            TransformError: code ``not_reversible``, unless the destination is made of literals and of each
-            wildcard
+            TransformError: code ``not_reversible``, unless the destination is made of literals and of each wildcard
                 of the source exactly once.
         """
         source, destination = reversed_texts(self.pattern, self.parts, self.dialect)

@@ -289,7 +289,7 @@ class BridgeStage:
 
         Some servers (2.10) also count messages after it that are deleted or that its filters leave out. A new message
         may not be counted as pending yet: servers notify consumers after the answer to the publisher. So the newest
-            message of the stream is checked, too.
+        message of the stream is checked, too.
         """
         config = consumer["config"]
         filters = config.get("filter_subjects") or [config.get("filter_subject") or ">"]

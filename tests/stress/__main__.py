@@ -1,9 +1,8 @@
 """`python -m tests.stress TESTS…`: chosen tests again and again on a machine that is busy, until one fails.
 
 Next to them run one busy loop for each processor, and a process that stops the servers and sidecars of the tests
-for moments, at random: a test that passes only because one process was quicker than another fails here. Nothing is run
-    again
-that failed.
+for moments, at random: a test that passes only because one process was quicker than another fails here. Nothing that
+failed is run again.
 """
 
 from __future__ import annotations
