@@ -102,14 +102,15 @@ class Progress:
             tasks: of the tasks of what Spark runs now, those that are over, and all.
             seconds: since the job began.
         """
+        total = self.total  # once: the job's own thread may change it at any moment
         parts = [self.stage] if self.stage else []
-        if messages or self.total:
-            share = f" ({min(100, messages * 100 // self.total)} %)" if self.total else ""
-            parts.append(f"{messages:,}" + (" messages" if self.total is None else f" of {self.total:,}{share}"))
+        if messages or total:
+            share = f" ({min(100, messages * 100 // total)} %)" if total else ""
+            parts.append(f"{messages:,}" + (" messages" if total is None else f" of {total:,}{share}"))
         if rate >= 1:
             parts.append(f"{rate:,.0f}/s")
-            if self.total is not None and self.total > messages:
-                parts.append(f"{span((self.total - messages) / rate)} left")
+            if total is not None and total > messages:
+                parts.append(f"{span((total - messages) / rate)} left")
         if tasks[1]:
             parts.append(f"{tasks[0]} of {tasks[1]} tasks")
         return f"{self.job}: {', '.join([*parts, f'{span(seconds)} so far'])}"
@@ -263,9 +264,9 @@ class _Screen(threading.Thread):
         with self._lock:
             now, progress = time.monotonic(), self._progress
             tasks = self._ask()
-            messages = progress.messages + self._rows
-            if progress.total is not None:
-                messages = min(messages, progress.total)
+            messages, total = progress.messages + self._rows, progress.total
+            if total is not None:
+                messages = min(messages, total)
             self._history.append((now, messages))
             while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
                 self._history.popleft()

@@ -51,6 +51,23 @@ def test_a_line(progress: Progress, now: tuple[int, float, tuple[int, int], floa
     assert progress.line(*now) == expected
 
 
+class Changing(Progress):
+    """Its total becomes unknown as soon as it was read, as a continuous capture's does between two rounds."""
+
+    @property
+    def total(self) -> int | None:
+        totals: list[int | None] = self.__dict__["totals"]
+        return totals.pop() if totals else None
+
+    @total.setter
+    def total(self, total: int | None) -> None:
+        self.__dict__["totals"] = [total]
+
+
+def test_a_line_reads_the_total_once() -> None:
+    assert Changing("capture S", 10).line(4, 2.0, (0, 0), 2) == "capture S: 4 of 10 (40 %), 2/s, 0:03 left, 0:02 so far"
+
+
 def test_the_summary() -> None:
     assert summary("capture S", 5_000_000, 42.1) == "capture S: 5,000,000 messages in 42.1 s (118,765/s)"
     assert summary("capture S", 1, 0.5) == "capture S: 1 message in 0.5 s (2/s)"
