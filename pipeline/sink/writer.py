@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import structlog
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge.bridge.replication import configure_logs
-from nats_bridge.bridge.settings import Log
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, PipelineError, marking
 from nats_bridge.pipeline.sink.layout import RowLayout
@@ -95,7 +95,11 @@ class _Writer:
             PipelineError: (marked) what is in the way; see `PartitionWrite.add`.
         """
         plan = self._plan
-        configure_logs(Log(level="warning"))
+        # Not as a job of ours: the process runs the user's own functions as well, and their logging is theirs.
+        structlog.configure(
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        )
         with marking(), LoopThread() as loop:
             write = PartitionWrite(plan, _task(plan))
             try:

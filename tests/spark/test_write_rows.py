@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
 import pytest
+import structlog
 
 from nats_bridge.bridge.kinds.copying.bundle import operations_of
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.pipeline.errors import RowError
+from nats_bridge.pipeline.errors import PipelineError, RowError
 from nats_bridge.pipeline.sink import bundling
 from nats_bridge.pipeline.sink.bundling import BundleBuilder
 from nats_bridge.pipeline.sink.layout import RowLayout
+from nats_bridge.pipeline.sink.options import WriteOptions
 from nats_bridge.pipeline.sink.partition_write import _step
+from nats_bridge.pipeline.sink.plan import WritePlan
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace, write_key
 from nats_bridge.pipeline.sink.stored_rows import StoredRows
+from nats_bridge.pipeline.sink.writer import JetStreamWriter
 
 SCHEMA = pa.schema(
     [
@@ -198,3 +203,17 @@ def test_the_first_row_that_is_too_large_is_named() -> None:
     rows = batch(("s.a", b"x", None), ("s.b", bytes(5000), None), ("s.c", bytes(6000), None))
     with pytest.raises(RowError, match=r"row 3 of partition 3 \(subject 's.b'\): with its headers it has 50\d\d bytes"):
         builder(RowLayout(0, 1)).build(rows, 2)
+
+
+def test_a_task_leaves_the_logging_of_its_process_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's workers are used again: next for a function of the user's that logs."""
+    root, ours = logging.getLogger(), structlog.get_config()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", logging.WARNING)
+    plan = WritePlan(WriteOptions.of({"servers": "nats://127.0.0.1:1", "stream": "S"}), RowLayout(0, 1))
+    try:
+        with pytest.raises(PipelineError, match="written by tasks of Spark"):
+            JetStreamWriter(plan).write(iter(()))
+    finally:
+        structlog.configure(**ours)
+    assert (root.handlers, root.level) == ([], logging.WARNING)
