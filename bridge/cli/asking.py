@@ -105,7 +105,8 @@ def run_job(
 def show(data: Callable[[], Any], lines: Callable[[], Iterable[str]], *, as_json: bool) -> None:
     """Print a result on stdout, for a program or for a person."""
     if as_json:
-        click.echo(json.dumps(data(), indent=2, ensure_ascii=False))
+        # ASCII alone: texts of messages can hold what no output takes, or what acts on a terminal.
+        click.echo(json.dumps(data(), indent=2))
         return
     for line in lines():
         click.echo(line)
