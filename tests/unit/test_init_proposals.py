@@ -282,10 +282,10 @@ def test_a_stream_that_is_misspelt() -> None:
 
 
 def test_commands_hold_whatever_streams_are_called() -> None:
-    change = StreamChange("a;b", "recreate", {"name": "a;b", "description": "it's"}, ())
+    change = StreamChange("a;b", "recreate", {"name": "a;b", "description": "it's \x9b1m"}, ())
     assert [shlex.split(step) for step in change.steps] == [
         ["nats", "stream", "rm", "a;b"],
-        ["nats", "request", "$JS.API.STREAM.CREATE.a;b", '{"name": "a;b", "description": "it\'s"}'],
+        ["nats", "request", "$JS.API.STREAM.CREATE.a;b", '{"name": "a;b", "description": "it\'s \\u009b1m"}'],
     ]
 
 

@@ -47,7 +47,7 @@ class StreamChange:
         if self.how == "recreate":
             lines.append(f"nats stream rm {shlex.quote(self.stream)}")
         verb = "UPDATE" if self.how == "update" else "CREATE"
-        subject, body = f"$JS.API.STREAM.{verb}.{self.stream}", json.dumps(self.body, ensure_ascii=False)
+        subject, body = f"$JS.API.STREAM.{verb}.{self.stream}", json.dumps(self.body)
         lines.append(f"nats request {shlex.quote(subject)} {shlex.quote(body)}")
         if self.how == "update" and self.wrong_messages:
             # A purge would not do: a stream remembers when it last got a message, and copying begins there.
