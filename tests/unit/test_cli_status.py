@@ -181,18 +181,20 @@ def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str
     assert (code, err.splitlines()[0][:5]) == (2, "--url")
 
 
-def test_watching_without_a_terminal_prints_one_state_after_the_other(server: StatusServer) -> None:
+def test_watching_without_a_terminal_prints_one_whole_state_after_the_other(server: StatusServer) -> None:
+    server.document = samples.document(*[samples.rule(f"rule-{number:02}") for number in range(40)])
     arguments = (*COMMAND, "--url", server.url, "--watch", "--interval", "0.1")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         assert watching.stderr is not None
-        states = [watching.stdout.readline()]
-        while len(states) < 3:
-            states += [line for line in [watching.stdout.readline()] if line == states[0]]
+        lines = [watching.stdout.readline()]
+        while lines.count(lines[0]) < 3:
+            lines.append(watching.stdout.readline())
         watching.send_signal(signal.SIGINT)
         watching.stdout.read()
         assert (watching.wait(LIMIT), watching.stderr.read()) == (0, "")
-    assert states[0].startswith("orders-bridge is ")
+    assert lines[0].startswith("orders-bridge is ")
+    assert [sum(f"rule-{number:02}" in line for line in lines) for number in range(40)] == [2] * 40
 
 
 class Terminal:

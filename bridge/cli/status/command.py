@@ -103,7 +103,6 @@ def _print(document: dict[str, Any], as_json: bool) -> None:
 
 def _show_again_and_again(address: str, interval: float) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, as in a script's background
-    clear, end = ("\x1b[H\x1b[2J", "") if sys.stdout.isatty() else ("", "\n")
     document: dict[str, Any] | None = None
     while True:
         silent = ""
@@ -111,8 +110,12 @@ def _show_again_and_again(address: str, interval: float) -> None:
             document = ask_for_status(address, history=False)
         except ServerUnreachableError as error:
             silent = str(error)
-        size = shutil.get_terminal_size()
-        sys.stdout.write(clear + "\n".join(_frame(document, silent, size.columns, size.lines)) + end)
+        if sys.stdout.isatty():
+            size = shutil.get_terminal_size()
+            sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(_frame(document, silent, size.columns, size.lines)))
+        else:  # a file or a pipe has room for all
+            lines = [silent] if silent or document is None else status_lines(document, _PLAIN_WIDTH)
+            sys.stdout.write("\n".join([*lines, "", ""]))
         sys.stdout.flush()
         time.sleep(interval)
 
