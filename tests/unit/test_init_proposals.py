@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from nats_bridge.bridge.cli.init import asked_for
+from nats_bridge.bridge.cli.init.draft import Draft, InitFile
 from nats_bridge.bridge.cli.init.landscape import Landscape
 from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
 from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule, configuration_text, named
@@ -266,6 +267,13 @@ def test_work_queues_are_watched_without_a_position() -> None:
     there = seen("2.15.1", {"name": "JOBS", "subjects": ["jobs"], "retention": "workqueue"})
     rule = asked_for.republishing(there, "JOBS", "jobs", "m.jobs").data
     assert (rule["durable"], "allow_side_effects" in rule) == (False, False)
+
+
+def test_a_refusal_names_no_place_in_a_file_that_is_not_written() -> None:
+    there = seen("2.15.1", ORDERS)
+    draft = Draft(there, {"servers": ["nats://127.0.0.1:1"]}, [], InitFile("-", force=False), [])
+    refused = draft.add(asked_for.republishing(there, "ORDERS", "orders.>", "a..b.>"))
+    assert refused == "republish.dest: from 'orders.>' to 'a..b.>': invalid subject"
 
 
 def test_dead_letters_say_who_keeps_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,10 @@ class Draft:
         try:
             settings = loads(self._text((*self.rules, rule)), self.file.path.parent, str(self.file.path))
         except ConfigError as error:
-            return error.problems[0]
+            # Without its place: the file is not written, or another one is there.
+            return re.sub(
+                rf"{re.escape(str(self.file.path))}:\d+:\d+: (rules\[\d+]\.)?", "", error.problems[0], count=1
+            )
         if path := self._loop(settings, rule):
             return f"loop: {path}: choose a destination outside"
         findings = ask(check_server(settings, None))
