@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from io import BufferedReader
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, cast
+from typing import Any, BinaryIO, Final, TypeAlias, cast
 
 import click
 
@@ -19,9 +19,6 @@ from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.explanation import Explanation, Input, TokenOrigin
 from nats_bridge.transforms.subject import bytes_of, is_valid_publish, one_line, text_of
 from nats_bridge.transforms.transform import Transform, compile_transform
-
-if TYPE_CHECKING:
-    from io import BufferedReader
 
 
 @click.command("explain")

@@ -26,7 +26,6 @@ from tests.live.until import until
 pytestmark = pytest.mark.usefixtures("quick_heartbeats", "quick_reconnects")
 
 KEPT, LOST = 50, 50
-FEWER = pytest.param(20, marks=pytest.mark.exhaustive)
 MORE = 70
 Servers = Callable[..., NativeServer]
 

@@ -6,10 +6,10 @@ import asyncio
 import base64
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.native_servers import NativeServer
@@ -29,7 +29,6 @@ from tests.twins.comparing import (
 )
 from tests.twins.drawing import END, Batch, Delete, Expiry, FastBatch, Publish, Purge, Shape, draw, steps
 
-OpenServer: TypeAlias = Callable[[str], NativeServer]
 _GONE = 10043  # the message to delete is not there
 
 
