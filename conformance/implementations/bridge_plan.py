@@ -24,7 +24,7 @@ from nats_bridge.conformance.catalogue.case import (
     copied_entries,
 )
 from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.transforms.dialect import Dialect
+from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import TransformError
 from nats_bridge.transforms.stream_config.schema import fields_of, stream_request
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, is_valid_filter, matches, tokens
@@ -205,8 +205,8 @@ def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dial
         if any(ack is not None and "err_code" in ack for ack in expectation.acks or ()):
             raise CannotPlay("what a stream refuses is the server's decision, which is of another version")
         # No rule gives a stream what its server does not have; a pedantic mode is the request's alone.
-        known, wanted = (fields_of(stream_request(), each).keys() for each in (server, dialect))
-        lacking = wanted - known - {*_RULES, "pedantic"}
+        known, newest = (fields_of(stream_request(), each).keys() for each in (server, NEWEST))
+        lacking = newest - known - {*_RULES, "pedantic"}
         for member in (member for config in configs for member in config if member in lacking):
             raise CannotPlay(f"'{member}' of a stream is unknown to {server.name}")
     for config in configs:

@@ -1,0 +1,20 @@
+"""What the bridge of one version plays in front of a server of another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from nats_bridge.conformance.catalogue.reading import read_catalogue
+from nats_bridge.conformance.implementations.bridge_plan import plan
+from nats_bridge.conformance.implementations.subject import CannotPlay
+from nats_bridge.transforms.dialect import dialect
+
+
+@pytest.mark.parametrize(("behaves_like", "server"), [("2.12.15", "2.10.27"), ("2.9.10", "2.12.15")])
+def test_whether_a_member_is_refused_that_neither_version_knows_is_the_server_s_decision(
+    behaves_like: str, server: str
+) -> None:
+    # Since 2.12 servers refuse what they do not know, and this one came with 2.14.
+    (case,) = (each for each in read_catalogue() if each.id == "adr36/mirror-validation/batch/1")
+    with pytest.raises(CannotPlay, match=f"'allow_batched' of a stream is unknown to {server}"):
+        plan(case, dialect(behaves_like), dialect(server))
