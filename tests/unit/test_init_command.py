@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,25 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     first, second = InitFile(str(file), force=False), InitFile(str(file), force=False)
     first.write("one")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        second.write("two")
-    with pytest.raises(ConfigError, match="--force overwrites it"):
-        InitFile(str(file), force=False)
+    for again in (lambda: second.write("two"), lambda: InitFile(str(file), force=False)):
+        with pytest.raises(ConfigError, match="--force overwrites it"):
+            again()
     assert file.read_text("utf-8") == "one"
     InitFile(str(file), force=True).write("three")
     assert file.read_text("utf-8") == "three"
+
+
+def test_a_file_that_is_there_stays_whole_where_the_disk_is_full(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"bridge\.yaml: cannot be written \(File too large\)"):
+            InitFile(str(file), force=True).write("two" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("bridge.yaml", "one")]
 
 
 def test_stdout_is_always_free(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,20 +130,27 @@ class InitFile:
             raise ConfigError(f"-o {self.path}: is a folder; name a file in it")
         if not self.path.parent.is_dir():
             raise ConfigError(f"-o {self.path}: there is no folder {self.path.parent}; make it first")
-        if self.path.exists() and not force:
-            raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
+        self._require_writable()
 
     def write(self, text: str) -> None:
-        """Write the configuration.
+        """Write the configuration: whole, or the file stays as it was.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: it cannot be written, or is there by now.
         """
         if self.is_stdout:
             click.echo(text, nl=False)
             return
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            with self.path.open("w" if self._force else "x", encoding="utf-8") as file:
-                file.write(text)
+            draft.write_text(text, "utf-8")
+            self._require_writable()
+            draft.replace(self.path)
         except OSError as error:
             raise ConfigError(f"-o {self.path}: cannot be written ({error.strerror})") from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _require_writable(self) -> None:
+        if self.path.exists() and not self._force:
+            raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
