@@ -28,6 +28,10 @@ class Lifetime(ABC):
     def stop(self) -> None:
         """End; stores stay."""
 
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Kill what runs, so that a `start` in another thread fails."""
+
     def close(self) -> None:
         """Stop, and remove the directory if it is a temporary one."""
         self.stop()
@@ -47,11 +51,12 @@ class Lifetime(ABC):
         self.close()
 
     async def started(self) -> Self:
-        """`start` in a thread; a task that is cancelled before its end waits for it and closes what it started."""
+        """`start` in a thread; where the task is cancelled before its end, nothing stays of it."""
         starting = asyncio.create_task(asyncio.to_thread(self.start))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
+            self.interrupt()
             await asyncio.gather(starting, return_exceptions=True)
             await asyncio.to_thread(self.close)
             raise

@@ -126,6 +126,11 @@ class NativeCluster(Lifetime):
         for node in self.nodes:
             node.stop()
 
+    def interrupt(self) -> None:
+        """Kill all nodes; a `start` that waits for a leader in another thread fails."""
+        for node in self.nodes:
+            node.interrupt()
+
     def _make_nodes(self) -> None:
         if self.nodes:
             return  # started before: same ports, same stores

@@ -195,6 +195,11 @@ class NativeServer(Lifetime):
         """End the server at once (SIGKILL), as a crash would; the store stays as it is."""
         self._end(signal.SIGKILL)
 
+    def interrupt(self) -> None:
+        """Kill the process; a `start` that waits for it in another thread fails."""
+        if self._process is not None:
+            self._process.kill()
+
     def restart(self, *, kill: bool = False) -> Self:
         """Stop (or kill) and start again on the same port and store."""
         if kill:

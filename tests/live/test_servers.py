@@ -86,15 +86,15 @@ async def test_leaving_the_context_ends_the_process_and_removes_its_folder(nativ
         socket.create_connection(("127.0.0.1", port))
 
 
-async def test_a_task_that_is_cancelled_while_a_server_starts_closes_it(native_server: Make) -> None:
-    server = native_server(NEWEST)
-    starting = asyncio.create_task(server.started())
-    await until(lambda: server.running)
+async def test_a_task_that_is_cancelled_while_servers_start_ends_them() -> None:
+    cluster = NativeCluster(NEWEST, size=1)  # one node elects no leader, and the start waits for one
+    starting = asyncio.create_task(cluster.started())
+    await until(lambda: bool(cluster.nodes) and cluster.nodes[0].running)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert not server.running
-    assert not server.directory.exists()
+    assert not cluster.nodes[0].running
+    assert not cluster.directory.exists()
 
 
 def test_a_program_that_ends_and_forgot_a_server_leaves_none_running(tmp_path: Path) -> None:
