@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = given[:1] == ["--debug"]
     terminated: list[int] = []
     try:
-        with _interrupted_by_sigterm(terminated):
+        with _interruptible(terminated):
             outcome: Any = program.main(given, prog_name="nats-bridge", standalone_mode=False)
         code = outcome if isinstance(outcome, int) else EXIT_GOOD
         sys.stdout.flush()
@@ -132,11 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _interrupted_by_sigterm(terminated: list[int]) -> Iterator[None]:
+def _interruptible(terminated: list[int]) -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does, so that a command ends its servers and removes its files.
 
+    SIGINT does so also where it was ignored, as in a script's background; `asyncio.run` would not handle it there.
+
     Args:
-        terminated: gets the signal's number, unless the command handles SIGTERM itself.
+        terminated: gets the number of a SIGTERM, unless the command handles it itself.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -144,15 +146,19 @@ def _interrupted_by_sigterm(terminated: list[int]) -> Iterator[None]:
         handler = signal.getsignal(signal.SIGINT)  # asyncio's, while it runs
         (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, interrupt)
+    before: dict[int, Any] = {}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _exit_code(error: Exception) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
@@ -102,7 +101,6 @@ def _print(document: dict[str, Any], as_json: bool) -> None:
 
 
 def _show_again_and_again(address: str, interval: float) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, as in a script's background
     document: dict[str, Any] | None = None
     while True:
         silent = ""

@@ -82,6 +82,7 @@ def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], t
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_the_servers_and_judges_what_was_played(number: signal.Signals, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'trap "" INT; exec "$@"', "in-a-script-s-background"),
         *(sys.executable, "-m", "nats_bridge", "conform", "--versions", "2.15.1", "--subjects", "native"),
         *("--report", str(tmp_path)),
         stdout=asyncio.subprocess.PIPE,
