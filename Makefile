@@ -40,7 +40,7 @@ help:
 	@echo "make unit    the tests that need no server, before each commit"
 	@echo "make test    every promise on the oldest and the newest server (fetched once, kept in a cache)"
 	@echo "             (and a round trip through Spark where there is Java)"
-	@echo "make test-all  everything, in two lanes, as CI does: every test on every version, and all targets below down to audit"
+	@echo "make test-all  everything, in three lanes, as CI does: every test on every version, and all targets below down to audit"
 	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, podman, root)"
 	@echo "make versions-test  all unit and live tests, on every version"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
