@@ -130,27 +130,25 @@ class InitFile:
             raise ConfigError(f"-o {self.path}: is a folder; name a file in it")
         if not self.path.parent.is_dir():
             raise ConfigError(f"-o {self.path}: there is no folder {self.path.parent}; make it first")
-        self._require_writable()
+        if self.path.exists() and not force:
+            raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
 
     def write(self, text: str) -> None:
-        """Write the configuration: whole, or the file stays as it was.
+        """Write the configuration; a file that is there stays until the new one is whole.
 
         Raises:
-            ConfigError: it cannot be written, or is there by now.
+            ConfigError: it cannot be written.
         """
         if self.is_stdout:
             click.echo(text, nl=False)
             return
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}") if self._force else self.path
         try:
-            draft.write_text(text, "utf-8")
-            self._require_writable()
+            with draft.open("x", encoding="utf-8") as file:  # never over a file that has come since
+                file.write(text)
             draft.replace(self.path)
         except OSError as error:
             raise ConfigError(f"-o {self.path}: cannot be written ({error.strerror})") from None
         finally:
-            draft.unlink(missing_ok=True)
-
-    def _require_writable(self) -> None:
-        if self.path.exists() and not self._force:
-            raise ConfigError(f"-o {self.path}: exists; --force overwrites it, another -o leaves it")
+            if self._force:
+                draft.unlink(missing_ok=True)
