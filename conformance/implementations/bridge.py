@@ -112,28 +112,26 @@ class BridgeSubject(BatchSubject):
     async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
         """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
         found: list[dict[int, str]] = [{} for _ in plans]
-        rules: list[dict[str, object]] = []
-        places: list[tuple[int, int]] = []
+        asked: list[tuple[int, int, dict[str, object]]] = []  # a plan, the number of its rule, and the rule
         names: list[str] = []
         for at, each in enumerate(plans):
             connections = [f"c{at}-{account}" for account in range(each.size)]
             names += connections
             for number, rule in enumerate(each.rules):
                 # A name of its own for each: two versions of one rule do not meet in one file.
-                rules.append(rule.document(f"r{at}-{number}", connections, self.identity.dialect))
-                places.append((at, number))
-        while rules:
+                asked.append((at, number, rule.document(f"r{at}-{number}", connections, self.identity.dialect)))
+        while asked:
+            rules = [rule for _, _, rule in asked]
             checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
             if checked.elsewhere:
                 raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
             if not checked.problems:
                 break
             for position, text in checked.problems.items():
-                at, number = places[position]
+                at, number, _ = asked[position]
                 found[at][number] = text
             # What is wrong between the parts of a rule is reported when all rules are well formed.
-            rules = [rule for position, rule in enumerate(rules) if position not in checked.problems]
-            places = [place for position, place in enumerate(places) if position not in checked.problems]
+            asked = [each for position, each in enumerate(asked) if position not in checked.problems]
         return found
 
     def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
