@@ -62,19 +62,19 @@ class Surroundings:
 
     async def start(self) -> None:
         """Start everything, and create the streams."""
-        await asyncio.to_thread(self._witness.start)
+        await self._witness.started()
         if self.topology == "cluster":
             # Without advertising, clients know the wires alone.
             self._cluster = NativeCluster(
                 self.version, config=_CONFIG, directory=self._directory / "cluster", advertise=False
             )
-            await asyncio.to_thread(self._cluster.start)
+            await self._cluster.started()
             self.nodes = self._cluster.nodes
         else:
             node = NativeServer(
                 binary=fetch(self.version), config=_CONFIG, name="node-1", directory=self._directory / "node-1"
             )
-            await asyncio.to_thread(node.start)
+            await node.started()
             self.nodes = [node]
         self.wires = [Wire(node.url) for node in self.nodes]
         self.witness_wire = Wire(self._witness.url)
