@@ -1,9 +1,16 @@
-"""Native copying through the sidecar into streams with three replicas, whose leaders change."""
+"""Native copying through the sidecar into streams with three replicas, whose leaders change.
+
+Up to 2.10, sources can store a message again after a change of leaders, natively as well: the new leader reads its
+position before it has stored all that the old one proposed, and asks for a message that is stored already, or for the
+first one. So what a sidecar has to deliver is what the servers ask for, which the test reads. Since 2.11, a leader asks
+twice if a leaf connects before it has asked (0.6 s), so the streams are created when the sidecar is there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +19,8 @@ import pytest
 
 from nats_bridge.native_servers import NativeCluster, NativeServer
 from nats_bridge.native_servers.native_server import LEAF_LISTENER
+from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.transforms.source_record import first_record
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copied_messages import everything
 from tests.live.native_copies import Pair, external
@@ -36,9 +45,6 @@ async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
         node = cluster.nodes[0]  # the leaf's; the leaders are there or elsewhere
         two = Pair(source, node, node.leaf_port, await raw_peer(source.url), await raw_peer(node.url))
         await two.at_source.create_stream(name="ORDERS", subjects=["orders.*"])
-        entry = {"name": "ORDERS", "external": external()}
-        await two.at_target.create_stream(name="MIRROR", num_replicas=3, mirror=entry)
-        await two.at_target.create_stream(name="SOURCES", num_replicas=3, sources=[entry])
         published = 0
 
         async def publish() -> None:
@@ -47,7 +53,12 @@ async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
                 await two.at_source.store(b"orders.%d" % (published % 7), b"%d" % published)
                 published += 1
 
+        requests = await two.at_target.collect("bridge.orders.API.CONSUMER.CREATE.>")
         async with two.bridged() as sidecar:
+            await until(lambda: sidecar.runs[0].ready)
+            entry = {"name": "ORDERS", "external": external()}
+            await two.at_target.create_stream(name="MIRROR", num_replicas=3, mirror=entry)
+            await two.at_target.create_stream(name="SOURCES", num_replicas=3, sources=[entry])
             publishing = asyncio.create_task(publish())
             for _ in range(CHANGES):
                 await reach(target, published + 20)
@@ -57,14 +68,36 @@ async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
             await asyncio.gather(publishing, return_exceptions=True)
             last = int((await two.at_source.store(b"orders.last", b"last"))["seq"])
             await reach(target, last)
+            sourced = await two.ending_with("SOURCES", b"west.last.new")
             assert sidecar.error is None
         stored = await everything(two.at_source, "ORDERS")
-        mirrored, sourced = [await everything(two.at_target, stream) for stream in COPIES]
+        mirrored = await everything(two.at_target, "MIRROR")
         assert [each.subject for each in mirrored] == [b"west.%b.new" % each.subject[7:] for each in stored]
         places = [[(each.sequence, each.time_ns, each.payload) for each in held] for held in (mirrored, stored)]
         assert places[0] == places[1]
-        content = [[(each.sequence, each.subject, each.payload) for each in held] for held in (sourced, mirrored)]
-        assert content[0] == content[1]
+
+        assert [each.sequence for each in sourced] == list(range(1, len(sourced) + 1))
+        sequences = [copied_sequence(message) for message in sourced]
+        known, again = 0, set()
+        for place, sequence in enumerate(sequences):
+            if sequence > known:
+                assert sequence == known + 1  # nothing is lost
+                known = sequence
+            elif sequence != sequences[place - 1] + 1:
+                again.add(sequence)
+        assert known == last
+        assert [(each.subject, each.payload) for each in sourced] == [
+            (mirrored[sequence - 1].subject, mirrored[sequence - 1].payload) for sequence in sequences
+        ]
+        assert again <= {json.loads(payload)["config"].get("opt_start_seq", 1) for *_, payload in requests.messages}
+        assert not again or twin_version.startswith(("2.9.", "2.10."))
+
+
+def copied_sequence(message: StoredMessage) -> int:
+    """The sequence in the source that a copy's record names."""
+    record = first_record(message.header_block)
+    assert record is not None
+    return record.sequence
 
 
 async def reach(target: AnsweredLoad, last: int) -> None:
