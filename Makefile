@@ -51,7 +51,7 @@ help:
 	@echo "make compiled-test   the compiled hot loop against Python's (needs cargo); make compiled: only build it, into build/compiled"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the image, built and run by podman (as root, on Linux); ARCH=arm64 emulates"
-	@echo "make manifests    the Kubernetes manifests and the chart rendered, validated, and held against the program (needs kubectl, and helm or Go)"
+	@echo "make manifests    the Kubernetes manifests and the chart rendered, validated, and held against the program (needs kubectl; helm, where it is not Linux on x86-64)"
 	@echo "make docs    docs/ as a site, in build/docs; a warning is an error"
 	@echo "make package    what a release uploads, into dist/: built, checked, and installed into a fresh environment"
 	@echo "make release V=0.2.0    that version in all its places, make package, and a tag; nothing is pushed"
@@ -173,13 +173,7 @@ container-test: install
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m pytest tests/container --timeout 3600 $(addprefix --architecture=,$(ARCH))
 
-# Helm's own releases are on no package index; Go's cache keeps what was built.
-HELM := helm.sh/helm/v3/cmd/helm@v3.22.0
-$(BIN)/helm: | $(UV)
-	@command -v helm > /dev/null || GOBIN=$(abspath $(BIN)) GOFLAGS= timeout 900 go install $(HELM) \
-		|| { echo "make manifests needs helm on PATH, or Go, which builds $(HELM)"; exit 1; }
-
-manifests: $(TESTS) $(BIN)/helm
+manifests: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch 2.10.27 > /dev/null
 	$(BIN)/python -m tests.k8s.validation
 	$(BIN)/python -m pytest tests/k8s

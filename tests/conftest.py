@@ -18,7 +18,7 @@ from nats_bridge.native_servers import native_server
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # A property that needs more examples than others says how many times as many (`settings.default.max_examples`).
 settings.register_profile("few", **_CALM, derandomize=True, max_examples=25)
-settings.register_profile("all", **_CALM, derandomize=True, max_examples=100)
+settings.register_profile("all", **_CALM, derandomize=True, max_examples=50)
 settings.register_profile("explore", **_CALM, max_examples=100)
 
 

@@ -17,7 +17,7 @@ from tests.differential.report import text
 
 @click.command()
 @click.option("--versions", required=True, metavar="V,…", help="Server versions.")
-@click.option("--comparisons", default=20_000, show_default=True, help="How many to make of each version.")
+@click.option("--comparisons", default=10_000, show_default=True, help="How many to make of each version.")
 @click.option("--seed", default=1, show_default=True, help="The same one draws the same inputs.")
 def main(versions: str, comparisons: int, seed: int) -> None:
     """Draw transforms, subjects, header blocks and stream configurations; compare servers with the engine."""

@@ -19,19 +19,20 @@ class HelmMissingError(Exception):
     """Nothing on this machine renders charts."""
 
     def __init__(self) -> None:
-        super().__init__("helm is not on PATH, nor next to this Python, where make manifests builds it with Go")
+        super().__init__("helm is not on PATH, nor next to this Python, where requirements/tests.lock puts it on Linux")
 
 
 def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Helm: that on PATH, or what `make manifests` builds.
+    """Run Helm: that next to this Python, which is locked, or that on PATH.
 
     Raises:
         HelmMissingError: there is none.
     """
-    program = shutil.which("helm") or Path(sys.executable).with_name("helm")
-    if not Path(program).is_file():
+    locked = Path(sys.executable).with_name("helm")
+    program = str(locked) if locked.is_file() else shutil.which("helm")
+    if program is None:
         raise HelmMissingError
-    command = [str(program), *map(str, arguments)]
+    command = [program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
 
 

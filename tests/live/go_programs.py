@@ -14,7 +14,8 @@ def go_program(name: str, directory: Path) -> Path:
     """Build the program in a folder of tests/, and return it."""
     go = shutil.which("go")
     assert go is not None, f"this test builds tests/{name}: install Go (go.dev/dl), and put it on PATH"
-    environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off", "CGO_ENABLED": "0"}
+    # As servers are built: what both have in common is compiled once.
+    environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off"}
     program = directory / name
     command = [go, "build", "-buildvcs=false", "-o", str(program), "."]
     built = subprocess.run(command, cwd=TESTS / name, env=environment, capture_output=True, text=True, check=False)

@@ -30,7 +30,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes
 from tests.live.sidecars import running, settings_for
-from tests.live.tiers import few_or_many
+from tests.live.tiers import on_each_version
 from tests.live.until import until
 
 ONE_WAY = 0.25  # seconds: 16,000 messages/s would be all that a window of `LEAST` carries
@@ -74,7 +74,7 @@ async def test_the_window_grows_and_a_cut_in_the_middle_of_it_loses_and_doubles_
 
 
 @pytest.mark.unstoppable
-@few_or_many(few=1, many=6)
+@on_each_version(times=2)
 async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
     version: str,
     times: int,
@@ -101,7 +101,7 @@ async def test_kills_in_the_middle_of_a_wide_window_lose_and_double_nothing(
 
 
 @pytest.mark.unstoppable
-@few_or_many(few=1, many=5)
+@on_each_version(times=2)
 async def test_kills_after_a_change_of_leaders_in_a_wide_window_lose_and_double_nothing(
     version: str,
     times: int,

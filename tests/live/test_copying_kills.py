@@ -15,12 +15,12 @@ from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
-from tests.live.tiers import few_or_many
+from tests.live.tiers import on_each_version
 from tests.live.until import until
 
 
 @pytest.mark.unstoppable
-@few_or_many(few=3, many=17)
+@on_each_version(times=4)
 async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
     times: int,
@@ -59,7 +59,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
     assert during_load
 
 
-@few_or_many(few=2, many=6)
+@on_each_version(times=2)
 async def test_two_sidecars_that_race_store_each_message_once(
     version: str,
     times: int,
@@ -90,7 +90,7 @@ async def test_two_sidecars_that_race_store_each_message_once(
     await here.are_exact()
 
 
-@few_or_many(few=1, many=3)
+@on_each_version(times=1)
 async def test_a_stop_under_load_leaves_nothing_half_done(
     version: str,
     times: int,

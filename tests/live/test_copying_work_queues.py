@@ -26,7 +26,7 @@ from tests.live.replicas import replicas
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, sidecar_processes
 from tests.live.sidecars import failure_of, running, settings_for
-from tests.live.tiers import OLDEST_AND_NEWEST, few_or_many
+from tests.live.tiers import OLDEST_AND_NEWEST, on_each_version
 from tests.live.until import until
 
 Name = Callable[[str], str]
@@ -114,7 +114,7 @@ async def test_what_is_copied_is_acknowledged(
 
 @pytest.mark.unstoppable
 @pytest.mark.parametrize("retention", RETENTIONS)
-@few_or_many(few=3, many=17)
+@on_each_version(times=4)
 async def test_kills_at_random_moments_lose_and_double_nothing(
     version: str,
     times: int,
@@ -154,7 +154,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(
 
 @pytest.mark.parametrize("retention", RETENTIONS)
 @pytest.mark.parametrize("side", ["source", "target"])
-@few_or_many(few=2, many=8)
+@on_each_version(times=2)
 async def test_each_connection_cut_at_any_moment(
     version: str,
     times: int,

@@ -10,7 +10,7 @@ import pytest
 from nats_bridge.native_servers import TWIN_VERSIONS
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import external_name
-from tests.live.tiers import few_or_many
+from tests.live.tiers import on_each_version
 from tests.twins.native_copies.comparing import Comparison, Record, compare_mirrors, compare_sources
 from tests.twins.native_copies.playing import VICTIMS, Tally, play, servers
 
@@ -20,7 +20,7 @@ RECORD = Record("S", "p.API", "", "2.15.1")
 
 @pytest.mark.unstoppable
 @pytest.mark.timeout(900)  # 2.10 may pause for more than ten seconds after a kill
-@few_or_many(few=3, many=10)
+@on_each_version(times=3)
 async def test_whatever_is_killed_the_copies_are_native_ones(version: str, times: int, tmp_path: Path) -> None:
     total = Tally()
     async with servers(version, TWIN_VERSIONS[-1]) as made:

@@ -20,13 +20,6 @@ from tests.live.sidecar_process import Load, Scene, differing, document, sidecar
 from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 
-KILLS = [
-    ("at_most_once", 3),
-    ("at_least_once", 4),
-    pytest.param("at_most_once", 12, marks=pytest.mark.exhaustive),
-    pytest.param("at_least_once", 16, marks=pytest.mark.exhaustive),
-]
-
 
 async def scene(url: str, name: str, raw_peer: OpenPeer) -> Scene:
     return await Scene.make(await raw_peer(url), name)
@@ -88,10 +81,9 @@ async def test_clean_stops_under_load_lose_and_double_nothing(
     assert position["stream_seq"] == end
 
 
-@pytest.mark.parametrize(("delivery", "kills"), KILLS)
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
 async def test_kills_at_random_moments_under_load(
     delivery: str,
-    kills: int,
     servers: SharedServers,
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
@@ -103,7 +95,7 @@ async def test_kills_at_random_moments_under_load(
     chance = random.Random(delivery)
     rule = here.rule(delivery=delivery, start="first")
     async with sidecar_processes(tmp_path) as start:
-        for _ in range(kills):
+        for _ in range(4):
             process = await start(url, rule)
             await process.ready()
             seen = len(here.bridged.messages)

@@ -27,7 +27,7 @@ from tests.spark.waiting import PATIENCE
 Kept: TypeAlias = tuple[bytes, bytes, bytes]  # subject, header block, payload
 COMMAND_KILLS = int(os.environ.get("REPAIR_COMMAND_KILLS", "1"))
 COMMAND_DIFFERENCES = int(os.environ.get("REPAIR_COMMAND_DIFFERENCES", "300"))
-KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "20")), int(os.environ.get("REPAIR_DIFFERENCES", "4000"))
+KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "8")), int(os.environ.get("REPAIR_DIFFERENCES", "4000"))
 
 
 @pytest.fixture

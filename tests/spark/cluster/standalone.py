@@ -23,6 +23,8 @@ from tests.live.until import LIMIT
 PATIENCE: Final = 30 * LIMIT
 """Seconds after which something of a cluster or job that has not happened never will; a busy machine takes minutes."""
 
+_JAVA_OPTIONS: Final = os.environ.get("SPARK_SUBMIT_OPTS", "")
+"""What the Makefile starts Java with in tests; here for each node as well."""
 _HOME: Final = Path(pyspark.__file__).parent
 _MASTER_AT: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = re.compile(r"Registering worker ")
@@ -140,6 +142,7 @@ class StandaloneCluster:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "2",
+            "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
             **(conf or {}),
         }
         command = [str(_HOME / "bin" / "spark-submit"), "--master", self.url, "--py-files", str(shipped)]
@@ -167,6 +170,7 @@ class StandaloneCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.place / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
+            **dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"), _JAVA_OPTIONS),
             # Its port is a fixed one, and no test asks there.
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
             "PYSPARK_PYTHON": str(self._python()),
