@@ -26,7 +26,7 @@ import nkeys  # type: ignore[import-untyped]
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
 
-LIMIT = 30.0
+LIMIT = 90.0
 """Seconds until a server that does not answer counts as gone; generous, as busy machines are slow."""
 _NO_RESPONDERS = b"NATS/1.0 503"
 
