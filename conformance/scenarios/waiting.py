@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import Collected, Delivered
+from nats_bridge.conformance.raw_client import LIMIT, Collected, Delivered
 
-LIMIT = 90.0
-"""Seconds until something that must come counts as failed; generous, as busy machines are slow."""
 _LOOK = 0.01
 _Found = TypeVar("_Found")
 

@@ -19,10 +19,9 @@ import pytest
 
 from nats_bridge.native_servers import NativeCluster, NativeServer
 from nats_bridge.native_servers.native_server import LEAF_LISTENER
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import first_record
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copied_messages import everything
+from tests.live.copies import record_of
 from tests.live.native_copies import Pair, external
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import until
@@ -77,7 +76,7 @@ async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
         assert places[0] == places[1]
 
         assert [each.sequence for each in sourced] == list(range(1, len(sourced) + 1))
-        sequences = [copied_sequence(message) for message in sourced]
+        sequences = [record_of(message).sequence for message in sourced]
         known, again = 0, set()
         for place, sequence in enumerate(sequences):
             if sequence > known:
@@ -91,13 +90,6 @@ async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
         ]
         assert again <= {json.loads(payload)["config"].get("opt_start_seq", 1) for *_, payload in requests.messages}
         assert not again or twin_version.startswith(("2.9.", "2.10."))
-
-
-def copied_sequence(message: StoredMessage) -> int:
-    """The sequence in the source that a copy's record names."""
-    record = first_record(message.header_block)
-    assert record is not None
-    return record.sequence
 
 
 async def reach(target: AnsweredLoad, last: int) -> None:
