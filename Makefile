@@ -11,10 +11,9 @@ UV := $(VENV)/.uv-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 SPARK := $(VENV)/.spark-$(VERSION)
 TESTS := $(VENV)/.tests-$(VERSION)
-TESTED = $(shell $(BIN)/python -c "from nats_bridge.native_servers import TWIN_VERSIONS; print(*TWIN_VERSIONS)")
-
-# The versions of the whole conformance matrix; a newer patch is a change of its own, not of a day.
-MATRIX ?= 2.9.10,2.10.27,2.11.17,2.12.15,2.14.9,2.15.1
+# Both are from the one table of versions, transforms/tested_versions.py: where the sidecar is tested, and the whole matrix.
+TESTED = $(shell $(BIN)/python -c "from nats_bridge.transforms.tested_versions import *; print(*LIVE_VERSIONS)")
+MATRIX ?= $(shell $(BIN)/python -c "from nats_bridge.transforms.tested_versions import *; print(*TESTED_VERSIONS, sep=',')")
 CONFORM ?=
 COMMA := ,
 SPACE := $(subst ,, )

@@ -27,8 +27,9 @@ from nats_bridge.conformance.implementations.library_protocol import (
     message_of,
 )
 from nats_bridge.conformance.observation import Decision, Stored
-from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
+from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import EngineError
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 Request: TypeAlias = Mapping[str, Json]
 Answer: TypeAlias = dict[str, Json]
@@ -108,7 +109,7 @@ class _Adapter:
                 "protocol": PROTOCOL,
                 "name": "nats-bridge transforms",
                 "version": metadata.version("nats-bridge"),
-                "dialects": [f"{major}.{minor}" for major, minor in KNOWN_LINES],
+                "dialects": [f"{major}.{minor}" for major, minor in NEWEST_PATCHES],
                 "capabilities": list(self._offered),
             }
         if op == "bye":

@@ -14,10 +14,8 @@ from nats_bridge.native_servers.errors import (
 from nats_bridge.native_servers.fetching import FoundServer, available, fetch, resolve
 from nats_bridge.native_servers.native_cluster import NativeCluster
 from nats_bridge.native_servers.native_server import NativeServer, free_port
-from nats_bridge.native_servers.versions import TWIN_VERSIONS
 
 __all__ = [
-    "TWIN_VERSIONS",
     "FoundServer",
     "InvalidVersionError",
     "NativeCluster",

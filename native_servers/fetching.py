@@ -18,7 +18,8 @@ from nats_bridge.native_servers.binary import on_path, require_version, version_
 from nats_bridge.native_servers.cache import ServerCache
 from nats_bridge.native_servers.errors import ServerNotFoundError, ServersError, WayFailedError
 from nats_bridge.native_servers.processes import Report
-from nats_bridge.native_servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
+from nats_bridge.native_servers.versions import is_minor, newest_patch, parse
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def resolve(
     newest = newest_patch(minor, listed)
     if newest is None:
         newest, origin = (
-            newest_patch(minor, (*cache.versions(), *KNOWN_NEWEST)),
+            newest_patch(minor, (*cache.versions(), *TESTED_VERSIONS)),
             "the cache and the built-in table",
         )
     if newest is None:

@@ -9,12 +9,6 @@ from nats_bridge.native_servers.errors import InvalidVersionError
 
 Version = tuple[int, int, int]
 
-TWIN_VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
-"""The servers on which the bridge is compared with native republish, message by message."""
-
-KNOWN_NEWEST = ("2.9.25", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.2")
-"""The newest patch of each minor line that the Go module proxy listed when this table was written."""
-
 _TEXT = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?", re.ASCII)
 
 

@@ -17,11 +17,12 @@ import click
 import structlog
 
 from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 
-VERSIONS = f"{TWIN_VERSIONS[0]},{TWIN_VERSIONS[-1]}"
+VERSIONS = f"{LIVE_VERSIONS[0]},{LIVE_VERSIONS[-1]}"
 _TRANSFORMS_SINCE = (2, 10)
 
 
@@ -103,7 +104,7 @@ class _Load:
 
 @click.command()
 @click.option(
-    "--versions", default=f"{TWIN_VERSIONS[0]},{TWIN_VERSIONS[-1]}", show_default=True, help="Server versions."
+    "--versions", default=f"{LIVE_VERSIONS[0]},{LIVE_VERSIONS[-1]}", show_default=True, help="Server versions."
 )
 @click.option("--minutes", default=30.0, show_default=True, help="For so long, all versions at the same time.")
 @click.option("--seed", type=int, help="Of the load. Drawn if left out.")

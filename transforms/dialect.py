@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nats_bridge.transforms.errors import UnknownDialectError
-
-Version = tuple[int, int, int]
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +199,6 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
 )
 """When each flag of `Dialect` holds, by its name."""
 
-# The newest tested patch of each minor line; a newer patch of a known line behaves as that line does.
-KNOWN_LINES: Mapping[tuple[int, int], int] = MappingProxyType(
-    {(2, 9): 25, (2, 10): 27, (2, 11): 17, (2, 12): 15, (2, 14): 9, (2, 15): 1}
-)
-
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-]+)?)?", re.ASCII)
 
 
@@ -220,15 +214,16 @@ def dialect(text: str) -> Dialect:
     """
     parsed = _VERSION.fullmatch(text)
     line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)
-    if parsed is None or line not in KNOWN_LINES:
-        known = ", ".join(f"{major}.{minor}" for major, minor in KNOWN_LINES)
+    if parsed is None or line not in NEWEST_PATCHES:
+        known = ", ".join(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)
         raise UnknownDialectError(f"unknown dialect {text!r}: known are {known} and full versions such as 2.10.27")
-    patch = KNOWN_LINES[line] if parsed[3] is None else int(parsed[3])
+    patch = NEWEST_PATCHES[line] if parsed[3] is None else int(parsed[3])
     version = (*line, patch)
     return Dialect(version=version, **{name: feature.holds(version) for name, feature in FEATURES.items()})
 
 
-NEWEST = dialect("2.15")
+# A newer patch of a known line behaves as that line does.
+NEWEST = dialect(".".join(map(str, max(NEWEST_PATCHES))))
 
 
 def server_dialect(version: str) -> Dialect:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nats_bridge.bridge.settings.loading import SCHEMA_KEY
 from nats_bridge.bridge.settings.models import Settings
-from nats_bridge.transforms.dialect import KNOWN_LINES
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 SCHEMA_ID: Final = "urn:nats-bridge:configuration"
 """Names the schema; it is no address, the schema comes with the program."""
@@ -40,7 +40,7 @@ def configuration_schema() -> dict[str, Any]:
 
 def _dialect(schema: dict[str, Any]) -> None:
     """Completion gives the known lines; a full version is fine as well."""
-    schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in KNOWN_LINES)]
+    schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)]
 
 
 def _cleaned(schema: Any) -> None:

@@ -21,7 +21,7 @@ from nats_bridge.conformance.catalogue.selection import select
 from nats_bridge.conformance.command.progress import Progress
 from nats_bridge.conformance.errors import ConformanceError
 from nats_bridge.conformance.raw_client import Credentials
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 
 _EXIT_GOOD, _EXIT_NO, _EXIT_USAGE, _EXIT_UNREACHABLE = 0, 1, 2, 3
 
@@ -56,7 +56,7 @@ _cases_option = click.option(
     type=_Listed(),
     metavar="V,…",
     help=f"Native servers to get and start: full versions, minor lines for their newest patch, or builds of your own"
-    f" by their path, such as ./nats-server. [default: {','.join(TWIN_VERSIONS)}]",
+    f" by their path, such as ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
 )
 @click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
 @click.option(
@@ -123,7 +123,7 @@ def conform(ctx: click.Context, /, **given: Any) -> int | None:
         if any(ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE for name in given):
             raise click.UsageError(f"options go behind '{ctx.invoked_subcommand}'", ctx)
         return None
-    versions = given["versions"] or (() if given["server"] else TWIN_VERSIONS)
+    versions = given["versions"] or (() if given["server"] else LIVE_VERSIONS)
     if given["versions"] and _is_given(ctx, "server"):
         raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
     if given["config"] is not None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.transforms.dialect import FEATURES, KNOWN_LINES, Feature
+from nats_bridge.transforms.dialect import FEATURES, Feature
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 _HEAD: Final = """\
 # Dialects
@@ -30,7 +31,7 @@ _KEY: Final = re.compile(r"^\s*(\w+): bool = _since\(")
 
 def page() -> str:
     """The page's text."""
-    lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in KNOWN_LINES.items())
+    lines = ", ".join(f"{major}.{minor} ({major}.{minor}.{patch})" for (major, minor), patch in NEWEST_PATCHES.items())
     parts = [_HEAD, lines + ".\n", _BODY]
     for group, features in _groups().items():
         parts.append(f"## {group[0].upper()}{group[1:]}\n")

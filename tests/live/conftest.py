@@ -14,7 +14,8 @@ from nats.aio.client import Client
 from nats_bridge.bridge.client import connection
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.consuming import replay
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.tiers import OLDEST_AND_NEWEST
@@ -45,7 +46,7 @@ def twin_version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def newest_version() -> str:
     """For a test of what the bridge does on any server."""
-    return TWIN_VERSIONS[-1]
+    return LIVE_VERSIONS[-1]
 
 
 @pytest.fixture

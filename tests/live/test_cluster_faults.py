@@ -21,7 +21,8 @@ from nats_bridge.bridge.client import jetstream_api
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.consuming import replay, rule_consumer
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
+from nats_bridge.native_servers import NativeCluster, NativeServer
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import record_of
 from tests.live.processes import stands_still
@@ -53,7 +54,7 @@ def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jetstream_api, "_LIMIT", 1.0)
 
 
-@pytest.mark.parametrize("versions", [TWIN_VERSIONS[-1:], pytest.param(TWIN_VERSIONS, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("versions", [LIVE_VERSIONS[-1:], pytest.param(LIVE_VERSIONS, marks=pytest.mark.exhaustive)])
 async def test_republishing_from_clusters(
     versions: tuple[str, ...], native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import nats.errors
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
+from nats_bridge.native_servers import NativeCluster, NativeServer
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -51,10 +52,10 @@ async def test_connections_cut_at_any_moment(
 @pytest.mark.parametrize(
     ("away", "version"),
     [
-        ("source", TWIN_VERSIONS[0]),
-        ("target", TWIN_VERSIONS[-1]),
-        *(pytest.param("source", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[1:]),
-        *(pytest.param("target", version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[:-1]),
+        ("source", LIVE_VERSIONS[0]),
+        ("target", LIVE_VERSIONS[-1]),
+        *(pytest.param("source", version, marks=pytest.mark.exhaustive) for version in LIVE_VERSIONS[1:]),
+        *(pytest.param("target", version, marks=pytest.mark.exhaustive) for version in LIVE_VERSIONS[:-1]),
     ],
 )
 async def test_one_of_two_servers_is_killed_and_comes_back(
@@ -208,7 +209,7 @@ async def test_local_messages_in_between_do_not_confuse_the_count(
         pytest.param("2.15.1", "limits", True, marks=pytest.mark.exhaustive),
         *(
             pytest.param(version, retention, False, marks=pytest.mark.exhaustive)
-            for version in TWIN_VERSIONS[:-1]
+            for version in LIVE_VERSIONS[:-1]
             for retention in ("limits", "workqueue", "interest")
         ),
     ],

@@ -16,12 +16,13 @@ from nats.js.errors import ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer
+from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 
 Connect = Callable[..., Any]
-VERSIONS = tuple(version for version in TWIN_VERSIONS if version != "2.9.10")
+VERSIONS = tuple(version for version in LIVE_VERSIONS if version != "2.9.10")
 """On 2.9.10 the meta data's roll-up makes consumers skip chunks: kd/messages/skipped."""
 LARGE = bytes(range(256)) * 2000  # four chunks
 

@@ -18,8 +18,9 @@ from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.rules.loops.account_graph import AccountGraph, Outlook
 from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer, fetch, free_port
+from nats_bridge.native_servers import NativeCluster, NativeServer, fetch, free_port
 from nats_bridge.native_servers.native_server import HOST
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -210,7 +211,7 @@ async def test_connections_are_distinguished_by_what_they_receive(
 
 async def test_connections_to_different_servers_of_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(same_account, "_FORWARDING", LIMIT)  # the answer comes as soon as a message does
-    async with NativeCluster(binary=fetch(TWIN_VERSIONS[-1])) as cluster:
+    async with NativeCluster(binary=fetch(LIVE_VERSIONS[-1])) as cluster:
         named = {name: {"servers": [node.url]} for name, node in zip("abc", cluster.nodes, strict=True)}
         outlook = await look(settings_for("", *ring("a", "c"), connections=named))
     assert [loop.rule for loop in outlook.loops] == ["there", "back"]

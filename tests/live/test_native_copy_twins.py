@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import external_name
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.tiers import on_each_version
 from tests.twins.native_copies.comparing import Comparison, Record, compare_mirrors, compare_sources
 from tests.twins.native_copies.playing import VICTIMS, Tally, play, servers
@@ -23,7 +23,7 @@ RECORD = Record("S", "p.API", "", "2.15.1")
 @on_each_version(times=3)
 async def test_whatever_is_killed_the_copies_are_native_ones(version: str, times: int, tmp_path: Path) -> None:
     total = Tally()
-    async with servers(version, TWIN_VERSIONS[-1]) as made:
+    async with servers(version, LIVE_VERSIONS[-1]) as made:
         for seed in range(-(-times // len(VICTIMS))):
             victims = (VICTIMS * 2)[seed * len(VICTIMS) :][: min(times, len(VICTIMS))]
             total.add(await play(made, seed, MESSAGES, victims, tmp_path))

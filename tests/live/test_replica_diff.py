@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeCluster, NativeServer
+from nats_bridge.native_servers import NativeCluster, NativeServer
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.answered_load import AnsweredLoad
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -19,8 +20,8 @@ from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
 
-NEWEST = TWIN_VERSIONS[-1]
-VERSIONS = [*(pytest.param(version, marks=pytest.mark.exhaustive) for version in TWIN_VERSIONS[:-1]), NEWEST]
+NEWEST = LIVE_VERSIONS[-1]
+VERSIONS = [*(pytest.param(version, marks=pytest.mark.exhaustive) for version in LIVE_VERSIONS[:-1]), NEWEST]
 MESSAGES = Path("jetstream", "A", "streams", "S", "msgs")
 
 

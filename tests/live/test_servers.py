@@ -18,7 +18,6 @@ import pytest
 from nats.aio.client import Client
 
 from nats_bridge.native_servers import (
-    TWIN_VERSIONS,
     NativeCluster,
     NativeServer,
     PortTakenError,
@@ -28,11 +27,12 @@ from nats_bridge.native_servers import (
     free_port,
 )
 from nats_bridge.native_servers.errors import NoLeaderError
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import NO_PEERS
 from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT, until
 
-NEWEST = TWIN_VERSIONS[-1]
+NEWEST = LIVE_VERSIONS[-1]
 Make = Callable[..., NativeServer]
 Connect = Callable[..., Awaitable[Client]]
 
@@ -49,7 +49,7 @@ async def test_a_shared_server_is_the_wanted_version_and_starts_once(
 
 
 async def test_different_versions_are_different_servers(servers: SharedServers) -> None:
-    assert len({await servers.url(version) for version in TWIN_VERSIONS}) == len(TWIN_VERSIONS)
+    assert len({await servers.url(version) for version in LIVE_VERSIONS}) == len(LIVE_VERSIONS)
 
 
 async def test_unique_names_differ(unique_name: Callable[[str], str]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 
-_OLDEST, *_BETWEEN, _NEWEST = TWIN_VERSIONS
+_OLDEST, *_BETWEEN, _NEWEST = LIVE_VERSIONS
 
 OLDEST_AND_NEWEST = [_OLDEST, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in _BETWEEN), _NEWEST]
 """Parameters of a fixture: the oldest and the newest version in `make test`, each one with `--all`."""
@@ -19,5 +19,5 @@ def on_each_version(*, times: int) -> pytest.MarkDecorator:
     """
     return pytest.mark.parametrize(
         ("version", "times"),
-        [*(pytest.param(each, times, marks=pytest.mark.exhaustive) for each in TWIN_VERSIONS[:-1]), (_NEWEST, times)],
+        [*(pytest.param(each, times, marks=pytest.mark.exhaustive) for each in LIVE_VERSIONS[:-1]), (_NEWEST, times)],
     )

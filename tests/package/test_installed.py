@@ -10,7 +10,7 @@ import click
 import pytest
 
 from nats_bridge.bridge.cli.entry import program
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
@@ -87,7 +87,7 @@ def test_the_demo_agrees_with_native_republish(installed: Installed) -> None:
 
 
 def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Installed) -> None:
-    version = TWIN_VERSIONS[-1]
+    version = LIVE_VERSIONS[-1]
     done = installed.run("nats-bridge", "conform", "--versions", version, "--select", "adr28/headers/", "--report", "r")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {found.name for found in (installed.folder / "r").iterdir()} >= {"index.html", "history.jsonl"}
@@ -96,7 +96,7 @@ def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Ins
 async def test_a_new_user_gets_from_a_cluster_to_a_running_rule(
     installed: Installed, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url(TWIN_VERSIONS[-1])
+    url = await servers.url(LIVE_VERSIONS[-1])
     peer, name = await raw_peer(url), unique_name("orders")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     copies = await peer.collect(f"monitor{name}.>")

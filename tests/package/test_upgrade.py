@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, replicas, under_load
@@ -78,7 +78,7 @@ async def test_one_version_takes_over_from_the_other_under_load(
     raw_peer: OpenPeer,
     tmp_path: Path,
 ) -> None:
-    url = await servers.url(TWIN_VERSIONS[-1])
+    url = await servers.url(LIVE_VERSIONS[-1])
     here = await EveryKind.make(await raw_peer(url), unique_name("upgrade"))
     before, after = (versions.this, versions.last) if back else (versions.last, versions.this)
     rules = [rule for rule in here.rules if rule["name"] not in NEW]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
@@ -24,7 +24,7 @@ async def test_what_is_written_is_what_was_read_with_its_subject_transformed(
     spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
     """From the newest server to the oldest."""
-    source, target = await servers.url(TWIN_VERSIONS[-1]), await servers.url(TWIN_VERSIONS[0])
+    source, target = await servers.url(LIVE_VERSIONS[-1]), await servers.url(LIVE_VERSIONS[0])
     at_source, copies = await raw_peer(source), await raw_peer(target)
     orders, sales = unique_name("orders"), unique_name("sales")
     await at_source.create_stream(name=orders, subjects=[f"{orders}.>"])

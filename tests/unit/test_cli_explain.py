@@ -32,7 +32,7 @@ def test_every_token_says_how_it_came_to_be(capsys: pytest.CaptureFixture[str]) 
         == """\
 source       orders.*.*
 destination  o.{{partition(3,1,2)}}.{{wildcard(2)}}
-server       2.15.1
+server       2.15.3
 
 orders.eu.42 → o.0.42
 
@@ -123,7 +123,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "a.*", "b.$1", "a.x", "c", "--json")
     reported = json.loads(out)
     assert code == 1
-    assert (reported["dialect"], reported["source"], reported["destination"]) == ("2.15.1", "a.*", "b.$1")
+    assert (reported["dialect"], reported["source"], reported["destination"]) == ("2.15.3", "a.*", "b.$1")
     assert [each["result"] for each in reported["explanations"]] == ["b.x", None]
     assert reported["explanations"][0]["tokens"][1]["inputs"] == [{"wildcard": 1, "position": 2, "value": "x"}]
     assert reported["explanations"][1]["mismatch"]["code"] == "different"

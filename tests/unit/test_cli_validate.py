@@ -31,7 +31,7 @@ def validate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_good_configuration(validate: Any) -> None:
-    assert validate(GOOD) == (0, "good: a 2.15.1 server takes it\n", "")
+    assert validate(GOOD) == (0, "good: a 2.15.3 server takes it\n", "")
 
 
 def test_the_normalised_configuration_as_json(validate: Any) -> None:
@@ -46,7 +46,7 @@ def test_a_refusal_is_the_servers(validate: Any) -> None:
     code, out, err = validate(CYCLE)
     assert (code, out) == (1, "")
     assert err == (
-        "a 2.15.1 server refuses it: stream configuration for republish destination forms a cycle (500, 10052)\n"
+        "a 2.15.3 server refuses it: stream configuration for republish destination forms a cycle (500, 10052)\n"
     )
     code, out, err = validate(CYCLE, "-", "--json", "--dialect", "2.10.27")
     assert (code, err) == (1, "")
@@ -140,7 +140,7 @@ def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
         ('{"error": {"code": 404}}', "no configuration of a stream: give what STREAM.INFO answers"),
         (
             '{"name": "S", "max_msgs": "5"}',
-            "no stream of a 2.15.1 server: invalid JSON: json: cannot unmarshal string into Go struct field"
+            "no stream of a 2.15.3 server: invalid JSON: json: cannot unmarshal string into Go struct field"
             " StreamConfigRequest.StreamConfig.max_msgs of type int64",
         ),
         ("{", "1:2: not valid JSON: Expecting property name enclosed in double quotes"),

@@ -17,7 +17,8 @@ from nats_bridge.native_servers.errors import ServersError, WayFailedError
 from nats_bridge.native_servers.fetching import WAYS, Way
 from nats_bridge.native_servers.go_build import MODULE
 from nats_bridge.native_servers.go_build import build as go_build
-from nats_bridge.native_servers.versions import KNOWN_NEWEST, is_minor, newest_patch, parse
+from nats_bridge.native_servers.versions import is_minor, newest_patch, parse
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 Report = Callable[[str], None]
 
@@ -254,7 +255,7 @@ def test_without_go_a_minor_is_the_newest_cached_or_known_patch(cache: ServerCac
     def no_go(folder: Path, report: Report) -> list[str]:
         raise WayFailedError("there is no Go on PATH")
 
-    known = newest_patch("2.11", KNOWN_NEWEST)
+    known = newest_patch("2.11", TESTED_VERSIONS)
     assert known is not None
     assert resolve("2.11", cache=cache, released=no_go) == known
     stand_in(cache.path("2.11.999"), "")

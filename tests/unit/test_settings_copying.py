@@ -22,10 +22,11 @@ from nats_bridge.bridge.settings import (
     SubjectTransform,
     load,
 )
-from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.sourcing import compile_sourcing
 from nats_bridge.transforms.stream_config import validate
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 SOURCES = {"name": "a", "kind": "sources", "stream": "T"}
 MIRROR = {"name": "a", "kind": "mirror", "stream": "T"}
@@ -282,7 +283,7 @@ _ENTRIES = st.fixed_dictionaries(
         "external": st.fixed_dictionaries({"api": st.sampled_from(["$JS.API", "$JS.x.API", "a.*"])}),
     },
 )
-_VERSIONS = [f"{major}.{minor}" for major, minor in KNOWN_LINES if minor > 9] + [
+_VERSIONS = [f"{major}.{minor}" for major, minor in NEWEST_PATCHES if minor > 9] + [
     "2.10.0",
     "2.10.13",
     "2.12.4",

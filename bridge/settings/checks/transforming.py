@@ -10,8 +10,9 @@ from nats_bridge.bridge.settings.checks.patterns import in_bytes
 from nats_bridge.bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.destination import Kind
-from nats_bridge.transforms.dialect import KNOWN_LINES, Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 _FIRST_WITH_TRANSFORMS: Final = dialect("2.10.0")
@@ -24,7 +25,7 @@ def dialect_problem(text: str) -> str | None:
     try:
         dialect(text)
     except UnknownDialectError:
-        lines = ", ".join(f"{major}.{minor}" for major, minor in KNOWN_LINES)
+        lines = ", ".join(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)
         return f"unknown dialect '{text}'; takes one of {lines}, a full version such as 2.10.27, or native"
     return None
 
@@ -32,7 +33,7 @@ def dialect_problem(text: str) -> str | None:
 def candidates(version: str) -> tuple[Dialect, ...]:
     """The dialects that a rule may run with, oldest first: one, or with `native` all that are known."""
     if version == NATIVE_DIALECT:
-        return tuple(dialect(f"{major}.{minor}") for major, minor in KNOWN_LINES)
+        return tuple(dialect(f"{major}.{minor}") for major, minor in NEWEST_PATCHES)
     return (dialect(version),)
 
 

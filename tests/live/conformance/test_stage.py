@@ -19,11 +19,12 @@ from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.judging import mismatches
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.raw_client import RawClient
-from nats_bridge.native_servers import TWIN_VERSIONS, NativeServer, fetch
+from nats_bridge.native_servers import NativeServer, fetch
 from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.tiers import OLDEST_AND_NEWEST
 
-NEWEST = TWIN_VERSIONS[-1]
+NEWEST = LIVE_VERSIONS[-1]
 _IDENTITY = re.compile(rb"(Nats-Stream-Source: [^ \r]+ [0-9]+ [^ \r]+ [^ \r]+ [^ \r]+) [0-9A-Za-z]{8}")
 
 STEPS = """

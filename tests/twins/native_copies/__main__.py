@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from nats_bridge.native_servers import TWIN_VERSIONS
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.twins.native_copies.playing import VICTIMS, Tally, play, servers
 
 
 @click.command()
-@click.option("--versions", default=",".join(TWIN_VERSIONS), show_default=True, help="Of the servers that copy.")
+@click.option("--versions", default=",".join(LIVE_VERSIONS), show_default=True, help="Of the servers that copy.")
 @click.option("--messages", default=6000, show_default=True, help="Messages to store, in all versions together.")
 @click.option("--round", "size", default=1000, show_default=True, help="Messages of one stream.")
 @click.option("--kills", default=6, show_default=True, help="Kills in each version.")
@@ -62,7 +62,7 @@ async def _play(version: str, first: int, rounds: int, size: int, kills: int) ->
         left = kills - total.kills.total()
         victims = random.Random(first + number).choices(VICTIMS, k=-(-left // (rounds - number)))
         with tempfile.TemporaryDirectory() as directory:
-            async with servers(version, TWIN_VERSIONS[-1]) as made:
+            async with servers(version, LIVE_VERSIONS[-1]) as made:
                 played = await play(made, first + number, size, victims, Path(directory))
         for finding in played.comparison.findings[:5]:
             print(f"{version} --seed {first + number} --round {size}: {finding}", file=sys.stderr, flush=True)

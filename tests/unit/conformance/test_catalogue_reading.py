@@ -18,7 +18,8 @@ from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_
 from nats_bridge.conformance.command.group import conform
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.scenarios import scenario_names
-from nats_bridge.transforms.dialect import KNOWN_LINES, Feature, Version
+from nats_bridge.transforms.dialect import Feature, Version
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 ROOT = Path(__file__).parents[3]
 FILE = Path("cases.yaml")
@@ -40,7 +41,7 @@ RECEIVED = """\
       received:
         - {subject: out.a, headers: ["Nats-Sequence: 1", "Nats-Time-Stamp: <time>"], payload: one}
 """
-LINES = [(2, 9, 10), *((*line, patch) for line, patch in KNOWN_LINES.items())]
+LINES = [(2, 9, 10), *((*line, patch) for line, patch in NEWEST_PATCHES.items())]
 """A version of every minor line, and 2.9.10, which many packages still have."""
 
 

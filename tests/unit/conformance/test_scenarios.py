@@ -10,11 +10,11 @@ from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.errors import CatalogueError
 from nats_bridge.conformance.scenarios import play_scenario, scenario_names
-from nats_bridge.native_servers import TWIN_VERSIONS
-from nats_bridge.transforms.dialect import KNOWN_LINES, dialect
+from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.tested_versions import LIVE_VERSIONS, NEWEST_PATCHES
 
-_VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in KNOWN_LINES] + [
-    dialect(text).version for text in TWIN_VERSIONS
+_VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in NEWEST_PATCHES] + [
+    dialect(text).version for text in LIVE_VERSIONS
 ]
 
 

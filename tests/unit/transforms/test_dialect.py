@@ -5,11 +5,12 @@ import pickle
 import pytest
 
 from nats_bridge.transforms import NEWEST, UnknownDialectError, dialect
-from nats_bridge.transforms.dialect import KNOWN_LINES, Feature
+from nats_bridge.transforms.dialect import Feature
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 
 
 def test_a_minor_line_means_its_newest_known_patch() -> None:
-    assert dialect("2.10").version == (2, 10, KNOWN_LINES[2, 10])
+    assert dialect("2.10").version == (2, 10, NEWEST_PATCHES[2, 10])
     assert dialect("2.10").name == str(dialect("2.10")) == "2.10.27"
     assert dialect("2.15") is NEWEST
 

@@ -1,0 +1,51 @@
+"""The server versions that this release was compared with: the one table of them.
+
+Each version plays the whole conformance catalogue, natively and on the engine, and the random comparisons. On
+the live ones, the tests run the sidecar as well. ``make follow`` finds versions that are newer than this
+table, and docs/extending.md says how one becomes a row of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """A row of the table.
+
+    Attributes:
+        version: major, minor and patch.
+        live: whether the tests run the sidecar on it. The newest one is always live.
+    """
+
+    version: Version
+    live: bool = False
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+TESTED = (
+    ServerVersion((2, 9, 10), live=True),
+    ServerVersion((2, 9, 25)),
+    ServerVersion((2, 10, 27), live=True),
+    ServerVersion((2, 11, 17)),
+    ServerVersion((2, 12, 15)),
+    ServerVersion((2, 14, 10)),
+    ServerVersion((2, 15, 3), live=True),
+)
+"""The table, oldest first."""
+
+TESTED_VERSIONS = tuple(map(str, TESTED))
+"""Every version of the table as text, such as ``2.10.27``."""
+
+LIVE_VERSIONS = tuple(str(row) for row in TESTED if row.live)
+"""The versions on which the tests run the sidecar: the oldest, the middle and the newest."""
+
+NEWEST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType({row.version[:2]: row.version[2] for row in TESTED})
+"""The newest patch of each minor line in the table, by major and minor."""
