@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
 from nats_bridge.transforms.destination import Kind, Part
-from nats_bridge.transforms.subject import ANY, DOT, REST, matches, tokens
+from nats_bridge.transforms.subject import ANY, DOT, REST, matcher, matches, tokens
 from nats_bridge.transforms.transform import Transform
 
 _JETSTREAM = b"$JS."
@@ -79,26 +79,28 @@ _EXAMPLES = (b"$JS.API.STREAM.DELETE.ORDERS", b"$JS.hub.API.STREAM.DELETE.ORDERS
 _MOST_TRIED = 20_000  # subjects; a search takes some hundredths of a second
 
 
-def reserving_subject(transform: Transform | None, within: Sequence[bytes] = (REST,)) -> bytes | None:
+def reserving_subject(
+    transform: Transform, within: Sequence[bytes] = (REST,), exclude: Sequence[bytes] = ()
+) -> bytes | None:
     """Search a subject of which a transform makes a reserved one.
 
     Args:
-        transform: the transform; None for a subject that stays as it is.
+        transform: the transform.
         within: patterns of the subjects that exist, such as those of the stream.
+        exclude: patterns of subjects that never reach the transform.
 
     Returns:
         The first one found. The search tries the forms of reserved subjects, cut as the destination cuts tokens; a
         contrived transform may have one that it does not find.
     """
-    pattern = REST if transform is None else transform.pattern
-    if transform is not None and (transform.is_empty or not may_be_reserved(transform)):
+    if transform.is_empty or not may_be_reserved(transform):
         return None
-    parts = () if transform is None else transform.parts
+    excluded = matcher(exclude)
     for wanted in within:
-        for subject in islice(_candidates(pattern, wanted, parts), _MOST_TRIED):
-            if not matches(subject, wanted) or not matches(subject, pattern):
+        for subject in islice(_candidates(transform.pattern, wanted, transform.parts), _MOST_TRIED):
+            if not matches(subject, wanted) or (excluded is not None and excluded(subject)):
                 continue
-            result = subject if transform is None else transform.apply(subject)
+            result = transform.apply(subject)
             if result is not None and is_reserved(result):
                 return subject
     return None

@@ -104,9 +104,10 @@ def test_a_search_finds_a_subject_that_makes_a_command(
         assert is_reserved(transform.apply(found) or b"")
 
 
-def test_a_subject_that_is_kept_is_its_own_example() -> None:
-    assert reserving_subject(None, [b"orders.>", b"$JS.>"]) == b"$JS.API.STREAM.DELETE.ORDERS"
-    assert reserving_subject(None, [b"orders.>"]) is None
+def test_an_excluded_subject_is_no_example() -> None:
+    transform = compile_transform(b"in.*.>", b"$1.>")
+    assert reserving_subject(transform, [b"in.>"], [b"in.$JS.>"]) == b"in._R_.API.STREAM.DELETE.ORDERS"
+    assert reserving_subject(transform, [b"in.>"], [b"in.$JS.>", b"in._R_.>"]) is None
 
 
 @pytest.mark.parametrize(
