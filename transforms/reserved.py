@@ -61,6 +61,11 @@ def is_reserved_reply(subject: bytes) -> bool:
     return subject.startswith((_JETSTREAM, *_INTERNAL))
 
 
+def is_service_reply(subject: bytes) -> bool:
+    """Whether a reply subject is that of a service import, on which services answer."""
+    return subject.startswith(b"_R_.")
+
+
 def may_be_reserved(transform: Transform) -> bool:
     """Whether the beginning of a destination leaves room for a reserved subject; False is certain."""
     first = transform.parts[0] if transform.parts else None

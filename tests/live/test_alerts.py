@@ -27,7 +27,7 @@ from tests.live.sidecar_process import Scene
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
-VERSION = "2.15.1"
+VERSION = "2.15.3"
 FREE: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}}
 PAGE = (Path(__file__).parents[2] / "docs/runbooks.md").read_text("utf-8")
 TRIED_ELSEWHERE = {

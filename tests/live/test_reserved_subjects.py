@@ -124,6 +124,52 @@ async def test_an_ingress_rule_refuses_commands(stage: Stage) -> None:
         assert sidecar.runs[0].counters.as_dict()["refused"] == len(commands) == 8
 
 
+async def test_an_ingress_rule_has_no_stream_answer_on_a_command(stage: Stage) -> None:
+    """Before 2.14.10 and 2.15.3 a PubAck on such a reply deletes the message with its sequence, or purges up to it."""
+    await stage.a.create_stream(name="LOST", subjects=["lost"], storage="memory")
+    await stage.a.store(b"lost", b"1")
+    await stage.a.create_stream(name="S", subjects=["news.*"], storage="memory")
+    rule = {
+        "kind": "subject_transform",
+        "stream": "S",
+        "subject_transform": {"src": "in.*", "dest": "news.{{wildcard(1)}}"},
+    }
+    settings = settings_for("", {"name": "rule", "from": "a", **rule}, connections=stage.connections)
+    replies = (b"$JS.API.STREAM.MSG.DELETE.LOST", b"$JS.API.STREAM.PURGE.LOST", b"$JS.ACK.S.c.1.1.1.1.0", b"$JS.FC.S.c")
+    with capture_logs() as logs:
+        async with running(settings) as sidecar:
+            sent = [(b"in.a", reply, b"", b"") for reply in replies]
+            sidecar.runs[0]._on_batch(sent)  # as an older server delivers them; newer ones take none from a publisher
+            assert (await stage.a.store(b"in.b"))["seq"] == 1
+            counters = sidecar.runs[0].counters.as_dict()
+    assert (counters["refused"], counters["answered"], counters["passed_on"]) == (len(replies), 0, 1)
+    assert (await stage.a.api("STREAM.INFO.LOST"))["state"]["messages"] == 1
+    (said,) = [line for line in logs if line["event"] == "rule.message_refused"]
+    assert said["reason"] == "'in.a' wants its answer on '$JS.FC.S.c', where no stream answers"
+
+
+async def test_a_publisher_behind_a_service_import_gets_an_error(
+    twin_version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    """Servers let no client pass on the reply of a service import: until now the message was lost without an answer."""
+    config = """accounts {
+      A: {jetstream: enabled, users: [{user: a, password: p}], exports: [{service: "in.>"}]}
+      B: {users: [{user: b, password: p}], imports: [{service: {account: A, subject: "in.>"}}]}
+    }
+    no_auth_user: a
+    """
+    async with native_server(twin_version, config=config) as server:
+        a = await raw_peer(server.url)
+        b = await raw_peer(f"nats://b:p@{server.url.removeprefix('nats://')}")
+        await a.create_stream(name="S", subjects=["news.*"], storage="memory")
+        transform = {"src": "in.*", "dest": "news.{{wildcard(1)}}"}
+        rule = {"name": "rule", "kind": "subject_transform", "stream": "S", "subject_transform": transform}
+        async with running(settings_for(server.url, rule)) as sidecar:
+            answer = json.loads(await b.request_raw(b"in.a", b"x") or b"")
+            assert "where no stream answers" in answer["error"]["description"]
+            assert sidecar.runs[0].counters.as_dict()["answered"] == 1
+
+
 async def test_a_copying_rule_rejects_commands(stage: Stage) -> None:
     """The stream would take none of them either; the reason is the command."""
     await stage.a.create_stream(name="IN", subjects=["in.>"], storage="memory")
