@@ -7,15 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nats_bridge.native_servers import NativeServer
 from tests.live.stream_config_answers import ask, difference
 
-DOCUMENT = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))
+DATA = Path(__file__).parents[1] / "data"
 
 
-async def test_servers_answer_as_recorded(twin_version: str, native_server: Callable[..., NativeServer]) -> None:
-    cases = DOCUMENT["cases"]
-    base = DOCUMENT["base"][twin_version]
+@pytest.mark.parametrize("file", ["stream_config_cases.json", "stream_config_texts.json"])
+async def test_servers_answer_as_recorded(
+    twin_version: str, native_server: Callable[..., NativeServer], file: str
+) -> None:
+    document = json.loads((DATA / file).read_text("utf-8"))
+    cases = document["cases"]
+    base = document["base"][twin_version]
     async with native_server(twin_version) as server:
         bare, *answers = await ask(server, [{"config": {"name": "S"}}, *cases])
     assert bare == {"config": base}

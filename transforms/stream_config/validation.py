@@ -75,8 +75,8 @@ def examine(
 ) -> Accepted:
     """Decide a native stream configuration as a server of the dialect does at create, or at update.
 
-    ``config`` is the JSON object of the request (values as ``json.loads`` gives them; anything else than an
-    object is refused as the server would). ``previous`` makes it an update of the stream that has this
+    ``config`` is the JSON object of the request (values as ``read_json`` or ``json.loads`` gives them; anything else
+    than an object is refused as the server would). ``previous`` makes it an update of the stream that has this
     configuration. ``sources`` are the other streams that the server sees in the account; a name that is not
     there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
 
