@@ -16,10 +16,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 from tests.live.stream_config_answers import ask, difference
 
 FILES = [Path(__file__).with_name(name) for name in ("stream_config_cases.json", "stream_config_texts.json")]
-VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
+VERSIONS = TESTED_VERSIONS
 
 
 async def record(document: dict[str, Any]) -> dict[str, Any]:
