@@ -74,6 +74,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("reason",)
     ),
     "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
+    "connection.untested_server": LogEvent(
+        "warning",
+        "This release was not compared with the server's version. Once for each connection and version.",
+        ("server",),
+    ),
     "connection.closed": LogEvent(
         "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",)
     ),
