@@ -1,0 +1,145 @@
+"""Clients that try to have the bridge do with its permissions something that they may not do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nats_bridge.bridge.settings import Settings
+from nats_bridge.native_servers import NativeServer
+from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.sidecars import running
+from tests.live.until import until
+
+Servers = Callable[..., NativeServer]
+
+ACCOUNT = """
+accounts {
+  A: {
+    jetstream: enabled
+    users: [
+      {user: bridge, password: b}
+      {user: client, password: c, permissions: {publish: [%s], subscribe: ["_INBOX.>"]}}
+    ]
+  }
+}
+"""
+REPUBLISH = {"name": "r", "kind": "republish", "stream": "SRC", "republish": {"src": "in.>", "dest": "out.>"}}
+RULES: dict[str, dict[str, Any]] = {
+    "at_most_once": REPUBLISH,
+    "at_least_once": {**REPUBLISH, "delivery": "at_least_once"},
+    "copies": {
+        "name": "c",
+        "kind": "sources",
+        "stream": "DST",
+        "sources": [{"name": "SRC", "subject_transforms": [{"src": "in.>", "dest": "out.>"}]}],
+    },
+    "acknowledged": {
+        "name": "c",
+        "kind": "sources",
+        "stream": "DST",
+        "sources": [
+            {"name": "SRC", "subject_transforms": [{"src": "in.>", "dest": "out.>"}], "acknowledge": True},
+        ],
+    },
+}
+
+
+class Guarded:
+    """A server with streams SRC, DST and VICTIM, and two users: the bridge's, and a client with few permissions."""
+
+    def __init__(self, admin: RawPeer, client: RawPeer, url: str, directory: Path) -> None:
+        self.admin = admin
+        self.client = client
+        self.url = url
+        self.directory = directory
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, server: NativeServer, raw_peer: OpenPeer, directory: Path, **source: Any
+    ) -> AsyncIterator[Guarded]:
+        async with server:
+            admin = await raw_peer(server.url.replace("//", "//bridge:b@"))
+            client = await raw_peer(server.url.replace("//", "//client:c@"))
+            for name, subjects in (("SRC", "in.>"), ("DST", "out.>"), ("VICTIM", "victim.>")):
+                more = source if name == "SRC" else {}
+                await admin.create_stream(**{"name": name, "subjects": [subjects], "storage": "memory", **more})
+            await admin.store(b"victim.a", b"precious")
+            yield cls(admin, client, server.url, directory)
+
+    def settings(self, *rules: dict[str, Any]) -> Settings:
+        """A configuration of the sidecar, which has the bridge's user."""
+        password = self.directory / "password"
+        password.write_text("b")
+        connection = {"servers": [self.url], "user": "bridge", "password_file": password}
+        document = {"connections": {"default": connection}, "http": {"listen": ""}, "rules": list(rules)}
+        return Settings.model_validate(document)
+
+    async def holds(self, stream: str, messages: int) -> None:
+        """Wait until a stream has so many messages."""
+
+        async def there() -> bool:
+            return int((await self.admin.api(f"STREAM.INFO.{stream}"))["state"]["messages"]) >= messages
+
+        await until(there)
+
+    async def deliver_subject(self) -> bytes:
+        """The inbox of the only consumer of SRC, which any client may see that may read its info."""
+        (consumer,) = (await self.admin.api("CONSUMER.LIST.SRC"))["consumers"]
+        return str(consumer["config"]["deliver_subject"]).encode()
+
+
+def guarded_server(native_server: Servers, version: str, *allowed: str) -> NativeServer:
+    return native_server(version, config=ACCOUNT % ", ".join(f'"{each}"' for each in allowed))
+
+
+TRACED = b"NATS/1.0 %b\r\nNats-Trace-Dest: $JS.API.STREAM.PURGE.VICTIM\r\nNats-Trace-Only: true\r\n\r\n"
+
+
+@pytest.mark.parametrize("rule", ["copies"])
+async def test_a_message_is_traced_with_its_publisher_s_permissions_alone(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, rule: str
+) -> None:
+    """Behind a status, servers (2.12 to 2.15) overlook the header, and store it without the status."""
+    server = guarded_server(native_server, newest_version, "in.>")
+    async with Guarded.start(server, raw_peer, tmp_path) as guarded:
+        commands = await guarded.admin.collect("$JS.API.STREAM.PURGE.>")
+        async with running(guarded.settings(RULES[rule])):
+            guarded.client.publish(b"in.x", b"traced", TRACED % b"503")
+            guarded.client.publish(b"in.x", b"behind")
+            await guarded.client.flushed()
+            await guarded.holds("DST", 2)
+        await guarded.admin.flushed()
+        assert commands.messages == []
+        await guarded.holds("VICTIM", 1)
+
+
+async def test_a_message_of_a_server_that_knows_no_tracing_is_not_traced(
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """A server of 2.11 takes the trace for a request to purge everything."""
+    source = guarded_server(native_server, "2.10.27", "in.>")
+    target = guarded_server(native_server, "2.11.17", "nothing")
+    async with (
+        Guarded.start(source, raw_peer, tmp_path) as here,
+        Guarded.start(target, raw_peer, tmp_path) as there,
+    ):
+        settings = here.settings({**RULES["copies"], "sources": [{**RULES["copies"]["sources"][0], "from": "far"}]})
+        near = settings.connections["default"]
+        settings = settings.model_copy(
+            update={"connections": {"far": near, "default": near.model_copy(update={"servers": [there.url]})}}
+        )
+        commands = await there.admin.collect("$JS.API.STREAM.PURGE.>")
+        async with running(settings):
+            here.client.publish(b"in.x", b"traced", TRACED.replace(b" %b", b""))
+            here.client.publish(b"in.x", b"behind")
+            await here.client.flushed()
+            await there.holds("DST", 2)
+        await there.admin.flushed()
+        assert commands.messages == []
+        await there.holds("VICTIM", 1)
