@@ -98,6 +98,42 @@ def guarded_server(native_server: Servers, version: str, *allowed: str) -> Nativ
     return native_server(version, config=ACCOUNT % ", ".join(f'"{each}"' for each in allowed))
 
 
+STALLED = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Consumer-Stalled: %b\r\n\r\n"
+FORGED = {
+    "flow_control": (b"$JS.API.STREAM.DELETE.VICTIM", b"NATS/1.0 100 FlowControl Request\r\n\r\n"),
+    "stalled": (b"", STALLED % b"$JS.API.STREAM.DELETE.VICTIM"),
+    "stalled_and_more": (b"", STALLED % b"$JS.FC.SRC.x 2\n"),
+    "ahead": (b"", b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 99\r\nNats-Last-Stream: 99\r\n\r\n"),
+    "delivery": (b"$JS.API.STREAM.DELETE.VICTIM", b""),
+    "no_reply": (b"", b""),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("rule", RULES)
+async def test_what_another_client_publishes_to_the_inbox_of_a_rule_does_nothing(
+    twin_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, rule: str, forged: str
+) -> None:
+    server = guarded_server(native_server, twin_version, "in.>", "_INBOX.>")
+    retention = "workqueue" if rule == "acknowledged" else "limits"
+    async with Guarded.start(server, raw_peer, tmp_path, retention=retention) as guarded:
+        commands = await guarded.admin.collect("$JS.API.STREAM.DELETE.>")
+        async with running(guarded.settings(RULES[rule])) as sidecar:
+            await guarded.admin.store(b"in.x", b"before")
+            await guarded.holds("DST", 1)
+            reply, block = FORGED[forged]
+            guarded.client.publish(await guarded.deliver_subject(), b"" if block else b"x", block, reply)
+            await guarded.client.flushed()
+            for number in range(5):
+                await guarded.admin.store(b"in.x", b"%d" % number)
+            await guarded.holds("DST", 6)
+            assert sidecar.error is None
+            assert sidecar.runs[0].counters.as_dict()["reconnects"] == 0
+        await guarded.admin.flushed()
+        assert commands.messages == []
+        await guarded.holds("VICTIM", 1)
+
+
 TRACED = b"NATS/1.0 %b\r\nNats-Trace-Dest: $JS.API.STREAM.PURGE.VICTIM\r\nNats-Trace-Only: true\r\n\r\n"
 
 
