@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.bridge.jobs.failover.plan import make_plan
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -179,3 +180,22 @@ async def test_a_message_of_a_server_that_knows_no_tracing_is_not_traced(
         await there.admin.flushed()
         assert commands.messages == []
         await there.holds("VICTIM", 1)
+
+
+async def test_a_consumer_that_commands_the_server_is_not_moved_to_another_account(
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """Servers before 2.15.3 let a client create it in an account where it may do that."""
+    server = guarded_server(native_server, "2.10.27", "in.>")
+    async with Guarded.start(server, raw_peer, tmp_path) as guarded:
+        config = {"durable_name": "d", "ack_policy": "explicit", "deliver_subject": "$JS.API.STREAM.PURGE.VICTIM"}
+        answer = await guarded.admin.api("CONSUMER.DURABLE.CREATE.SRC.d", {"stream_name": "SRC", "config": config})
+        assert "error" not in answer, answer
+        settings = guarded.settings(RULES["copies"])
+        async with running(settings):
+            await guarded.admin.store(b"in.x", b"x")
+            await guarded.holds("DST", 1)
+        plan = await make_plan(settings, "default", "default", "SRC", None)
+        (stream,) = plan.streams
+        assert "each message would be a command to the server" in str(stream.as_dict())
+        assert not [move for move in stream.moves if move.request is not None]
