@@ -12,6 +12,7 @@ import pytest
 from nats_bridge.bridge.jobs.failover.plan import make_plan
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
+from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
 from tests.live.until import until
@@ -199,3 +200,17 @@ async def test_a_consumer_that_commands_the_server_is_not_moved_to_another_accou
         (stream,) = plan.streams
         assert "each message would be a command to the server" in str(stream.as_dict())
         assert not [move for move in stream.moves if move.request is not None]
+
+
+@pytest.mark.parametrize("command", ["watch", "init"])
+async def test_the_name_of_a_stream_does_not_act_on_a_terminal(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, command: str
+) -> None:
+    """Servers take control characters in names; U+009B begins commands of terminals, as ESC [ does."""
+    async with native_server(newest_version) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="E\x07\x9b31mVIL", subjects=["in.>"], storage="memory")
+        await peer.create_stream(name="COPY", storage="memory", sources=[{"name": "E\x07\x9b31mVIL"}])
+        ran = await command_here(command, "--server", server.url)
+        assert "E 31mVIL" in ran.out
+        assert ran.out.replace("\n", "").isprintable()
