@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from nats_bridge.native_servers import NativeServer
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running
+from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
 Servers = Callable[..., NativeServer]
@@ -139,7 +141,7 @@ async def test_what_another_client_publishes_to_the_inbox_of_a_rule_does_nothing
 TRACED = b"NATS/1.0 %b\r\nNats-Trace-Dest: $JS.API.STREAM.PURGE.VICTIM\r\nNats-Trace-Only: true\r\n\r\n"
 
 
-@pytest.mark.parametrize("rule", ["copies"])
+@pytest.mark.parametrize("rule", ["at_most_once", "at_least_once", "copies"])
 async def test_a_message_is_traced_with_its_publisher_s_permissions_alone(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, rule: str
 ) -> None:
@@ -214,3 +216,47 @@ async def test_the_name_of_a_stream_does_not_act_on_a_terminal(
         ran = await command_here(command, "--server", server.url)
         assert "E 31mVIL" in ran.out
         assert ran.out.replace("\n", "").isprintable()
+
+
+INGRESS = {"src": "pub.*", "dest": "out.{{split(1,-)}}"}
+"""A message to `pub.x` is passed on; one to `pub.--` is refused, and its publisher told so."""
+
+
+@pytest.mark.parametrize("request_to", ["PURGE", "MSG.DELETE", "DELETE"])
+@pytest.mark.parametrize("subject", [b"pub.x", b"pub.--"])
+async def test_no_answer_to_a_publisher_commands_the_server(
+    native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, subject: bytes, request_to: str
+) -> None:
+    """Servers of 2.10 and 2.11 take a PubAck for a request to purge everything below its sequence."""
+    server = guarded_server(native_server, "2.11.17", "pub.>")
+    rule = {"name": "i", "kind": "subject_transform", "stream": "DST", "subject_transform": INGRESS}
+    async with Guarded.start(server, raw_peer, tmp_path) as guarded:
+        await guarded.admin.store(b"out.before")
+        commands = await guarded.admin.collect(f"$JS.API.STREAM.{request_to}.VICTIM")
+        async with running(guarded.settings(rule)) as sidecar:
+            reply = b"$JS.API.STREAM.%b.VICTIM" % request_to.encode()
+            guarded.client.publish(subject, b"x", b"", reply)
+            guarded.client.publish(b"pub.last", b"x")
+            await guarded.client.flushed()
+            await until(lambda: sidecar.runs[0].counters.as_dict()["received"] == 2)
+        await guarded.admin.flushed()
+        assert commands.messages == []
+        await guarded.holds("VICTIM", 1)
+
+
+async def test_an_advisory_names_no_message_of_a_stream_that_its_subject_does_not_name(
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """A client that may publish advisories of one stream does not read another one with the bridge's permissions."""
+    subject = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.SRC"
+    server = guarded_server(native_server, newest_version, f"{subject}.*")
+    republish = {"src": f"{subject}.*", "dest": "out.{{wildcard(1)}}"}
+    rule = {"name": "a", "kind": "advisories", "attach_message": True, "republish": republish}
+    async with Guarded.start(server, raw_peer, tmp_path) as guarded:
+        advisory = {"id": "x", "stream": "VICTIM", "consumer": "w", "stream_seq": 1, "deliveries": 3}
+        async with running(guarded.settings(rule)):
+            guarded.client.publish(f"{subject}.w".encode(), json.dumps(advisory).encode())
+            await guarded.client.flushed()
+            await guarded.holds("DST", 1)
+        (letter,) = await stored_messages(guarded.admin, "DST", 1)
+        assert letter.payload != b"precious"
