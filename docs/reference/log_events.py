@@ -236,6 +236,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "The server considers the consumer's subscription inactive; the rule subscribes again.",
         ("consumer",),
     ),
+    "reader.foreign_publisher": LogEvent(
+        "warning",
+        "Another client publishes to the subject to which the rule's consumer delivers; that is ignored.",
+        ("reason",),
+    ),
     "reader.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
     ),

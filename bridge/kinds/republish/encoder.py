@@ -257,6 +257,8 @@ class RepublishEncoder:
                 # A whole second has no dot. What follows in the same second needs it again.
                 second, stamp = b"", stamp[:-1]
                 around = len(stamp)
+            if block and b"\nNats-Trace-Dest:" in block:
+                block = header_block.untraced(block)
             opened = block[:-2] if block else header_block.START
             size += around + len(opened) + len(sequence) + len(fraction) + len(last)
             total = size + len(payload)
@@ -344,6 +346,7 @@ class RepublishEncoder:
         last: bytes,
     ) -> bytes | None:
         size_line = b""
+        block = header_block.untraced(block)
         if self._headers_only:
             block, size = _without_size(block)
             size_line = b"Nats-Msg-Size: %b\r\n" % size
