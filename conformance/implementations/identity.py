@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_bridge.transforms.dialect import NEWEST, Version, dialect
+from nats_bridge.transforms.dialect import NEWEST, Version, server_dialect
 
 Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
 
@@ -35,10 +35,10 @@ class Identity:
 
     @property
     def version(self) -> Version:
-        """The dialect as three numbers."""
+        """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
         if self.kind == "history":
             return NEWEST.version
-        return dialect(self.dialect).version
+        return server_dialect(self.dialect).version
 
     @property
     def is_outside(self) -> bool:
