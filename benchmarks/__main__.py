@@ -82,7 +82,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         help=f"which: {', '.join(_NAMES)}; all of these when left out; or {', '.join(_LONG)}",
     )
     parser.add_argument("--quick", action="store_true", help="fewer messages and rounds: a few minutes, less exact")
-    parser.add_argument("--server-version", default="2.15.1", metavar="V", help="the native server (default: 2.15.1)")
+    parser.add_argument("--server-version", default="2.15.3", metavar="V", help="the native server (default: 2.15.3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parsed = parser.parse_args(given)
     unknown = [name for name in parsed.names if name not in (*_NAMES, *_LONG)]

@@ -1,6 +1,6 @@
 """How long a rule is without a leader: from the end of the one to the first message that the next one publishes.
 
-    python -m benchmarks.takeover [--runs 20] [--version 2.15.1] [--ttl 3]
+    python -m benchmarks.takeover [--runs 20] [--version 2.15.3] [--ttl 3]
 
 Two replicas run one republish rule while a message is stored every few milliseconds. The leader is killed, or stopped
 with SIGTERM; what is printed is the longest pause between two republished messages around that moment.
@@ -85,7 +85,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--version", default="2.15.1")
+    parser.add_argument("--version", default="2.15.3")
     parser.add_argument("--ttl", type=float, default=3.0)
     given = parser.parse_args()
     print(f"nats-server {given.version}, ttl {given.ttl:g} s, {given.runs} runs each")

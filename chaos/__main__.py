@@ -35,7 +35,7 @@ from nats_bridge.native_servers.errors import ServersError
     "--rate", type=float, default=150.0, show_default=True, help="Messages a second of each producer, at most."
 )
 @click.option("--topology", type=click.Choice(["single", "cluster"]), default="single", show_default=True)
-@click.option("--version", default="2.15.1", show_default=True, help="Of the servers.")
+@click.option("--version", default="2.15.3", show_default=True, help="Of the servers.")
 @click.option("--rules", default="all", show_default=True, help="Names or kinds, with commas between them.")
 @click.option("--replicas", type=int, default=1, show_default=True, help="Sidecars; several need leadership.")
 @click.option(

@@ -134,7 +134,7 @@ class Shop:
             await asyncio.sleep(0.05)
 
 
-async def record(before: str = "2.9.10", after: str = "2.15.1") -> list[str]:
+async def record(before: str = "2.9.10", after: str = "2.15.3") -> list[str]:
     """Run the migration; the transcript."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

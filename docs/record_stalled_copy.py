@@ -67,7 +67,7 @@ def _draw(address: str) -> None:
 
 async def main() -> None:
     """Plant the stall, and draw."""
-    async with NativeServer("2.15.1") as server:
+    async with NativeServer("2.15.3") as server:
         await _streams(server.url)
         rule = {"name": "mirrors", "kind": "watch", "interval": 0.5, "stalled_after": 3}
         settings = {

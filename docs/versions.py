@@ -23,7 +23,7 @@ from nats_bridge.conformance.reports.changes import Change, changes
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
-from nats_bridge.transforms.dialect import Version
+from nats_bridge.transforms.tested_versions import Version
 
 _LONGEST = 180
 _MOST_EXAMPLES = 3

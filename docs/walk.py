@@ -41,12 +41,12 @@ DOCS: Final = Path(__file__).parent
 WALKS: Final[dict[str, str | None]] = {
     "tutorial.md": None,
     "spark.md": "2.10.27",
-    "redrive.md": "2.15.1",
-    "failover.md": "2.15.1",
+    "redrive.md": "2.15.3",
+    "failover.md": "2.15.3",
     "replica-diff.md": None,
-    "spark-diff.md": "2.15.1",
-    "spark-restore.md": "2.15.1",
-    "watch.md": "2.15.1",
+    "spark-diff.md": "2.15.3",
+    "spark-restore.md": "2.15.3",
+    "watch.md": "2.15.3",
 }
 """The pages with a walk, each with the version of the server that it expects to run; None where the walk starts one."""
 

@@ -58,7 +58,7 @@ def fetch_servers(versions: tuple[str, ...]) -> None:
 
     \b
     Example:
-      nats-bridge servers fetch 2.9.10 2.10.27 2.15.1
+      nats-bridge servers fetch 2.9.10 2.10.27 2.15.3
     """
     for version in versions:
         try:

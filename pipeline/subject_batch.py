@@ -11,7 +11,7 @@ array holds the same subjects again and again, as histories do, each of them is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nats_bridge.transforms.destination import Kind, Part
+from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.functions import modulus_of
-from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, tokens
+from nats_bridge.transforms.subject import DOT, REST, is_wild, tokens
 from nats_bridge.transforms.transform import Transform
 
 Array: TypeAlias = Any
@@ -49,7 +50,7 @@ def batch_function(transform: Transform) -> Callable[[Array], Array]:
     if transform.pattern == transform.destination == REST:
         return lambda subjects: subjects.cast(pa.binary())  # tokens are not checked, like the server
     if all(part.kind in _COLUMNAR for part in transform.parts):
-        return _each_once(_columnar(transform.pattern, transform.parts))
+        return _each_once(_columnar(transform.pattern, transform.parts, transform.dialect))
     apply = transform.apply
 
     def one_by_one(subjects: Array) -> Array:
@@ -155,12 +156,12 @@ class _Batch:
         return _texts(modulus).take(pa.array(numbers))
 
 
-def _columnar(pattern: bytes, parts: Sequence[Part]) -> Callable[[Array], Array]:
+def _columnar(pattern: bytes, parts: Sequence[Part], dialect: Dialect) -> Callable[[Array], Array]:
     source = tokens(pattern)
     with_rest = source[-1] == REST
     fixed = source[:-1] if with_rest else source
-    # A longer token that begins with `*` stands for any token, too: the server compares its first byte only.
-    literals = [(position, token) for position, token in enumerate(fixed) if token[0] != STAR_BYTE]
+    wild = partial(is_wild, by_first_byte=dialect.first_byte_is_wildcard)
+    literals = [(position, token) for position, token in enumerate(fixed) if not wild(token)]
 
     def columns(subjects: Array) -> Array:
         batch = _Batch(subjects)

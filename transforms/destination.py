@@ -89,6 +89,7 @@ def parse_token(text: bytes, dialect: Dialect) -> Part:
         return Part(text, Kind.WILDCARD, (number,))
     if not _is_braced(text):
         return Part(text, Kind.REST if text == REST else Kind.LITERAL)
+    _refuse_account_functions(text, dialect)
     for kind, pattern, known, parse in _FUNCTIONS:
         found = pattern.search(text)
         if found is not None and known(dialect):
@@ -113,6 +114,7 @@ def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
         if not token or after_rest:
             raise _bad_mapping(token, dialect)
         if _is_braced(token):
+            _refuse_account_functions(token, dialect)
             if not any(pattern.search(token) for _, pattern in _mapping_names(dialect)):
                 raise _error("unknown_function", token)
         elif token == REST:
@@ -144,6 +146,7 @@ _TEXTS = {
     "invalid_argument": "function argument is invalid or in the wrong format",
     "index_out_of_range": "wildcard index out of range",
     "unused_wildcards": "not using all of the token wildcard(s)",
+    "unavailable_function": "function is not available in this context",
 }
 
 
@@ -239,9 +242,9 @@ def _always(_: Dialect) -> bool:
     return True
 
 
-def _name(*words: str) -> re.Pattern[bytes]:
+def _name(*words: str, joint: str = "") -> re.Pattern[bytes]:
     # The first letter of every word may be either case, all others are lower case.
-    name = "".join(f"[{word[0]}{word[0].upper()}]{word[1:]}" for word in words)
+    name = joint.join(f"[{word[0]}{word[0].upper()}]{word[1:]}" for word in words)
     return re.compile(rf"\{{\{{[\t\n\f\r ]*{name}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*\}}\}}".encode())
 
 
@@ -260,6 +263,19 @@ _FUNCTIONS: tuple[tuple[Kind, re.Pattern[bytes], Callable[[Dialect], bool], _Par
     (Kind.SPLIT, _name("split"), _always, _split),
     (Kind.RANDOM, _name("random"), lambda d: d.random_function, _random),
 )
+
+
+# Names of accounts as hashes. A server resolves them where an account's mappings, imports and permissions are
+# configured; in a stream there is no value for them.
+_ACCOUNT_FUNCTIONS = tuple(
+    _name(*words, joint="-")
+    for words in (("account", "hash", "import"), ("account", "hash", "leaf", "remote"), ("account", "hash"))
+)
+
+
+def _refuse_account_functions(token: bytes, dialect: Dialect) -> None:
+    if dialect.account_functions and any(pattern.search(token) for pattern in _ACCOUNT_FUNCTIONS):
+        raise _error("unavailable_function", token)
 
 
 def _mapping_names(dialect: Dialect) -> list[tuple[Kind, re.Pattern[bytes]]]:

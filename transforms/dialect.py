@@ -87,11 +87,18 @@ class Dialect:
     mapping_check_says_invalid_transform: bool = _since((2, 11, 0))
     # The error for an empty token: before, "in" followed by nothing.
     mapping_check_leaves_out_empty_token: bool = _since((2, 12, 5))
+    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` if a configuration's subjects are
+    # compared: only the first byte counts.
+    first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
+    # account-hash, account-hash-import and account-hash-leaf-remote. Streams refuse them: there they have no value.
+    account_functions: bool = _since((2, 14, 10), (2, 15, 3))
     # --- republish
     # Nats-Time-Stamp among the headers of republished messages.
     republish_time_stamp: bool = _since((2, 10, 0))
     # A result that no client could publish is not sent.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
+    # A result that is a request to the server, such as $JS.API.>, is not sent.
+    republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
     # A stored header block of two bytes loses them before lines are appended; before, it counts as none.
     republish_cuts_two_byte_block: bool = _since((2, 10, 0))
     # An update may add, change or remove republish.

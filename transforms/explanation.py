@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nats_bridge.transforms.destination import Kind, Part
+from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.functions import bind, bind_random, fnv1a_32, modulus_of
-from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, text_of, tokens
+from nats_bridge.transforms.subject import DOT, REST, UNMATCHABLE, is_wild, text_of, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ def _plain(value: Any) -> Any:
 _OF_PARTITION = frozenset({"hash", "modulus"})
 
 
-def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject: bytes) -> Explanation:
+def explain(
+    pattern: bytes, destination: bytes, parts: tuple[Part, ...], dialect: Dialect, subject: bytes
+) -> Explanation:
     """Apply a compiled transform slowly and keep every step."""
     have = tokens(subject)
     if not destination:
@@ -101,7 +104,7 @@ def explain(pattern: bytes, destination: bytes, parts: tuple[Part, ...], subject
     elif pattern == REST and destination == REST:
         mismatch = None
     else:
-        mismatch = _unmatchable(have) or _difference(tokens(pattern), have)
+        mismatch = _unmatchable(have) or _difference(tokens(pattern), have, dialect)
     if mismatch is not None:
         return Explanation(pattern, destination, subject, None, (), mismatch)
     explained = tuple(_explained(part, have, subject) for part in parts)
@@ -119,7 +122,7 @@ def _unmatchable(have: list[bytes]) -> Mismatch | None:
     return None
 
 
-def _difference(want: list[bytes], have: list[bytes]) -> Mismatch | None:
+def _difference(want: list[bytes], have: list[bytes], dialect: Dialect) -> Mismatch | None:
     for position, token in enumerate(want, 1):
         if position > len(have):
             reason = f"the subject has {len(have)} tokens: nothing for token {position} of the source"
@@ -127,7 +130,7 @@ def _difference(want: list[bytes], have: list[bytes]) -> Mismatch | None:
         if token == REST:
             return None
         found = have[position - 1]
-        if token[0] != STAR_BYTE and token != found:
+        if token != found and not is_wild(token, by_first_byte=dialect.first_byte_is_wildcard):
             reason = f"token {position} is {text_of(found)}, the source wants {text_of(token)}"
             return Mismatch("different", position, token, found, reason)
     if len(have) > len(want):

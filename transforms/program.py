@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nats_bridge.transforms.destination import Kind, Part
+from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.functions import bind, bind_random
-from nats_bridge.transforms.subject import DOT, REST, STAR_BYTE, UNMATCHABLE, tokens
+from nats_bridge.transforms.subject import DOT, REST, UNMATCHABLE, is_wild, tokens
 
 Program = Callable[[bytes], "bytes | None"]
 
@@ -20,9 +21,16 @@ Program = Callable[[bytes], "bytes | None"]
 class _Writer:
     """Collects the values that the generated function refers to, and names them."""
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect) -> None:
+        self.by_first_byte = dialect.first_byte_is_wildcard
         self.values: dict[str, object] = {}
         self.lines: list[str] = []
+
+    def is_wild(self, token: bytes) -> bool:
+        return is_wild(token, by_first_byte=self.by_first_byte)
+
+    def are_literal(self, source: list[bytes]) -> bool:
+        return not any(map(self.is_wild, source))
 
     def value(self, value: object) -> str:
         name = f"v{len(self.values)}"
@@ -38,12 +46,14 @@ class _Writer:
         return scope["make"](**self.values)
 
 
-def compile_program(pattern: bytes, destination: bytes, parts: tuple[Part, ...], without: bytes = b"") -> Program:
+def compile_program(
+    pattern: bytes, destination: bytes, parts: tuple[Part, ...], dialect: Dialect, *, without: bytes = b""
+) -> Program:
     """The function that gives the result for a subject.
 
     It gives None where ``pattern`` does not match the subject, or where the result has one of the bytes ``without``.
     """
-    writer = _Writer()
+    writer = _Writer(dialect)
     if pattern == REST and destination == REST:
         writer.lines.append("return subject")  # without any check of tokens, like the server
         return writer.build()
@@ -63,7 +73,7 @@ def compile_program(pattern: bytes, destination: bytes, parts: tuple[Part, ...],
 
 
 def _match_exact(writer: _Writer, source: list[bytes]) -> None:
-    if all(token[0] != STAR_BYTE for token in source):
+    if writer.are_literal(source):
         writer.lines.append(f"if subject != {writer.value(DOT.join(source))}: return None")
         return
     count = len(source)
@@ -78,7 +88,7 @@ def _match_with_rest(writer: _Writer, fixed: list[bytes], parts: tuple[Part, ...
     dot = writer.value(DOT)
     if not fixed:
         writer.lines.append("rest = subject")
-    elif all(token[0] != STAR_BYTE for token in fixed):
+    elif writer.are_literal(fixed):
         prefix = DOT.join(fixed) + DOT
         writer.lines.append(f"if not subject.startswith({writer.value(prefix)}): return None")
         writer.lines.append(f"rest = subject[{len(prefix)}:]")
@@ -89,7 +99,7 @@ def _match_with_rest(writer: _Writer, fixed: list[bytes], parts: tuple[Part, ...
         writer.lines.append(f"if {_differs(writer, fixed)}: return None")
     writer.lines.append(f"if not {bad}(rest.split({dot})): return None")
     needs_first = any(0 in part.positions and part.kind is not Kind.REST for part in parts)
-    if needs_first and (not fixed or all(token[0] != STAR_BYTE for token in fixed)):
+    if needs_first and (not fixed or writer.are_literal(fixed)):
         writer.lines.append(f"t0 = subject.partition({dot})[0]")
 
 
@@ -97,11 +107,10 @@ def _differs(writer: _Writer, source: list[bytes]) -> str:
     bad = writer.value(UNMATCHABLE)
     tests = []
     for position, token in enumerate(source):
-        if token[0] != STAR_BYTE:
-            tests.append(f"t{position} != {writer.value(token)}")
-        else:
-            # Also for a longer token: the server compares only its first byte with `*`.
+        if writer.is_wild(token):
             tests.append(f"t{position} in {bad}")
+        else:
+            tests.append(f"t{position} != {writer.value(token)}")
     return " or ".join(tests)
 
 

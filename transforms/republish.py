@@ -23,6 +23,7 @@ from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.header_block import START, opened
 from nats_bridge.transforms.program import compile_program
+from nats_bridge.transforms.reserved import is_reserved, may_be_reserved
 from nats_bridge.transforms.selection import HeaderCondition, Unselected, left_out, unmatched
 from nats_bridge.transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, text_member, text_of, tokens
 from nats_bridge.transforms.timestamp import rfc3339_nano
@@ -53,9 +54,9 @@ class Republished:
 class Refusal:
     """Why a matching message is not republished.
 
-    ``code`` is ``empty_token``, ``wildcard_token`` or ``white_space``; ``destination`` the resulting subject.
-    ``native``: whether a server of the dialect withholds it as well; False is a known divergence:
-    old servers deliver white space, which no client can publish.
+    ``code`` is ``empty_token``, ``wildcard_token``, ``white_space`` or ``reserved``; ``destination`` the resulting
+    subject. ``native``: whether a server of the dialect withholds it as well. False is a known divergence: old
+    servers deliver white space, which no client can publish, and carry out what a reserved subject says.
     """
 
     code: str
@@ -72,6 +73,7 @@ _REASONS = {
     "empty_token": "has an empty token, no subscription can receive it",
     "wildcard_token": "has a wildcard as a token",
     "white_space": "has white space, no client can publish it",
+    "reserved": "is a command to the server, which no message may choose",
 }
 
 
@@ -194,6 +196,14 @@ def _unless(
     return lambda subject: None if excludes(subject) else destination(subject)
 
 
+def _unless_reserved(destination: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
+    def checked(subject: bytes) -> bytes | None:
+        result = destination(subject)
+        return None if result is None or is_reserved(result) else result
+
+    return checked
+
+
 def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
     apply = transform.apply
     dialect = transform.dialect
@@ -201,7 +211,8 @@ def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
     if not checked and not transform.is_empty and all(part.kind in _KEEPS_TOKENS_WHOLE for part in transform.parts):
         # Tokens of a matching subject are never empty and never wildcards, so only white space can be wrong.
         spaces = b" \t\r\n\f" if dialect.republish_suppresses_invalid_subject else _SEPARATORS
-        return compile_program(transform.pattern, transform.destination, transform.parts, without=spaces)
+        program = compile_program(transform.pattern, transform.destination, transform.parts, dialect, without=spaces)
+        return _unless_reserved(program) if may_be_reserved(transform) else program
 
     def destination_checked(subject: bytes) -> bytes | None:
         result = apply(subject)
@@ -211,6 +222,8 @@ def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
 
 
 def _refusal(result: bytes, dialect: Dialect) -> Refusal | None:
+    if is_reserved(result):
+        return Refusal("reserved", result, native=dialect.republish_suppresses_reserved_subject)
     if dialect.republish_suppresses_invalid_subject:
         code = unpublishable(result)
         return None if code is None else Refusal(code, result, native=True)
@@ -222,9 +235,9 @@ def _refusal(result: bytes, dialect: Dialect) -> Refusal | None:
 
 
 def unpublishable(subject: bytes) -> str | None:
-    """Why no client can publish on this subject, as the code of a `Refusal`; None where one can."""
+    """Why the sidecar does not publish on this subject, as the code of a `Refusal`; None if it does."""
     if is_valid_publish(subject):
-        return None
+        return "reserved" if is_reserved(subject) else None
     parts = tokens(subject)
     if b"" in parts:
         return "empty_token"

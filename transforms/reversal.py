@@ -5,7 +5,7 @@ from __future__ import annotations
 from nats_bridge.transforms.destination import Kind, Part, parse_token
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import ANY, DOT, REST, STAR_BYTE, text_of, tokens
+from nats_bridge.transforms.subject import ANY, DOT, REST, is_wild, text_of, tokens
 
 
 def reversed_texts(pattern: bytes, parts: tuple[Part, ...], dialect: Dialect) -> tuple[bytes, bytes]:
@@ -32,7 +32,9 @@ def reversed_texts(pattern: bytes, parts: tuple[Part, ...], dialect: Dialect) ->
             if position not in number_of:
                 raise _refuse(f"the wildcard at token {position + 1} of the source is not used")
             destination.append(b"$%d" % number_of[position])
-        elif token[0] == STAR_BYTE or (token != REST and not _is_literal(token, dialect)):
+        elif is_wild(token, by_first_byte=dialect.first_byte_is_wildcard) or (
+            token != REST and not _is_literal(token, dialect)
+        ):
             raise _refuse(f"token {text_of(token)} of the source cannot be written in a destination")
         else:
             destination.append(token)

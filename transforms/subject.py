@@ -1,10 +1,11 @@
 """Subjects as the server sees them: tokens, validity, matching, subsets and collisions, all on bytes.
 
 Theory of operation: a subject is a row of tokens joined by dots. ``*`` and ``>`` are wildcards only when
-they are an entire token. The server has several checks that differ in what they examine, and one comparison
-(``is_subset``) that examines only the *first byte* of a pattern's token, so that ``foo.*x`` accepts
-``foo.zzz``; subscriptions and consumer filters (``matches``) take the same token literally. Both are
-reproduced as they are.
+they are an entire token. The server has several checks that differ in what they examine. Until 2.14.10 and
+2.15.3 its comparisons examined only the *first byte* of a token, so that the source ``foo.*x`` of a
+transform accepted ``foo.zzz``. Callers that reproduce such a server say ``by_first_byte``, which they read
+from `Dialect.first_byte_is_wildcard`. Subscriptions and consumer filters (``matches``) take the same token
+literally on every version.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 DOT = b"."
 ANY = b"*"
 REST = b">"
-STAR_BYTE = ANY[0]
 
 # Tokens that no literal subject has; a frozen set, so that `UNMATCHABLE.isdisjoint(tokens)` checks them all
 # at once.
@@ -119,11 +119,16 @@ def _expression(pattern: bytes) -> bytes:
     return rb"\.".join(parts)
 
 
-def is_subset(a: bytes, b: bytes) -> bool:
+def is_wild(token: bytes, *, by_first_byte: bool = False) -> bool:
+    """Whether a pattern's token covers any token; ``by_first_byte``: also if it merely begins with ``*``."""
+    return token == ANY or (by_first_byte and token.startswith(ANY))
+
+
+def is_subset(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
     """Whether everything that ``a`` stands for is covered by ``b``, as the server decides it.
 
-    A token of ``b`` whose first byte is ``*`` covers any token except ``>`` (and ``*`` only when it is
-    exactly ``*``); a ``>`` in ``a`` is covered by a ``>`` of ``b`` only.
+    A ``*`` of ``b`` covers any token except ``>``. With ``by_first_byte``, so does a longer token that begins
+    with ``*``, but it does not cover ``*``. A ``>`` in ``a`` is covered by a ``>`` of ``b`` only.
     """
     have = a.split(DOT)
     want = b.split(DOT)
@@ -138,13 +143,16 @@ def is_subset(a: bytes, b: bytes) -> bool:
         if mine == ANY:
             if token != ANY:
                 return False
-        elif token[0] != STAR_BYTE and token != mine:
+        elif token != mine and not is_wild(token, by_first_byte=by_first_byte):
             return False
     return len(have) == len(want)
 
 
-def collide(a: bytes, b: bytes) -> bool:
-    """Whether some subject may be covered by both, as the server decides it (by first bytes of tokens)."""
+def collide(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
+    """Whether some subject may be covered by both, as the server decides it.
+
+    With ``by_first_byte``, a token such as ``*x`` or ``>x`` may be equal to any other.
+    """
     if a == b:
         return True
     left, right = a.split(DOT), b.split(DOT)
@@ -154,20 +162,21 @@ def collide(a: bytes, b: bytes) -> bool:
     if literal_left and literal_right:
         return False
     if literal_left:
-        return is_subset(a, b)
+        return is_subset(a, b, by_first_byte=by_first_byte)
     if literal_right:
-        return is_subset(b, a)
+        return is_subset(b, a, by_first_byte=by_first_byte)
     if len(left) != len(right):
         shorter_has_rest = rest_left if len(left) < len(right) else rest_right
         if not shorter_has_rest:
             return False
-    return all(_may_be_equal(one, other) for one, other in zip(left, right, strict=False))
+    return all(_may_be_equal(one, other, by_first_byte) for one, other in zip(left, right, strict=False))
 
 
-def _may_be_equal(one: bytes, other: bytes) -> bool:
+def _may_be_equal(one: bytes, other: bytes, by_first_byte: bool) -> bool:
     if not one or not other:
         return False
-    return one[:1] in (ANY, REST) or other[:1] in (ANY, REST) or one == other
+    length = 1 if by_first_byte else None
+    return one == other or one[:length] in (ANY, REST) or other[:length] in (ANY, REST)
 
 
 def _has_white_space(subject: bytes) -> bool:

@@ -78,7 +78,7 @@ class Transform:
 
     def explain(self, subject: bytes) -> Explanation:
         """Where every token of the result comes from, or why the source does not match."""
-        return explain(self.pattern, self.destination, self.parts, subject)
+        return explain(self.pattern, self.destination, self.parts, self.dialect, subject)
 
     def reverse(self) -> Transform:
         """Return the transform that reverses this one on every subject that it matches.
@@ -109,7 +109,7 @@ def compile_transform(source: bytes, destination: bytes, dialect: Dialect = NEWE
     if ANY in destination_tokens or (source_tokens[-1] == REST) != (destination_tokens[-1] == REST):
         raise _invalid_subject()
     parts = _parts(source_tokens, destination_tokens, destination, dialect)
-    return Transform(source, destination, dialect, parts, compile_program(pattern, destination, parts))
+    return Transform(source, destination, dialect, parts, compile_program(pattern, destination, parts, dialect))
 
 
 def compile_mapping(source: bytes, destination: bytes, dialect: Dialect = NEWEST) -> Transform:

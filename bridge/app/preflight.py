@@ -61,7 +61,12 @@ async def with_server(
 async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:
     assembly = Assembly(settings, opened, AccountGraph(settings, opened, patiently=True))
     outlook = await assembly.loops.look()
-    findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
+    findings = [
+        Finding("", True, "untested_server", f"connection '{name}': {connection.untested_server}")
+        for name, connection in opened.items()
+        if connection.untested_server is not None
+    ]
+    findings += [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
     findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:
         if loop := outlook.of(rule.name):

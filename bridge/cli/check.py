@@ -10,6 +10,7 @@ import click
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.bridge.rules.finding import Finding
+from nats_bridge.bridge.rules.reserved_destinations import reserved_findings
 from nats_bridge.bridge.settings import load
 from nats_bridge.bridge.settings.connections import check_server_url
 
@@ -58,6 +59,8 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
                 click.echo(as_text(grants_of(settings, known)))
                 return EXIT_GOOD
             findings += ask(check_server(settings, url))
+        else:
+            findings += reserved_findings(settings)
     except BridgeError as error:
         if as_json:
             click.echo(

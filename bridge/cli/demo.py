@@ -108,7 +108,7 @@ async def _demonstrate(url: str) -> Outcome:
         await client.close()
 
 
-def command(version: str = "2.15.1") -> int:
+def command(version: str = "2.15.3") -> int:
     """Run the demo and print it; return the exit code: 0 if both sides agree.
 
     Raises:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.transforms.stream_config.json_text import read_json
 
 
 def read_stream_config(file: str) -> Any:
@@ -24,9 +25,7 @@ def read_stream_config(file: str) -> Any:
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror}); give a file, or - for stdin") from None
     try:
-        config = json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown}: byte {error.start}: not UTF-8") from None
+        config = read_json(raw)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:

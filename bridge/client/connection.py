@@ -16,8 +16,10 @@ from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.audit_advisories import Removals
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.untested_server import untested
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 _log = structlog.get_logger("bridge.connection")
 
@@ -38,6 +40,7 @@ class Connection:
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
         last_error: the last error, and when it occurred.
+        untested_server: a remark about the last server, if this release was not compared with its version; else None.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,6 +51,7 @@ class Connection:
         self.servers: tuple[str, ...] = ()
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
+        self.untested_server: str | None = None
         self._closing = False
         self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
@@ -58,9 +62,12 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The connected server's version, such as `2.10.27`."""
+        """The connected server's version, such as `2.10.27`; of a text that is none, the newest tested one."""
         version = self.client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        try:
+            return f"{version.major}.{version.minor}.{version.patch}"
+        except ValueError:
+            return TESTED_VERSIONS[-1]
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
@@ -116,6 +123,7 @@ class Connection:
     def set_up(self) -> None:
         """Notify the listeners that the connection is usable."""
         self.was_up = True
+        self.untested_server = untested(self.client.reported_version)
         self.api.delivery_limit.established(asyncio.get_running_loop().time())
         self._down.clear()
         self._up.set()

@@ -91,6 +91,11 @@ class WireClient(Client):
             self._wide.holds = False
             self._wide.send_gathered()
 
+    @property
+    def reported_version(self) -> str:
+        """The version of the connected server as it reports it, such as `2.16.0-RC.1`; empty if it reports none."""
+        return str(self._server_info.get("version", ""))
+
     async def subscribe_batches(
         self,
         subject: str,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nats_bridge.bridge.kinds.registry import kind_of
+from nats_bridge.bridge.permissions.denying import denied_subjects
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.bridge.rules.leadership.lease_store import bucket_stream, lease_subject
@@ -90,11 +91,13 @@ class ConnectionGrants:
         connection: its name.
         inbox_prefix: under which it gets its answers; empty for a leaf connection, which asks nothing.
         grants: the lines, those that are needed first.
+        denied: commands to the server that a message must not choose, and that the user does not need.
     """
 
     connection: str
     inbox_prefix: str
     grants: tuple[Grant, ...]
+    denied: tuple[str, ...] = ()
 
     def subjects(self, way: Way) -> list[str]:
         """The subjects of one way, also those that can be done without."""
@@ -142,7 +145,12 @@ def _grants(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[Connectio
     for name, prefix in inboxes.items():
         answers = [listen(name, f"{prefix}.>", "answers and deliveries")] if prefix else []
         asked = [*answers, *(need for need in needs if need.connection == name)]
-        found.append(ConnectionGrants(name, prefix, tuple(_granted(asked))))
+        published = [need for need in asked if need.way == "publish"]
+        denied = denied_subjects(
+            (need.subject for need in published if need.computed),
+            (need.subject for need in published if not need.computed),
+        )
+        found.append(ConnectionGrants(name, prefix, tuple(_granted(asked)), tuple(denied)))
     return found
 
 
@@ -212,6 +220,9 @@ def _block(connection: ConnectionGrants) -> Iterable[str]:
         width = max(len(json.dumps(grant.subject)) for grant in grants)
         for grant in grants:
             yield f"    {json.dumps(grant.subject, ensure_ascii=False):{width}}  # {_comment(grant)}"
+        if way == "publish" and connection.denied:
+            yield "  ], deny: [  # commands to the server, which no message may choose"
+            yield from (f"    {json.dumps(subject)}" for subject in connection.denied)
         yield "  ] }"
     yield "}"
 

@@ -21,6 +21,7 @@ class Need:
         why: what it is for, in a few words.
         without: what is lost without it, for what can be done without; empty for what cannot.
         rule: the rule that needs it, which `granting` adds; empty for the sidecar itself.
+        computed: whether messages decide what is published there, within the subject.
     """
 
     connection: str
@@ -29,11 +30,12 @@ class Need:
     why: str
     without: str = ""
     rule: str = ""
+    computed: bool = False
 
 
-def write(connection: str, subject: str, why: str, *, without: str = "") -> Need:
+def write(connection: str, subject: str, why: str, *, without: str = "", computed: bool = False) -> Need:
     """A need to publish."""
-    return Need(connection, "publish", subject, why, without)
+    return Need(connection, "publish", subject, why, without, computed=computed)
 
 
 def listen(connection: str, subject: str, why: str, *, without: str = "") -> Need:

@@ -12,12 +12,14 @@ import structlog
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.bridge.observability.log_throttle import Pace
 from nats_bridge.bridge.rules.states import StateTable
+from nats_bridge.transforms.subject import text_of
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
     from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
     from nats_bridge.bridge.observability.telemetry.names import Metric
     from nats_bridge.bridge.rules.context import RuleContext
+    from nats_bridge.transforms.republish import Refusal
 
 
 _log = structlog.get_logger("bridge.rule")
@@ -72,6 +74,7 @@ class RuleRun(ABC):
     remarks: tuple[str, ...] = ()
 
     _opened = False
+    _said_reserved = False
 
     def __init__(
         self, rule: Any, counters: Any, context: RuleContext, stream: str = "", *connections: Connection
@@ -137,6 +140,17 @@ class RuleRun(ABC):
             await self._close()
         self._happened("stopped")
         self._log.warning("rule.ended_at_once", **self._counted())
+
+    def _say_reserved(self, subject: bytes, refusal: Refusal) -> None:
+        """Log the first message of the run that would have become a command to the server."""
+        if not self._said_reserved:
+            self._said_reserved = True
+            self._log.warning(
+                "rule.reserved_subject",
+                subject=text_of(subject),
+                reason=refusal.reason,
+                meaning="it is not published; the rule counts all such messages, and logs the first one only",
+            )
 
     @abstractmethod
     async def _open(self) -> dict[str, Any]:

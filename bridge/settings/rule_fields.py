@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from nats_bridge.bridge.settings.base import refused
+from nats_bridge.transforms.reserved import is_reserved
 from nats_bridge.transforms.subject import is_valid_publish
 
 _START_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
@@ -143,6 +144,8 @@ class OnRejected:
             case {"skip": str(subject), **rest} if not rest:
                 if not is_valid_publish(subject.encode()):
                     raise refused(f"skip {subject!r}: must be a subject that can be published to, without wildcards")
+                if is_reserved(subject.encode()):
+                    raise refused(f"skip {subject!r}: is a command to the server; name a subject of your own")
                 return cls(subject)
             case _:
                 raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")

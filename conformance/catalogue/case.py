@@ -15,7 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nats_bridge.transforms.dialect import Feature, Version
+from nats_bridge.transforms.dialect import Feature
+from nats_bridge.transforms.tested_versions import Version
 
 Json: TypeAlias = Any
 """A value as ``json.loads`` gives it."""

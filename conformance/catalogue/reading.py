@@ -46,8 +46,9 @@ from nats_bridge.conformance.catalogue.expansion import expanded_expectation, ex
 from nats_bridge.conformance.errors import CatalogueError
 from nats_bridge.marked_yaml import Document, DocumentError, compose
 from nats_bridge.marked_yaml import Path as DocumentPath
-from nats_bridge.transforms.dialect import Feature, Version, dialect
+from nats_bridge.transforms.dialect import Feature, dialect
 from nats_bridge.transforms.errors import UnknownDialectError
+from nats_bridge.transforms.tested_versions import Version
 
 CATALOGUE = Path(__file__).parent
 """The folder of the catalogue that is part of the suite."""

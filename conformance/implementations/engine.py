@@ -8,7 +8,8 @@ from nats_bridge.conformance.implementations.engine_operations import EngineOper
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Observation
-from nats_bridge.transforms.dialect import Version, server_dialect
+from nats_bridge.transforms.dialect import server_dialect
+from nats_bridge.transforms.tested_versions import Version
 
 
 class EngineSubject(SingleSubject):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_bridge.transforms.dialect import NEWEST, Version, server_dialect
+from nats_bridge.transforms.dialect import NEWEST, server_dialect
+from nats_bridge.transforms.tested_versions import Version
 
 Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
 

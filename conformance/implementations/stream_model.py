@@ -12,10 +12,11 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, raw_of
 from nats_bridge.conformance.observation import Stored
-from nats_bridge.transforms.dialect import Dialect, Feature, Version
+from nats_bridge.transforms.dialect import Dialect, Feature
 from nats_bridge.transforms.header_block import START, remove
 from nats_bridge.transforms.source_record import SourceRecord, first_record
 from nats_bridge.transforms.subject import matches
+from nats_bridge.transforms.tested_versions import Version
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 _START_NS = 1_767_225_600_000_000_000

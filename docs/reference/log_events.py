@@ -74,6 +74,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("reason",)
     ),
     "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
+    "connection.untested_server": LogEvent(
+        "warning",
+        "This release was not compared with the server's version. Once for each connection and version.",
+        ("server",),
+    ),
     "connection.closed": LogEvent(
         "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",)
     ),
@@ -197,6 +202,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning", "The stream has a subject transform of its own, which is applied second.", ("native",)
     ),
     "rule.message_refused": LogEvent("warning", "A publisher's message was refused.", ("reason", "so_far")),
+    "rule.reserved_subject": LogEvent(
+        "warning", "A message would have become a command to the server; it was not published.", ("subject", "reason")
+    ),
     "rule.overloaded": LogEvent("warning", "Messages arrive faster than the server accepts them.", ("so_far",)),
     "rule.advisories_dropped": LogEvent("warning", "Too many advisories wait; the newest were dropped.", ("so_far",)),
     "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),

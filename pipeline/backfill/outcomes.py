@@ -23,6 +23,7 @@ from nats_bridge.transforms import header_block
 
 _REASONS: Final = {
     "suppressed": "its destination is no subject that can be published",
+    "reserved": "its destination is a command to the server",
     "looped": "its destination belongs to the rule's own stream",
     "too_large": "with its headers it is larger than the target's max_payload",
 }
@@ -131,13 +132,13 @@ class RepublishOutcomes:
     def operation_of(self, message: Delivered) -> tuple[bytes | None, str]:
         """The `HPUB` operation without a reply subject; or None, and the name of the counter that says why."""
         counters = self.loop.counters
-        before = (counters.suppressed, counters.looped, counters.too_large)
+        before = (counters.suppressed, counters.reserved, counters.looped, counters.too_large)
         out: list[bytes] = []
         self.loop.run([_as_delivered(message) if self.headers_only else message], out)
         if out:
             return out[0], ""
-        after = (counters.suppressed, counters.looped, counters.too_large)
-        names = ("suppressed", "looped", "too_large")
+        after = (counters.suppressed, counters.reserved, counters.looped, counters.too_large)
+        names = ("suppressed", "reserved", "looped", "too_large")
         return None, next((name for name, a, b in zip(names, before, after, strict=True) if a != b), "unmatched")
 
 

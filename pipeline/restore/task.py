@@ -250,7 +250,8 @@ class _Sender:
             if destination is None or (sourcing.where is not None and not sourcing.where.holds(block)):
                 return None
             subject = destination
-        if unpublishable(subject) is not None:
+        # A stream of advisories takes its own ones back.
+        if (code := unpublishable(subject)) is not None and (code, subject[:10]) != ("reserved", b"$JS.EVENT."):
             raise RowError(f"message {sequence}: nothing can be published on '{subject.decode('utf-8', 'replace')}'")
         if b"Nats-" in block:
             travelling = self._travelling(block)

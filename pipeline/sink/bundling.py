@@ -22,7 +22,7 @@ from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, f
 from nats_bridge.pipeline.sink.row_ids import RowPlace
 from nats_bridge.pipeline.sink.stored_rows import StoredRows
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.subject import is_valid_publish
+from nats_bridge.transforms.republish import unpublishable
 
 _MOST_SUBJECTS = 65_536
 _MOST_NAMES = 4096
@@ -242,11 +242,11 @@ class BundleBuilder:
 
     def _check_subject(self, subject: bytes, subjects: pa.Array, first: int) -> None:
         target = self._target
-        if not is_valid_publish(subject) or b"\x00" in subject:
+        if unpublishable(subject) is not None or b"\x00" in subject:
             raise self._wrong(
                 first + first_with(subject, subjects),
                 subject,
-                "a message cannot have this subject: no empty tokens, no wildcards, no white space",
+                "a message cannot have this subject: no empty tokens, wildcards, white space or commands",
             )
         if self._check_subjects and not target.takes(subject):
             patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])

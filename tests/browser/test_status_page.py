@@ -163,13 +163,20 @@ def test_an_unknown_lag_is_not_zero(page: StatusPage) -> None:
 
 def test_connections_and_configuration(page: StatusPage) -> None:
     reported = [each.text.splitlines() for each in page.all(".connection")]
-    assert reported[0] == ["✓", "default: nats-server 2.15.1", "nats://default.example:4222"]
+    assert reported[0] == ["✓", "default: nats-server 2.15.3", "nats://default.example:4222"]
     assert reported[1][:2] == ["✗", "west: not connected"]
     assert "3 reconnects" in reported[1][2]
     assert "the connection was lost" in reported[1][2]
     assert "/etc/nats-bridge/config.yaml" in page.text("#config")
     assert "applied at " in page.text("#config")
     assert "(across)" in page.text("#config")
+
+
+def test_a_server_that_this_release_was_not_compared_with(page: StatusPage) -> None:
+    remark = "nats-server 2.16.0 is of a minor line that this release was not compared with"
+    link = {**samples.connection(), "untested_server": remark}
+    page.show(samples.document(samples.rule("one"), connections=[link]))
+    assert page.text(".connection small") == f"nats://default.example:4222 · {remark}"
 
 
 def test_a_refused_configuration_is_an_alarm_also_while_all_rules_run(page: StatusPage) -> None:
@@ -410,7 +417,7 @@ def test_what_was_open_is_open_again(page: StatusPage) -> None:
 
 
 async def test_the_page_of_a_real_sidecar(driver: webdriver.Chrome, tmp_path: Path) -> None:
-    async with NativeServer("2.15.1") as server, sidecar_processes(tmp_path) as start:
+    async with NativeServer("2.15.3") as server, sidecar_processes(tmp_path) as start:
         peer = await RawPeer.connect(server.url)
         here = await Scene.make(peer, "ORDERS")
         missing = {"name": "later", "stream": "LATER", "republish": {"src": "LATER.>", "dest": "later.>"}}
@@ -429,7 +436,7 @@ async def test_the_page_of_a_real_sidecar(driver: webdriver.Chrome, tmp_path: Pa
             drawn = "return document.querySelector('.chart .trace').getAttribute('d').length"
             window.until(lambda: window.run(drawn) > 12)
             assert window.text(".rule[data-key='later'] .says").startswith("waits: stream 'LATER' does not exist")
-            assert "default: nats-server 2.15.1" in window.text("#connections")
+            assert "default: nats-server 2.15.3" in window.text("#connections")
             assert window.complaints() == []
 
         await asyncio.to_thread(look)

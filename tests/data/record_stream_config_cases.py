@@ -1,4 +1,4 @@
-"""Ask real servers again what they answer to the cases, and write their answers into `stream_config_cases.json`.
+"""Ask real servers again what they answer to the cases, and write their answers into the files of the cases.
 
 ``python tests/data/record_stream_config_cases.py`` from the project's root; servers that are not at hand are
 fetched, and all run on loopback ports of their own. The answers are recorded, never derived: a difference to
@@ -16,10 +16,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 from tests.live.stream_config_answers import ask, difference
 
-FILE = Path(__file__).with_name("stream_config_cases.json")
-VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
+FILES = [Path(__file__).with_name(name) for name in ("stream_config_cases.json", "stream_config_texts.json")]
+VERSIONS = TESTED_VERSIONS
 
 
 async def record(document: dict[str, Any]) -> dict[str, Any]:
@@ -47,15 +48,16 @@ def _add(place: list[dict[str, Any]], version: str, answer: dict[str, Any]) -> N
     place.append({"versions": [version], **answer})
 
 
-def write(document: dict[str, Any]) -> None:
-    """One case per line, so that differences can be read."""
+def write(file: Path, document: dict[str, Any]) -> None:
+    """One case per line, so that differences can be read; texts as ASCII, because not all are UTF-8."""
     lines = ["{", f'"versions": {json.dumps(document["versions"])},', '"base": {']
     lines.append(",\n".join(f'"{version}": {json.dumps(config)}' for version, config in document["base"].items()))
     lines += ["},", '"cases": [']
-    lines.append(",\n".join(json.dumps(case, ensure_ascii=False) for case in document["cases"]))
+    lines.append(",\n".join(json.dumps(case, ensure_ascii="text" in case) for case in document["cases"]))
     lines += ["]", "}", ""]
-    FILE.write_text("\n".join(lines), "utf-8")
+    file.write_text("\n".join(lines), "utf-8")
 
 
 if __name__ == "__main__":
-    write(asyncio.run(record(json.loads(FILE.read_text("utf-8")))))
+    for file in FILES:
+        write(file, asyncio.run(record(json.loads(file.read_text("utf-8")))))

@@ -35,6 +35,7 @@ _ODD_NUMBERS = (
     "-2147483649", "4294967296", "4294967298", "-4294967297", "9223372036854775807", "99999999999999999999", "é",
 )  # fmt: skip
 _CUTS = ("split", "splitFromLeft", "splitFromRight", "sliceFromLeft", "sliceFromRight", "left", "right")
+_OF_ACCOUNTS = ("account-hash", "account-hash-import", "account-hash-leaf-remote", "account-hashes")
 _DOLLARS = ("$1", "$1", "$2", "$3", "$0", "$-1", "$01", "$+1", "$1a", "$9", "$1_0", "$99999999999999999999")
 _INVALID = ("", "*", ">", "a..b")
 
@@ -114,7 +115,11 @@ def _literal_tokens(pattern: str) -> list[bytes]:
 
 
 def _fitting(random: Random, pattern: str) -> list[bytes]:
-    tokens = [_word(random) if token[:1] == b"*" else token for token in _literal_tokens(pattern)]
+    # A token such as `*x` is a wildcard for some versions and a literal for others.
+    tokens = [
+        _word(random) if token == b"*" or (token[:1] == b"*" and random.random() < 0.5) else token
+        for token in _literal_tokens(pattern)
+    ]
     if pattern.endswith(">"):
         tokens += [_word(random) for _ in range(random.choice((1, 1, 2, 3)))]
     return tokens
@@ -165,8 +170,10 @@ def _function(random: Random, wildcards: int) -> str:
         ]
     elif chance < 0.58:
         name, arguments = "split", [_index(random, wildcards), random.choice(_DELIMITERS)]
-    elif chance < 0.97:
+    elif chance < 0.96:
         name, arguments = random.choice(_CUTS[1:]), [_index(random, wildcards), _number(random, 1, 9)]
+    elif chance < 0.98:
+        name, arguments = random.choice(_OF_ACCOUNTS), [random.choice(("", "", " ", "1"))]
     else:
         name, arguments = "random", [random.choice(("0", "1", "-1", "x", "", "2147483648"))]
     if random.random() < 0.04:

@@ -57,11 +57,11 @@ def _reasons(trial: Trial, engine: Engine) -> Iterator[str]:
             yield _CONSUMERS_DECIDE
         before = engine.decide_before(trial).config
         if before is not None:
-            yield from _api_reasons(before)
+            yield from _api_reasons(before, engine.dialect)
     config = engine.decide(trial).config
     if config is None:
         return
-    yield from _api_reasons(config)
+    yield from _api_reasons(config, engine.dialect)
     if trial.messages:
         yield from _transform_reasons(trial, config, engine)
         if trial.copies:
@@ -86,9 +86,9 @@ def _is_emptied_republish(config: Mapping[str, Json]) -> bool:
     return any(not any(_members(rule, "dest")) for rule in rules)
 
 
-def _api_reasons(config: Mapping[str, Json]) -> Iterator[str]:
+def _api_reasons(config: Mapping[str, Json], dialect: Dialect) -> Iterator[str]:
     for subject in config.get("subjects", ()):
-        if any(collide(subject, space) for space in ("$JS.API.>", "_INBOX.>")):
+        if any(collide(subject, space, dialect) for space in ("$JS.API.>", "_INBOX.>")):
             yield _TAKES_API
 
 
@@ -144,7 +144,7 @@ def _copying_reasons(trial: Trial, config: Mapping[str, Json], dialect: Dialect)
     if any(entry["name"] not in {other.get("name") for other in trial.others} for entry in entries):
         yield _NO_SOURCE
     for entry in entries:
-        if not dialect.overlapping_source_filters_work and _any_collide(_filters(entry)):
+        if not dialect.overlapping_source_filters_work and _any_collide(_filters(entry), dialect):
             yield _NEVER_COPIES
         pairs = entry.get("subject_transforms", ())
         if not all(pair["src"] for pair in pairs) and not (mirrors and len(pairs) == 1):
@@ -175,8 +175,8 @@ def _filters(entry: Mapping[str, Json]) -> list[str]:
     )
 
 
-def _any_collide(filters: Sequence[str]) -> bool:
-    return any(collide(one, other) for at, one in enumerate(filters) for other in filters[at + 1 :])
+def _any_collide(filters: Sequence[str], dialect: Dialect) -> bool:
+    return any(collide(one, other, dialect) for at, one in enumerate(filters) for other in filters[at + 1 :])
 
 
 def _stalls(message: Message, *, strips: bool) -> bool:

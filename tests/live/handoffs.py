@@ -43,8 +43,8 @@ accounts {
 """
 UPGRADES = [
     pytest.param(("2.9.10", "2.10.27"), marks=pytest.mark.exhaustive),
-    ("2.9.10", "2.15.1"),
-    ("2.10.27", "2.15.1"),
+    ("2.9.10", "2.15.3"),
+    ("2.10.27", "2.15.3"),
 ]
 """From which version a server is upgraded, and to which one."""
 EXTERNAL = {"api": "AWAY.API", "deliver": "to.home"}

@@ -108,7 +108,7 @@ async def pair(
     raw_peer: OpenPeer,
     target_version: str,
     *,
-    source_version: str = "2.15.1",
+    source_version: str = "2.15.3",
     config: str = "",
     source_config: str = "",
 ) -> AsyncIterator[Pair]:

@@ -15,7 +15,8 @@ from tests.live.until import LIMIT
 async def ask(server: NativeServer, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answer to each case: ``{"error": …}`` or ``{"config": …}``, without what servers add about themselves.
 
-    The server must be the caller's own: all its streams are removed before each case.
+    The server must be the caller's own: all its streams are removed before each case. A case has a ``config``, or the
+    ``text`` of one, in which lone surrogates stand for bytes that are not UTF-8.
     """
     client = Client()
     await client.connect(server.url)
@@ -41,7 +42,7 @@ async def _answer(client: Client, case: dict[str, Any]) -> dict[str, Any]:
     for source in case.get("source_streams", ()):
         await _prepared(client, source)
     action = "CREATE"
-    config = case["config"]
+    config = case["text"].encode("utf-8", "surrogateescape") if "text" in case else case["config"]
     name = config["name"] if isinstance(config, dict) and isinstance(config.get("name"), str) else "S"
     if "previous" in case:
         await _prepared(client, case["previous"])
@@ -71,7 +72,8 @@ async def _request(client: Client, subject: str, body: object) -> dict[str, Any]
 async def _request_once(client: Client, subject: str, body: object) -> dict[str, Any]:
     inbox = client.new_inbox()
     replies = await client.subscribe(inbox)
-    await client.publish(f"$JS.API.{subject}", b"" if body is None else json.dumps(body).encode(), reply=inbox)
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    await client.publish(f"$JS.API.{subject}", data, reply=inbox)
     while True:
         answer: dict[str, Any] = json.loads((await replies.next_msg(timeout=LIMIT)).data)
         # A stream that captures the API's subjects acknowledges the request as a message of its own.

@@ -259,7 +259,7 @@ async def test_an_advisory_that_comes_again_is_stored_once(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("again")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await streams(peer, name)
     advisories = await peer.collect(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{name}.*")
@@ -278,7 +278,7 @@ async def test_a_copy_that_names_its_source_can_be_a_dead_letter(
 ) -> None:
     """2.15 refuses `Nats-Stream-Source` from clients."""
     name = unique_name("sourced")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=f"{name}source", subjects=[f"{name}.>"])
     await streams(peer, name, subjects=[], sources=[{"name": f"{name}source"}])
@@ -313,7 +313,7 @@ async def test_a_subject_that_is_not_utf_8(
 
 async def test_messages_that_do_not_fit(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     name = unique_name("fit")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     await peer.create_stream(name=f"{name}dlq", subjects=[f"dlq.{name}.>"], storage="memory", max_msg_size=10_000)
@@ -334,7 +334,7 @@ async def test_a_stream_that_takes_nothing_at_all(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("nothing")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
     await peer.create_stream(name=f"{name}dlq", subjects=[f"dlq.{name}.>"], storage="memory", max_msg_size=10)
@@ -349,7 +349,7 @@ async def test_dead_letters_of_dead_letters_end_there(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("chain")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await streams(peer, name)
     await peer.store(f"{name}.a".encode(), b"one")
@@ -399,7 +399,7 @@ async def test_the_stream_of_dead_letters_comes_goes_and_comes_back(
 async def test_the_target_s_server_is_killed_and_comes_back(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.10.27") as source, native_server("2.15.1") as target:
+    async with native_server("2.10.27") as source, native_server("2.15.3") as target:
         here, there = await raw_peer(source.url), await raw_peer(target.url)
         await here.create_stream(name="S", subjects=["S.>"], storage="memory")
         await there.create_stream(name="Sdlq", subjects=["dlq.S.>"])
@@ -446,7 +446,7 @@ async def test_a_drain_publishes_all_that_was_received(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("drain")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await streams(peer, name)
     for number in range(300):
@@ -467,7 +467,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
     monkeypatch.setattr(advisories_run, "_MOST_WAITING", 10)
     monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
     name = unique_name("bounded")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await streams(peer, name)
     for number in range(101):
@@ -503,7 +503,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
     ],
 )
 async def test_what_is_refused(source: str, destination: str, expected: str, servers: SharedServers) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     ours = {"name": "r", "kind": "advisories", "republish": {"src": source, "dest": destination}}
     with pytest.raises(ConfigError) as refusal:
         await Sidecar(settings_for(url, ours)).start()
@@ -529,7 +529,7 @@ async def test_permissions(
     password = tmp_path / "password"
     password.write_text("p")
     users = f"{{user: u, password: p}}, {{user: limited, password: p, permissions: {{{permissions}}}}}"
-    async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
+    async with native_server("2.15.3", config=f"authorization: {{users: [{users}]}}") as server:
         peer = await raw_peer(server.url.replace("://", "://u:p@"))
         await streams(peer, "S")
         await peer.store(b"S.a", b"one")

@@ -86,7 +86,7 @@ async def test_cache_invalidation_from_a_key_value_bucket(
 async def test_events_of_an_object_store(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         store = await client.jetstream(timeout=LIMIT).create_object_store("FILES")
         await natively(client, "OBJ_FILES", {"src": "$O.FILES.M.*", "dest": "native.changed.{{wildcard(1)}}"})

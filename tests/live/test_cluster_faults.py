@@ -67,7 +67,7 @@ async def test_republishing_from_clusters(
 async def _losing_leaders_and_servers(
     version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with _storing_cluster(version) as (cluster, load), native_server("2.15.1") as target:
+    async with _storing_cluster(version) as (cluster, load), native_server("2.15.3") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in RULES}
         rules = [
@@ -219,14 +219,14 @@ async def test_a_server_that_was_just_started_is_not_asked_where_a_consumer_stan
 
 @pytest.mark.exhaustive
 @pytest.mark.unstoppable
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_consumers_that_stay_without_a_leader(
     version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As servers 2.10.27 leave them that are all killed right after the consumers were created."""
     monkeypatch.setattr(rule_consumer, "_LEADERLESS", 2.0)
     monkeypatch.setattr(jetstream_api, "_PATIENCE", 2.0)
-    async with _storing_cluster(version) as (cluster, load), native_server("2.15.1") as target:
+    async with _storing_cluster(version) as (cluster, load), native_server("2.15.3") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in ("once", "atleast")}
         loads = {"S": load}

@@ -42,7 +42,7 @@ def at(example: Path, addresses: dict[str, str]) -> Settings:
     return settings.model_copy(update={"connections": connections})
 
 
-@pytest.mark.parametrize("version", ["2.15.1", pytest.param("2.10.27", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("version", ["2.15.3", pytest.param("2.10.27", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 async def test_what_an_example_says_happens(
     version: str, example: Path, native_server: Servers, raw_peer: OpenPeer

@@ -32,7 +32,7 @@ COUNTER: dict[str, Any] = {"allow_msg_counter": True}
 FORGETFUL_COUNTER: dict[str, Any] = COUNTER | FORGETFUL
 
 
-@pytest.fixture(params=[*(pytest.param(v, marks=pytest.mark.exhaustive) for v in ("2.12.15", "2.14.9")), "2.15.1"])
+@pytest.fixture(params=[*(pytest.param(v, marks=pytest.mark.exhaustive) for v in ("2.12.15", "2.14.10")), "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     """A server that knows counters."""
     return str(request.param)

@@ -203,10 +203,10 @@ async def test_local_messages_in_between_do_not_confuse_the_count(
 @pytest.mark.parametrize(
     ("version", "retention", "strict"),
     [
-        ("2.15.1", "limits", False),
-        ("2.15.1", "workqueue", False),
-        pytest.param("2.15.1", "interest", False, marks=pytest.mark.exhaustive),
-        pytest.param("2.15.1", "limits", True, marks=pytest.mark.exhaustive),
+        ("2.15.3", "limits", False),
+        ("2.15.3", "workqueue", False),
+        pytest.param("2.15.3", "interest", False, marks=pytest.mark.exhaustive),
+        pytest.param("2.15.3", "limits", True, marks=pytest.mark.exhaustive),
         *(
             pytest.param(version, retention, False, marks=pytest.mark.exhaustive)
             for version in LIVE_VERSIONS[:-1]
@@ -283,7 +283,7 @@ async def _replicated(version: str, raw_peer: OpenPeer, **source: Any) -> AsyncI
     Sometimes a server never learns a stream's leader, and no message is ever stored: another cluster then.
     """
     replicas = {"num_replicas": 3}
-    # After a change of leaders a server can treat an id as pending until the window has passed (10158, 2.15.1):
+    # After a change of leaders a server can treat an id as pending until the window has passed (10158, 2.15.3):
     # copying waits for that. The shortest one with which answers are shared, as with the usual two minutes.
     window = {"duplicate_window": 20 * 10**9}
     for _ in range(5):

@@ -201,8 +201,8 @@ async def test_a_time_to_live_that_the_target_does_not_allow_is_withheld(scene: 
 async def test_a_time_to_live_acts_where_the_target_allows_it(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url, old = await servers.url("2.15.1"), await servers.url("2.10.27")
-    scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
+    url, old = await servers.url("2.15.3"), await servers.url("2.10.27")
+    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
     await scene.create("", allow_msg_ttl=True)
     # On an old server the source's message stays, however long copying takes.
     source, old_peer = f"o{scene.name}", await raw_peer(old)
@@ -401,8 +401,8 @@ async def test_a_copy_that_no_client_can_publish_stops_the_rule(scene: Scene) ->
 async def test_nothing_behind_a_message_that_stops_the_rule_is_copied(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
-    scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
+    url = await servers.url("2.15.3")
+    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
     await scene.create()
     async with running(settings_for(scene.url, unpublishable(scene))) as sidecar:
         run = sidecar.runs[0]
@@ -432,8 +432,8 @@ async def test_a_dead_letter_that_no_stream_takes_stops_the_rule(scene: Scene) -
 async def test_two_entries_count_every_message_that_they_copied(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
-    scene = Scene(await raw_peer(url), url, "2.15.1", unique_name("h"))
+    url = await servers.url("2.15.3")
+    scene = Scene(await raw_peer(url), url, "2.15.3", unique_name("h"))
     await scene.create("op")
     for number in range(4000):
         scene.peer.publish(f"{'op'[number % 2]}{scene.name}.k{number}".encode(), b"x" * 100)

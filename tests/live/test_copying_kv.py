@@ -249,7 +249,7 @@ async def test_a_sidecar_that_comes_back_resumes_where_it_was(
 async def test_an_empty_bucket_stays_empty_and_a_filled_one_keeps_its_own_keys(
     native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         await bucket(client, "A")
         bridged = await bucket(client, "B")

@@ -110,7 +110,7 @@ async def test_deleted_and_replaced_objects_leave_their_chunks_in_the_copy(
 async def test_a_client_that_deletes_where_the_metadata_says_deletes_in_the_copy_if_that_is_named(
     rename: bool, native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
         settings = copying(server, rename_objects=rename)
@@ -134,7 +134,7 @@ async def test_a_client_that_deletes_where_the_metadata_says_deletes_in_the_copy
 async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
     native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
         watcher: Any = await b.watch()
@@ -153,7 +153,7 @@ async def test_a_watcher_of_the_copy_sees_objects_come_and_go(
 
 
 async def test_links_point_where_they_pointed(native_server: Callable[..., NativeServer], connect: Connect) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
         await a.put("real", b"x")
@@ -177,7 +177,7 @@ async def test_links_point_where_they_pointed(native_server: Callable[..., Nativ
 async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(
     native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
         nuid = "NUID"
@@ -195,7 +195,7 @@ async def test_a_restart_in_the_middle_of_an_object_leaves_it_whole(
 async def test_a_renamed_object_keeps_its_old_name_in_the_copy_as_well(
     native_server: Callable[..., NativeServer], connect: Connect
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await connect(server)
         a, b = await stores(client)
         stream = client.jetstream(timeout=LIMIT)

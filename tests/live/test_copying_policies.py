@@ -80,7 +80,7 @@ async def test_a_message_that_is_refused_goes_to_the_dead_letters(
 async def test_dead_letters_that_no_stream_takes_stop_the_rule(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("untaken"), target={"max_msg_size": 400})
     await here.peer.store(f"{here.name}.x".encode(), b"x" * 500)
     error = await failure_of(settings_for(url, here.rule(on_rejected={"skip": f"dead{here.name}"})))
@@ -91,7 +91,7 @@ async def test_what_only_the_server_can_refuse_is_asked_alone(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     """A wrong TTL where TTLs are allowed: nothing behind it is stored before the server has spoken."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("ttl"), target={"allow_msg_ttl": True})
     for ttl in (b"5m", b"soon", b"6m"):
         await here.peer.store(f"{here.name}.x".encode(), ttl)  # 2.15 itself takes no wrong TTL
@@ -154,7 +154,7 @@ async def test_a_source_that_was_recreated_is_noticed(
 async def test_a_new_source_is_noticed_by_time_where_publishers_gave_the_ids(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("ids"))
     await here.peer.store(f"{here.name}.x".encode(), b"old", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n")
     async with running(settings_for(url, here.rule())):
@@ -204,7 +204,7 @@ async def test_impossible_rules_are_refused_before_anything_is_copied(
 async def test_a_source_with_consumers_retention_is_refused(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("queue"), source={"retention": "workqueue"})
     with pytest.raises(RuleRefusedError, match="set acknowledge: true in the source"):
         async with running(settings_for(url, here.rule())):

@@ -141,7 +141,7 @@ async def test_a_local_message_in_a_copys_place_is_noticed_at_the_start(
 async def test_a_target_that_goes_away_while_the_position_is_looked_for(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, target_url = await servers.url("2.10.27"), await servers.url("2.15.1")
+    url, target_url = await servers.url("2.10.27"), await servers.url("2.15.3")
     name = unique_name("gone")
     here = await Copies.make(await raw_peer(url), name, target_peer=await raw_peer(target_url))
     original = Resuming.position
@@ -174,7 +174,7 @@ async def test_a_target_that_goes_away_while_the_position_is_looked_for(
 async def test_another_rules_missing_permission_does_not_end_a_copying_rule(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("mine"))
     async with running(settings_for(url, here.rule())) as bridge:
         run = bridge.runs[0]

@@ -57,8 +57,8 @@ OLDER_ONES = REPAIRED, 0
     ("order", "together_ns", "version"),
     [
         pytest.param(*AT_THE_CUT, "2.9.10", id="at the cut, 2.9.10"),
-        pytest.param(*OLDER_ONES, "2.15.1", id="older ones, 2.15.1"),
-        pytest.param(*AT_THE_CUT, "2.15.1", id="at the cut, 2.15.1", marks=pytest.mark.exhaustive),
+        pytest.param(*OLDER_ONES, "2.15.3", id="older ones, 2.15.3"),
+        pytest.param(*AT_THE_CUT, "2.15.3", id="at the cut, 2.15.3", marks=pytest.mark.exhaustive),
         pytest.param(*OLDER_ONES, "2.9.10", id="older ones, 2.9.10", marks=pytest.mark.exhaustive),
     ],
 )

@@ -22,7 +22,7 @@ PAST, FUTURE = "@at 2020-01-01T00:00:00Z", "@at 2099-01-01T00:00:00Z"
 OURS = b"Nats-Bridge-Schedule"
 
 
-@pytest.fixture(params=[*(pytest.param(v, marks=pytest.mark.exhaustive) for v in ("2.12.15", "2.14.9")), "2.15.1"])
+@pytest.fixture(params=[*(pytest.param(v, marks=pytest.mark.exhaustive) for v in ("2.12.15", "2.14.10")), "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     """A server that knows schedules."""
     return str(request.param)
@@ -95,7 +95,7 @@ async def test_schedules_and_what_they_fired_are_copied_and_do_not_act(
         assert mine == theirs
 
 
-@pytest.mark.parametrize("version", [pytest.param("2.14.9", marks=pytest.mark.exhaustive), "2.15.1"], indirect=True)
+@pytest.mark.parametrize("version", [pytest.param("2.14.10", marks=pytest.mark.exhaustive), "2.15.3"], indirect=True)
 async def test_what_a_schedule_of_the_target_makes_of_a_copy_is_no_position(
     version: str,
     servers: SharedServers,

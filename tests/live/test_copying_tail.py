@@ -22,7 +22,7 @@ async def test_what_was_copied_is_not_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("tail"))
     for number in range(5):
         await here.peer.store(f"{here.name}.{number}".encode())

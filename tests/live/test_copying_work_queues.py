@@ -316,7 +316,7 @@ async def test_what_an_interest_stream_drops_until_the_consumer_is_there_is_coun
 async def test_a_recreated_source_keeps_its_messages_until_the_user_decides(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Queue.make(await raw_peer(url), unique_name("new"), source={"retention": "workqueue"})
     async with running(settings_for(url, here.rule())) as bridge:
         await here.peer.store(f"{here.name}.x".encode(), b"old")

@@ -89,7 +89,7 @@ def started(native_server: Servers, version: str, config: str, port: int = 0) ->
     return server
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 @pytest.mark.parametrize("make", WAYS, ids=lambda make: make.__name__)
 async def test_a_way_to_log_in(make: Make, version: str, native_server: Servers, files: Files, log: Log) -> None:
     if version == "2.9.10" and make in NOT_BEFORE_2_10:
@@ -119,7 +119,7 @@ async def test_certificates_that_are_not_good(native_server: Servers, files: Fil
         own = files.certificate("server", certificate)
         return "\n".join(["tls {", f'cert_file: "{own["cert"]}"', f'key_file: "{own["key"]}"', *more, "}"])
 
-    server = started(native_server, "2.15.1", config(ours.issue_cert("elsewhere.example")))
+    server = started(native_server, "2.15.3", config(ours.issue_cert("elsewhere.example")))
     text = str(await refused(server, {"tls": {"ca": ca}}))
     assert "certificate is not valid for '127.0.0.1'" in text
     assert "check the connection's tls" in text
@@ -145,7 +145,7 @@ async def test_a_rotated_password_is_used_when_the_server_asks_for_it(
     def config(password: str) -> str:
         return f"jetstream: enabled\nauthorization {{user: me, password: {password}}}"
 
-    server = started(native_server, "2.15.1", config("one"))
+    server = started(native_server, "2.15.3", config("one"))
     file = Path(files.secret("password", "one"))
     async with logged_in(server, {"user": "me", "password_file": str(file)}) as sidecar:
         server.config = config("two")
@@ -160,7 +160,7 @@ async def test_a_rotated_password_is_used_when_the_server_asks_for_it(
 
 async def test_rotated_credentials_are_used(native_server: Servers, files: Files, log: Log) -> None:
     operator = Operator()
-    server = started(native_server, "2.15.1", f"jetstream: enabled\n{operator.config()}")
+    server = started(native_server, "2.15.3", f"jetstream: enabled\n{operator.config()}")
     file = Path(files.write("u.creds", operator.creds(1)))
     async with logged_in(server, {"creds": str(file)}) as sidecar:
         server.config = f"jetstream: enabled\n{operator.config(1)}"
@@ -175,7 +175,7 @@ async def test_rotated_credentials_are_used(native_server: Servers, files: Files
 
 async def test_credentials_that_expire_are_renewed(native_server: Servers, files: Files, log: Log) -> None:
     operator = Operator()
-    server = started(native_server, "2.15.1", f"jetstream: enabled\n{operator.config()}")
+    server = started(native_server, "2.15.3", f"jetstream: enabled\n{operator.config()}")
     file = Path(files.write("u.creds", operator.creds(1)))
     lifetime = 2
     while True:
@@ -194,7 +194,7 @@ async def test_credentials_that_expire_are_renewed(native_server: Servers, files
 
 async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Servers, files: Files, log: Log) -> None:
     way = credentials.client_certificate(files, "")
-    server = started(native_server, "2.15.1", way.config)
+    server = started(native_server, "2.15.3", way.config)
     async with logged_in(server, way.connection):
         renewed = trustme.CA()
         files.authority("clients", renewed)
@@ -204,7 +204,7 @@ async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Ser
         await said(log, "connection.back")
     log.clear()
     way = credentials.nkey(files, "")
-    server = started(native_server, "2.15.1", way.config)
+    server = started(native_server, "2.15.3", way.config)
     async with logged_in(server, way.wrong | {"nkey_seed_file": way.connection["nkey_seed_file"]}):
         kept, other = (Path(one["nkey_seed_file"]) for one in (way.connection, way.wrong))
         server.config = way.config.replace(
@@ -219,7 +219,7 @@ async def test_a_rotated_nkey_and_client_certificate_are_used(native_server: Ser
 
 async def test_a_server_that_waited_too_long_for_a_login_is_tried_again(native_server: Servers, tmp_path: Path) -> None:
     """It says 'Authentication Timeout', which is no word about the credentials."""
-    server = started(native_server, "2.15.1", 'authorization { user: "u", password: "p", timeout: 0.2 }')
+    server = started(native_server, "2.15.3", 'authorization { user: "u", password: "p", timeout: 0.2 }')
     password = tmp_path / "password"
     password.write_text("p", "utf-8")
     async with cut_wire(server.url) as wire:

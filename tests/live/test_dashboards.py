@@ -147,7 +147,7 @@ def test_the_check_sees_what_is_wrong(broken: str, monkeypatch: pytest.MonkeyPat
 async def test_a_real_sidecar_has_all_that_they_use(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await EveryKind.make(await raw_peer(url), unique_name("dashboards"))
     leadership = {"bucket": f"LEASES{here.name}"}
     settings = settings_for(url, *here.rules, http={"listen": "127.0.0.1:0"}, leadership=leadership)

@@ -26,7 +26,7 @@ async def to_another_server(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, **rule: Any
 ) -> AsyncIterator[tuple[Scene, NativeServer, Settings]]:
     """A stream on one server, another server, and a rule that republishes there."""
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S")
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         yield here, target, settings_for(source.url, here.rule(to="target", **rule), connections=connections)

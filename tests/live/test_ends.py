@@ -38,7 +38,7 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
 ) -> None:
     """What is in flight is finished as at any other time, however long that takes."""
     supervisors: list[RuleSupervisor] = []
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
 
         class Held(RuleSupervisor):
@@ -83,7 +83,7 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
 async def test_an_end_that_goes_wrong_is_not_a_good_one(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("wrong"))
     async with running(settings_for(url, here.rule())) as sidecar:
         run = sidecar.runs[0]
@@ -100,7 +100,7 @@ async def test_an_end_that_goes_wrong_is_not_a_good_one(
 
 async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServers) -> None:
     """After the loss is reported, this PONG has nothing left to confirm."""
-    connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    connection = await open_connection("default", {"servers": [await servers.url("2.15.3")]}, client_name="test")
     flushed, loop = connection.client.flushed, asyncio.get_running_loop()
 
     def lost() -> None:
@@ -120,7 +120,7 @@ async def test_a_connection_that_is_lost_right_behind_a_pong(servers: SharedServ
 async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections)) as sidecar:
@@ -140,7 +140,7 @@ async def test_what_was_written_once_is_in_doubt_when_the_lead_is_lost(
 async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_lost(
     delivery: str, in_doubt: int, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery=delivery)
@@ -164,7 +164,7 @@ async def test_what_was_taken_and_never_written_is_in_doubt_when_the_lead_is_los
 async def test_a_batch_that_waits_for_a_predecessor_is_in_doubt_when_the_lead_is_lost(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("waits"))
     subject = f"{here.name}.x".encode()
     async with running(settings_for(url, here.rule())) as sidecar:
@@ -191,7 +191,7 @@ async def test_an_end_without_the_source_says_what_may_be_lost(
     delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     """What was sent counts as done where nothing is acknowledged, and cannot be requested again."""
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(delivery=delivery))) as sidecar:
             server.kill()
@@ -206,7 +206,7 @@ async def test_an_end_without_the_source_says_what_may_be_lost(
 async def test_a_cut_does_not_wait_for_a_server_as_the_drain_before_it(
     tried_to_leave: bool, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("cut"))
     asked = asyncio.Event()
 

@@ -49,7 +49,7 @@ def settings_of(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
 async def test_a_server_restart_in_the_middle(
     how: str, delivery: str, twin_version: str, native_server: Servers, raw_peer: OpenPeer, enduring_peer: OpenPeer
 ) -> None:
-    async with native_server(twin_version) as server, native_server("2.15.1") as target:
+    async with native_server(twin_version) as server, native_server("2.15.3") as target:
         here = await Scene.make(await enduring_peer(server.url), "S", await raw_peer(target.url))
         await here.load.burst(3000)
         await here.native.count(3000)  # what is in flight at the restart would be lost
@@ -73,7 +73,7 @@ async def test_a_server_restart_in_the_middle(
 async def test_a_restart_of_the_server_that_is_read_and_published_to(
     delivery: str, native_server: Servers, enduring_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S")
         async with running(settings_of(server.url, here.rule(start="first", delivery=delivery))) as bridge:
@@ -149,7 +149,7 @@ async def test_a_stream_deleted_and_created_again_is_republished_from_its_beginn
 async def test_a_stream_away_for_a_while(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("away"), storage="memory")
     config = (await here.peer.api(f"STREAM.INFO.{here.name}"))["config"]
     async with running(settings_of(url, here.rule())) as bridge:
@@ -180,7 +180,7 @@ async def test_a_stream_away_for_a_while(
 async def test_the_target_is_away_for_a_while(
     delivery: str, native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.10.27") as source, native_server("2.15.1") as target:
+    async with native_server("2.10.27") as source, native_server("2.15.3") as target:
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -210,7 +210,7 @@ async def test_the_target_is_away_for_a_while(
 async def test_connections_cut_at_any_moment(
     delivery: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    source, target = await servers.url("2.10.27"), await servers.url("2.15.1")
+    source, target = await servers.url("2.10.27"), await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(source), unique_name("cuts"))
     keeper = await raw_peer(target)
     await keeper.create_stream(name=here.name, subjects=[f"bridge{here.name}.>"])
@@ -292,7 +292,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -332,7 +332,7 @@ async def _confirmed(here: Scene, delivery: str, sequence: int) -> bool:
 
 
 async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with sidecar_processes(tmp_path) as start:
@@ -352,7 +352,7 @@ async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: Op
 async def test_a_connection_that_the_server_ends_permanently_ends_the_sidecar(
     native_server: Servers, raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         bridge = sidecar.Sidecar(settings_of(server.url, here.rule()))
         await bridge.start()
@@ -368,7 +368,7 @@ async def test_a_replay_resumes_after_a_restart(
     native_server: Servers, enduring_peer: OpenPeer, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """A process killed with much unconfirmed; the next one reads that again, while the server restarts."""
-    async with native_server("2.15.1") as server, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as server, native_server("2.15.3") as target:
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S", await raw_peer(target.url))
         connections = {"default": {"servers": [server.url]}, "target": {"servers": [target.url]}}

@@ -49,7 +49,7 @@ async def stopped(server: NativeServer) -> AsyncIterator[None]:
 
 @pytest.fixture
 def private(native_server: Callable[..., NativeServer]) -> Iterator[NativeServer]:
-    with native_server("2.15.1") as server:
+    with native_server("2.15.3") as server:
         yield server
 
 

@@ -74,7 +74,7 @@ async def test_an_upgrade_in_place(case: str, versions: tuple[str, str], scene: 
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    [(case, version) for version in ("2.10.27", "2.15.1") for case in CASES],
+    [(case, version) for version in ("2.10.27", "2.15.3") for case in CASES],
 )
 async def test_a_live_handoff(case: str, version: str, scene: OpenScene) -> None:
     here = await scene(case, version)
@@ -82,7 +82,7 @@ async def test_a_live_handoff(case: str, version: str, scene: OpenScene) -> None
     await here.publish(3)
     ran = await here.handoff()
     starts = [source.get("opt_start_seq") for source in ran.document["sources"]]
-    assert all(starts) if version == "2.15.1" else not any(starts), ran.out
+    assert all(starts) if version == "2.15.3" else not any(starts), ran.out
     await here.apply(ran.document)
     await natively_exact(here)
     # What has done its work is taken out by a second update.
@@ -106,7 +106,7 @@ async def test_the_bridge_continued_after_the_upgrade(scene: OpenScene) -> None:
     """Old copies carry the server's header and newer ones ours: the server would begin behind the old ones."""
     here = await scene("two", "2.10.27")
     await bridged(here)
-    await here.change_server(lambda: here.server.upgrade("2.15.1"))
+    await here.change_server(lambda: here.server.upgrade("2.15.3"))
     await bridged(here)
     await here.publish(2)
     ran = await here.handoff()
@@ -116,7 +116,7 @@ async def test_the_bridge_continued_after_the_upgrade(scene: OpenScene) -> None:
 
 
 async def test_applied_by_the_command(scene: OpenScene) -> None:
-    here = await scene("transforms", "2.15.1")
+    here = await scene("transforms", "2.15.3")
     await bridged(here)
     ran = await command("handoff", "-c", str(here.config), "rule", "--apply")
     assert ran.code == 0
@@ -159,7 +159,7 @@ def at_home(entry: dict[str, Any]) -> Case:
 RENAMED = at_home({"subject_transforms": [{"src": "a.*", "dest": "b.$1"}]})
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_the_last_copy_deleted(version: str, scene: OpenScene) -> None:
     here = await scene(RENAMED, version)
     await bridged(here, 3)
@@ -180,7 +180,7 @@ async def _all(here: Scene) -> list[StoredMessage]:
     return await everything(here.home, here.target_name)
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
 async def test_the_target_purged(version: str, scene: OpenScene) -> None:
     here = await scene("filter_subject", version)
     await bridged(here, 6)
@@ -199,7 +199,7 @@ async def test_the_target_purged(version: str, scene: OpenScene) -> None:
     assert [(m.subject, m.payload) for m in await _all(here)] == (await here.expected())["S"][kept:]
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_local_put_over_the_last_key(version: str, scene: OpenScene) -> None:
     bucket = {**CASES["kv"].target, "max_msgs_per_subject": 1}
     source = {"KV_A": {"subjects": ["$KV.A.>"], **bucket}}
@@ -235,13 +235,13 @@ async def test_a_local_put_over_another_key_blocks_no_copy(scene: OpenScene) -> 
     assert (await here.handoff()).code == 0
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_copies_out_of_order_at_the_end(version: str, scene: OpenScene) -> None:
     """As an interruption leaves them: every message there, the newest not the last one stored."""
     here = await scene(RENAMED, version)
     await bridged(here, 2)
     await here.publish(3)
-    header = "Nats-Bridge-Source" if version == "2.15.1" else "Nats-Stream-Source"
+    header = "Nats-Bridge-Source" if version == "2.15.3" else "Nats-Stream-Source"
     for sequence in (5, 7, 6):
         (message,) = [m for m in await everything(here.away, "S") if m.sequence == sequence]
         block = f"NATS/1.0\r\n{header}: S {sequence} a.* b.$1\r\n\r\n".encode()
@@ -294,7 +294,7 @@ async def test_the_source_recreated(scene: OpenScene) -> None:
     assert "on_recreated: restart" in ran.err
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_filter_into_a_stream_that_renames(version: str, scene: OpenScene) -> None:
     """From 2.11.12 on the server looks for copies of a filter on subjects that match it, where there are none."""
     case = CASES["filter_subject"]
@@ -370,7 +370,7 @@ async def test_a_mirror_rule_resumes_as_sources(scene: OpenScene) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
+@pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.3"])
 async def test_back_and_forth(case: str, version: str, scene: OpenScene) -> None:
     here = await scene(case, version)
     await bridged(here)

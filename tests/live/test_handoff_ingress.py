@@ -90,7 +90,7 @@ async def test_an_upgrade_in_place_and_back(
 async def test_what_is_in_the_way(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    server = native_server("2.15.1").start()
+    server = native_server("2.15.3").start()
     peer = await raw_peer(server.url)
     await peer.create_stream(name="S", subjects=["events.*.*"])
     await peer.create_stream(name="OTHER", subjects=["in.k1"])

@@ -100,7 +100,7 @@ async def test_an_upgrade_in_place(
 
 
 @pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_applied_while_publishers_continue(
     version: str,
     delivery: str,
@@ -138,7 +138,7 @@ async def test_applied_while_publishers_continue(
     assert sorted(seen.sequences) == list(range(1, last + 1))
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_with_publishers_stopped_and_back(
     version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -176,10 +176,10 @@ async def test_with_publishers_stopped_and_back(
 async def test_a_running_sidecar_keeps_its_rule(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    peer = await raw_peer(await servers.url("2.15.1"))
+    peer = await raw_peer(await servers.url("2.15.3"))
     stream = unique_name("bound")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
-    place = Place(await servers.url("2.15.1"), stream, tmp_path)
+    place = Place(await servers.url("2.15.3"), stream, tmp_path)
     async with running(load(place.config)):
         ran = await place.handoff("--apply")
     assert ran.code == 2
@@ -191,7 +191,7 @@ async def test_a_user_that_may_not_receive_what_the_server_sends(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     users = '{user: rule, password: secret, permissions: {subscribe: {deny: "outS.>"}}}, {user: all, password: secret}'
-    server = native_server("2.15.1", config=f"authorization {{ users: [{users}] }}").start()
+    server = native_server("2.15.3", config=f"authorization {{ users: [{users}] }}").start()
     peer = await raw_peer(server.url.replace("//", "//all:secret@"))
     await peer.create_stream(name="S", subjects=["S.>"])
     (tmp_path / "password").write_text("secret", "utf-8")
@@ -207,7 +207,7 @@ async def test_a_user_that_may_not_receive_what_the_server_sends(
 async def test_what_cannot_be_handed_over(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    old, new = await servers.url("2.9.10"), await servers.url("2.15.1")
+    old, new = await servers.url("2.9.10"), await servers.url("2.15.3")
     stream = unique_name("not")
     for url in (old, new):
         await (await raw_peer(url)).create_stream(name=stream, subjects=[f"{stream}.>"])

@@ -35,7 +35,7 @@ async def get(bridge: Sidecar, path: str, **headers: str) -> tuple[int, str]:
 
 
 async def test_all_is_well(servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("health"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
         for path in ("/livez", "/startupz", "/readyz", "/healthz"):
@@ -66,7 +66,7 @@ async def status_of(bridge: Sidecar) -> dict[str, Any]:
 async def test_an_outage_makes_it_unready_and_does_not_kill_it(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
@@ -87,7 +87,7 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
 async def test_it_says_so_while_it_starts(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("starting"))
     async with cut_wire(url) as wire:
         wire.hold_back()
@@ -113,7 +113,7 @@ async def test_it_says_so_while_it_drains(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rule_supervisor, "_DRAIN", LIMIT)
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         bridge = Sidecar(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE))

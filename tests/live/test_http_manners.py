@@ -48,7 +48,7 @@ async def ask(bridge: Sidecar, method: str, path: str, **headers: str) -> Answer
 
 @pytest.fixture
 async def rule(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> tuple[str, dict[str, Any]]:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("manners"))
     return url, here.rule()
 

@@ -264,7 +264,7 @@ async def test_sigterm_under_load(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     name = unique_name("sigterm")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"kept{name}.>"], storage="memory")
     published = 0
@@ -283,7 +283,7 @@ async def test_sigterm_under_load(
 async def test_an_atomic_batch(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     """One sidecar keeps the order that a batch needs."""
     name = unique_name("batch")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"kept{name}.>"], allow_atomic=True)
     async with running(settings_for(url, renaming(name))):
@@ -405,7 +405,7 @@ async def test_the_stream_s_own_transform_acts_behind_ours(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     name = unique_name("twice")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     own = {"src": f"kept{name}.*", "dest": f"again{name}.$1"}
     await peer.create_stream(name=name, subjects=[f"kept{name}.>"], subject_transform=own)
@@ -435,7 +435,7 @@ async def test_what_cannot_be_written_is_dropped_and_counted(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = unique_name("full")
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     await peer.create_stream(name=name, subjects=[f"kept{name}.>"])
     async with running(settings_for(url, renaming(name))) as sidecar:
@@ -459,7 +459,7 @@ async def test_permissions(
     password = tmp_path / "password"
     password.write_text("p")
     users = f"{{user: u, password: p}}, {{user: limited, password: p, permissions: {{{permissions}}}}}"
-    async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
+    async with native_server("2.15.3", config=f"authorization: {{users: [{users}]}}") as server:
         peer = await raw_peer(server.url.replace("://", "://u:p@"))
         await peer.create_stream(name="S", subjects=["keptS.>"])
         connection = {"servers": [server.url], "user": "limited", "password_file": str(password)}

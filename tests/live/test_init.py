@@ -94,7 +94,7 @@ async def test_what_2_9_ignored_of_a_2_10_configuration_is_done_as_2_15_does_it(
     old_folder, new_folder = tmp_path / "old", tmp_path / "new"
     for folder in (old_folder, new_folder):
         folder.mkdir()
-    async with native_server("2.9.10") as old_server, native_server("2.15.1") as new_server:
+    async with native_server("2.9.10") as old_server, native_server("2.15.3") as new_server:
         old, new = await raw_peer(old_server.url), await raw_peer(new_server.url)
         await applied(old, old_folder)
         await applied(new, new_folder)
@@ -103,7 +103,7 @@ async def test_what_2_9_ignored_of_a_2_10_configuration_is_done_as_2_15_does_it(
         files = [word for name in WANTED for word in ("--from", f"{name}.json")]
         native = await init(new_folder, "--server", new_server.url, *files)
         assert (native.code, native.err) == (0, "")
-        assert native.out.count("server 2.15.1 does it") == 3
+        assert native.out.count("server 2.15.3 does it") == 3
         assert "nothing for a rule to do" in native.out
         assert not (new_folder / "bridge.yaml").exists()
 

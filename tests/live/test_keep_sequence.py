@@ -161,7 +161,7 @@ async def test_a_selection_keeps_the_numbers_of_the_source(
 async def test_a_gap_without_a_filler_subject_is_a_clear_stop(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Copies.make(await raw_peer(url), unique_name("nofiller"))
     await Load(here.peer, here.name).burst(10)
     await delete(here, 4, 5)
@@ -208,7 +208,7 @@ async def test_a_mirror_may_begin_later(
 async def test_a_target_in_which_its_server_stores_messages_is_refused(
     feeding: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer, name = await raw_peer(url), unique_name("feeds")
     await peer.create_stream(name=f"O{name}", subjects=[f"O{name}"])
     feeds = {"sources": [{"name": f"O{name}"}], "subject_delete_marker_ttl": 60_000_000_000}

@@ -34,7 +34,7 @@ from tests.live.until import until
 Name = Callable[[str], str]
 
 FREE = {"http": {"listen": "127.0.0.1:0"}}
-VERSIONS = ["2.9.10", "2.15.1"]
+VERSIONS = ["2.9.10", "2.15.3"]
 
 
 @pytest.fixture(autouse=True)
@@ -84,11 +84,11 @@ def stopped(server: NativeServer) -> Iterator[None]:
         server.start()
 
 
-@pytest.mark.parametrize(("version", "delivery"), [("2.9.10", "at_most_once"), ("2.15.1", "at_least_once")])
+@pytest.mark.parametrize(("version", "delivery"), [("2.9.10", "at_most_once"), ("2.15.3", "at_least_once")])
 async def test_a_republish_rule_whose_target_is_away(
     version: str, delivery: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server(version) as source, native_server("2.15.1") as target:
+    async with native_server(version) as source, native_server("2.15.3") as target:
         peer = await raw_peer(source.url)
         here = await Scene.make(peer, "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -117,7 +117,7 @@ async def test_a_copying_rule_whose_target_is_away(
     version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
     """There no consumer is left to be asked: the stream is, what was deleted or is not meant left out."""
-    async with native_server(version) as source, native_server("2.15.1") as target:
+    async with native_server(version) as source, native_server("2.15.3") as target:
         peer = await raw_peer(source.url)
         here = await Copies.make(peer, "S", target_peer=await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
@@ -151,7 +151,7 @@ async def test_a_copying_rule_whose_target_is_away(
 async def test_a_full_target(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
     subject = f"{here.name}.a".encode()
@@ -179,7 +179,7 @@ async def config_of(here: Copies) -> dict[str, Any]:
 async def test_a_source_that_cannot_be_asked_has_no_lag_instead_of_none(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
@@ -196,7 +196,7 @@ async def test_a_source_that_cannot_be_asked_has_no_lag_instead_of_none(
 async def test_a_replica_that_took_over_knows_what_waits(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         peer = await raw_peer(source.url)
         here = await Copies.make(
             peer, "S", target_peer=await raw_peer(target.url), target={"discard": "new", "max_msgs": 1}

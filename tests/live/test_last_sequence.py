@@ -433,7 +433,7 @@ async def test_many_subjects_are_known_at_the_start(
 async def test_what_cannot_be_computed_is_said_and_counted(
     limit: dict[str, Any], servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("opaque"), **limit)
     async with running(settings_for(url, here.rule(), dialect="native")) as bridge:
         for number in range(60):

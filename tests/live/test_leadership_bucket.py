@@ -94,7 +94,7 @@ async def test_a_leader_that_cannot_renew_does_not_say_that_it_leads(
 async def test_a_lease_is_written_only_over_the_revision_that_is_expected(
     servers: SharedServers, unique_name: Name
 ) -> None:
-    connection = await open_connection("default", {"servers": [await servers.url("2.15.1")]}, client_name="test")
+    connection = await open_connection("default", {"servers": [await servers.url("2.15.3")]}, client_name="test")
     store = LeaseStore(connection, "nats-bridge", unique_name("over"), Timing(LONG), lambda *_: None, lambda *_: None)
     await store.open("rule")
     ours, theirs = Record("ours", 1, 1, LONG), Record("theirs", 1, 1, LONG)
@@ -163,7 +163,7 @@ async def test_of_three_that_find_a_released_lease_one_leads(
         )
 
 
-@pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.1"])
+@pytest.mark.parametrize("version", [pytest.param("2.10.27", marks=pytest.mark.exhaustive), "2.15.3"])
 async def test_a_bucket_that_is_deleted_is_recreated_by_the_leader(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
@@ -371,7 +371,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a failure of a rule that another replica leads already ends no sidecar."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("lost"))
     copies = await Copies.make(peer, unique_name("lost"))

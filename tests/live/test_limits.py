@@ -39,8 +39,8 @@ SERVER_LIMIT = f"jetstream: {{max_memory_store: {ROOM}, max_file_store: 10MB}}"
     [
         ("2.9.10", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
         pytest.param("2.10.27", "memory", SERVER_LIMIT, "insufficient resources", marks=pytest.mark.exhaustive),
-        ("2.15.1", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
-        ("2.15.1", "memory", SERVER_LIMIT, "insufficient resources"),
+        ("2.15.3", "file", ACCOUNT_LIMIT, "resource limits exceeded for account"),
+        ("2.15.3", "memory", SERVER_LIMIT, "insufficient resources"),
     ],
 )
 async def test_copying_waits_for_room(
@@ -53,7 +53,7 @@ async def test_copying_waits_for_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(publisher, "_SINGLY", 400)  # fewer than find room, so that the pipeline opens again
-    async with native_server("2.15.1") as source, native_server(version, config=config) as full:
+    async with native_server("2.15.3") as source, native_server(version, config=config) as full:
         here = await Copies.make(
             await raw_peer(source.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}
         )

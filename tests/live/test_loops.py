@@ -155,7 +155,7 @@ async def test_what_comes_to_an_end_runs(
 
 
 async def test_a_loop_that_appears_with_a_stream(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     a, b = unique_name("a"), unique_name("b")
     await peer.create_stream(name=a, subjects=[f"{a}.>"])
@@ -265,7 +265,7 @@ async def test_a_sidecar_stops_while_it_still_listens_for_late_answers(
 async def test_two_connections_to_one_account_and_a_loop_through_both(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    async with native_server("2.15.1", config=ACCOUNTS) as server:
+    async with native_server("2.15.3", config=ACCOUNTS) as server:
         peer = await raw_peer(server.url.replace("//", "//one:secret@"))
         await peer.create_stream(name="A", subjects=["a.>"])
         named = connections(tmp_path, server.url, one="one", again="again", two="two")
@@ -346,7 +346,7 @@ async def test_users_who_may_not_reach_each_other_s_inboxes(native_server: Serve
     users = (
         f"authorization: {{users: [{{user: one, password: secret, {few}}}, {{user: two, password: secret, {few}}}]}}"
     )
-    async with native_server("2.15.1", config=users) as server:
+    async with native_server("2.15.3", config=users) as server:
         named = connections(tmp_path, server.url, one="one", two="two")
         outlook = await look(settings_for("", *ring("one", "two"), connections=named))
     assert outlook.loops == ()

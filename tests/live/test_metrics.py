@@ -34,7 +34,7 @@ def of(scrape: Scrape, name: str, rule: str, kind: str = "", **labels: str) -> f
 async def test_every_kind_of_rule_reports_what_it_did(
     native_server: Servers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    server = native_server("2.15.1", config=f"leafnodes {{{LEAF_LISTENER}}}").start()
+    server = native_server("2.15.3", config=f"leafnodes {{{LEAF_LISTENER}}}").start()
     url, leaves = server.url, f"nats://{HOST}:{server.leaf_port}"
     here = await EveryKind.make(await raw_peer(url), unique_name("metrics"), leaves)
     async with running(settings_for(url, *here.rules, connections=here.connections(url), **FREE)) as bridge:
@@ -113,7 +113,7 @@ async def test_every_kind_of_rule_reports_what_it_did(
 
 
 async def test_open_metrics_for_those_who_ask(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("open"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
         await here.load.burst(5)
@@ -127,7 +127,7 @@ async def test_open_metrics_for_those_who_ask(servers: SharedServers, unique_nam
 async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
         async with running(settings_for(server.url, here.rule(delivery="at_least_once"), **FREE)) as bridge:
             await here.load.burst(100)
@@ -158,7 +158,7 @@ async def test_no_counter_falls_over_an_outage_and_the_outage_shows(
 async def test_counters_continue_over_changed_configurations(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("reloads"))
     async with reloading(url, tmp_path, here.rule(), **FREE) as bridge:
         await here.load.burst(50)
@@ -184,7 +184,7 @@ async def test_counters_continue_over_changed_configurations(
 
 
 async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("replicas"))
     settings = settings_for(url, here.rule(), **FREE, leadership={"bucket": f"L{here.name}"})
     async with running(settings) as first:
@@ -209,7 +209,7 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
 async def test_what_waits_is_lag_and_what_was_sent_is_in_flight(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:

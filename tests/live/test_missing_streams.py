@@ -65,7 +65,7 @@ async def test_a_sidecar_whose_stream_was_deleted_drains_at_once(
 async def test_check_says_that_a_stream_is_missing(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("there"))
     rule = {"name": "bad", "stream": f"{here.name}s", "republish": {"src": ">", "dest": "out.>"}}
     (finding,) = [each for each in await check_server(settings_for(url, rule), None) if each.rule == "bad"]
@@ -74,7 +74,7 @@ async def test_check_says_that_a_stream_is_missing(
 
 
 async def test_few_streams_are_all_named(native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         peer = await raw_peer(server.url)
         rule = {"name": "bad", "stream": "FLEETS", "republish": {"src": ">", "dest": "out.>"}}
 

@@ -36,7 +36,7 @@ PATIENCE = 180.0  # 2.10 pauses longer and longer after requests without an answ
 async def test_changes_of_the_targets_leaders_lose_and_double_nothing(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, twin_version: str
 ) -> None:
-    source = native_server("2.15.1").start()
+    source = native_server("2.15.3").start()
     async with (
         NativeCluster(twin_version, config=f"leafnodes {{{LEAF_LISTENER}}}") as cluster,
         answered_load(cluster.urls, "none") as target,

@@ -15,7 +15,7 @@ from tests.twins.native_copies.comparing import Comparison, Record, compare_mirr
 from tests.twins.native_copies.playing import VICTIMS, Tally, play, servers
 
 MESSAGES = 1200
-RECORD = Record("S", "p.API", "", "2.15.1")
+RECORD = Record("S", "p.API", "", "2.15.3")
 
 
 @pytest.mark.unstoppable

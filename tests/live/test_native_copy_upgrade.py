@@ -42,7 +42,7 @@ async def test_after_an_upgrade_the_server_copies_on_without_the_sidecar(
             f"jetstream {{domain: edge}}\n"
             f'leafnodes {{{LEAF_LISTENER}, remotes: [{{url: "nats-leaf://{HOST}:{two.source.leaf_port}"}}]}}'
         )
-        await asyncio.to_thread(two.target.upgrade, "2.15.1")
+        await asyncio.to_thread(two.target.upgrade, "2.15.3")
         two.at_target = await raw_peer(two.target.url)
         at_home = {**NATIVE, "external": {"api": "$JS.hub.API"}}
 

@@ -21,7 +21,7 @@ def _no_file_may_grow() -> None:
 async def test_a_sidecar_that_can_write_nothing_does_its_work(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("nowrites"))
     config = tmp_path / "sidecar.yaml"
     config.write_text(json.dumps(document(url, here.rule(), http={"listen": "127.0.0.1:0"})), "utf-8")

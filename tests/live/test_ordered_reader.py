@@ -60,7 +60,7 @@ class _Way:
 
 
 async def _scene(servers: SharedServers, raw_peer: OpenPeer, name: str) -> tuple[str, Scene]:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     return url, await Scene.make(await raw_peer(url), name)
 
 

@@ -61,7 +61,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceive
 async def test_metrics_are_exported(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, receiver: OtlpReceiver
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await EveryKind.make(await raw_peer(url), unique_name("otlp"))
     async with running(settings_for(url, *here.rules, name="edge")) as bridge:
         await here.traffic(MESSAGES)
@@ -112,7 +112,7 @@ async def test_a_receiver_that_takes_nothing_is_reported_and_delays_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, receiver: OtlpReceiver
 ) -> None:
     receiver.answer = 400
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("deaf"))
     with capture_logs() as log:
         async with running(settings_for(url, here.rule())):
@@ -127,7 +127,7 @@ async def test_a_receiver_that_takes_nothing_is_reported_and_delays_nothing(
 async def test_headers_stay_as_they_are_and_spans_join_the_producer_s_trace(
     trace: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, receiver: OtlpReceiver
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("trace"))
     flags = ["01" if number % 3 else "00" for number in range(1, MESSAGES + 1)]
     sampled = {number for number, flag in enumerate(flags, 1) if flag == "01"}
@@ -157,7 +157,7 @@ async def test_headers_stay_as_they_are_and_spans_join_the_producer_s_trace(
 async def test_every_kind_of_rule_makes_spans(
     trace: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, receiver: OtlpReceiver
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await EveryKind.make(await raw_peer(url), unique_name("spans"))
     block = traced(77)
     async with running(settings_for(url, *here.rules, telemetry={"trace": trace})) as bridge:
@@ -183,7 +183,7 @@ async def test_every_kind_of_rule_makes_spans(
 async def test_traces_without_a_receiver_are_reported(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("unread"))
     with capture_logs() as log:
         async with running(settings_for(url, here.rule(), telemetry={"trace": "link"})) as bridge:
@@ -194,7 +194,7 @@ async def test_traces_without_a_receiver_are_reported(
 async def test_a_receiver_that_never_answers_does_not_hold_up_the_end(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("silent"))
     ended = asyncio.Event()
 

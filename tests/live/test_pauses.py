@@ -70,7 +70,7 @@ async def test_a_sidecar_that_was_stopped_resumes(
     newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """The machine takes the processor away for so long that the server gives it up."""
-    url, target = await servers.url(newest_version), await servers.url("2.15.1")
+    url, target = await servers.url(newest_version), await servers.url("2.15.3")
     three = await Three.make(url, target, unique_name("stopped"), raw_peer)
     async with cut_wire(url) as wire, sidecar_processes(tmp_path) as start:
         process = await start("", *three.rules, connections=connections(target, wire.url))
@@ -93,7 +93,7 @@ async def test_a_network_that_swallows_everything_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "_PING", LIMIT)  # so the client does not give the connection up
-    url, target = await servers.url(twin_version), await servers.url("2.15.1")
+    url, target = await servers.url(twin_version), await servers.url("2.15.3")
     three = await Three.make(url, target, unique_name("silent"), raw_peer)
     async with cut_wire(url) as wire:
         settings = settings_for("", *three.rules, connections=connections(target, wire.url), dialect="native")
@@ -121,7 +121,7 @@ async def test_a_server_that_says_nothing_any_more_is_left_for_another(
             return await open_connection(name, options, **more)
 
     monkeypatch.setattr(made, "open_connection", opened)
-    url, target = await servers.url("2.15.1"), await servers.url("2.15.1")
+    url, target = await servers.url("2.15.3"), await servers.url("2.15.3")
     three = await Three.make(url, target, unique_name("hangs"), raw_peer)
     async with cut_wire(url) as one, cut_wire(url) as other:
         settings = settings_for("", *three.rules, connections=connections(target, one.url, other.url))
@@ -140,7 +140,7 @@ async def test_a_server_that_takes_its_leave(
     twin_version: str, native_server: Servers, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Lame duck mode: the server ends JetStream first, its connections a little later, and itself then."""
-    target, name = await servers.url("2.15.1"), unique_name("leave")
+    target, name = await servers.url("2.15.3"), unique_name("leave")
     lame_duck = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "1s"'  # the shortest that it takes
     async with native_server(twin_version, config=lame_duck) as server:
         three = await Three.make(server.url, target, name, raw_peer)
@@ -164,8 +164,8 @@ async def test_a_server_killed_while_a_predecessor_is_looked_for(
     delivery: str, native_server: Servers, servers: SharedServers, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jetstream_api, "_PATIENCE", 0)
-    target = await servers.url("2.15.1")
-    async with native_server("2.15.1") as server:
+    target = await servers.url("2.15.3")
+    async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S", await raw_peer(target))
         rule = here.rule(delivery=delivery, to="target")
         async with running(settings_for("", rule, connections=connections(target, server.url))) as bridge:

@@ -261,7 +261,7 @@ async def test_every_kind_does_its_work_with_exactly_what_is_printed(
 
 @pytest.mark.exhaustive
 async def test_every_kind_does_its_work_without_what_is_optional(native_server: Servers, raw_peer: OpenPeer) -> None:
-    async with staged("2.15.1", native_server, raw_peer) as stage:
+    async with staged("2.15.3", native_server, raw_peer) as stage:
         await stage.prepare(every_kind("b", await stage.peer()))
         optional = {
             f"{name}-{connection.connection}": [grant for grant in connection.grants if grant.optional]
@@ -283,7 +283,7 @@ async def test_every_kind_does_its_work_without_what_is_optional(native_server: 
 
 @pytest.mark.exhaustive
 async def test_every_line_that_is_taken_away_is_missed(native_server: Servers, raw_peer: OpenPeer) -> None:
-    async with staged("2.15.1", native_server, raw_peer) as stage:
+    async with staged("2.15.3", native_server, raw_peer) as stage:
         peer = await stage.peer()
 
         def scenario(prefix: str, kind: str) -> Scenario:

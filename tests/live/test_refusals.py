@@ -52,7 +52,7 @@ def in_one_or_two_lines(reason: str) -> str:
 
 
 async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> None:
-    with native_server("2.15.1") as server:
+    with native_server("2.15.3") as server:
         url = server.url
     rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
     connection = {"servers": [url], "connect_timeout": 2}
@@ -63,7 +63,7 @@ async def test_a_server_that_is_down(native_server: Servers, tmp_path: Path) -> 
 
 async def test_an_address_with_a_password_is_printed_without_it(native_server: Servers) -> None:
     """Contexts of the command line may hold such addresses."""
-    with native_server("2.15.1") as server:
+    with native_server("2.15.3") as server:
         address = server.url.removeprefix("nats://")
     options = {"servers": [f"nats://me:hunter2@{address}"], "connect_timeout": 2}
     with pytest.raises(ServerUnreachableError, match=f"no server answers at nats://{address} ") as caught:
@@ -84,7 +84,7 @@ async def test_credentials(
     users = f'{{user: right, password: secret, permissions: {{subscribe: ">", {permissions}}}}}'
     password = tmp_path / "password"
     password.write_text("secret")
-    async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
+    async with native_server("2.15.3", config=f"authorization: {{users: [{users}]}}") as server:
         rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
         connection = {"servers": [server.url], "user": user, "password_file": str(password)}
         written = document(server.url, rule, connections={"default": connection})
@@ -97,7 +97,7 @@ async def test_credentials(
 @pytest.mark.parametrize("by", ["scheme", "option"])
 async def test_tls_is_asked_for_and_not_offered(by: str, native_server: Servers, tmp_path: Path) -> None:
     """nats-py would continue in clear text, credentials included."""
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         rule = {"name": "r", "stream": "S", "republish": {"src": ">", "dest": "out.>"}}
         connection: dict[str, Any] = {"servers": [server.url]}
         if by == "scheme":
@@ -113,7 +113,7 @@ async def test_a_destination_among_the_stream_s_own_subjects(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """No endless loop, and refused all the same: no server takes it as native republish."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("cycle"))
     rule = here.rule(republish={"src": f"{here.name}.raw.*", "dest": f"{here.name}.clean.$1"})
     code, said = await refused(tmp_path, document(url, rule))

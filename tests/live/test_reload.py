@@ -163,7 +163,7 @@ async def test_a_source_that_stores_elsewhere_restarts(
 async def test_a_rule_added_removed_and_renamed(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("coming"))
     dest = unique_name("dest")
@@ -193,7 +193,7 @@ async def test_a_rule_added_removed_and_renamed(
 async def test_a_new_rule_waits_for_its_stream(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("there"))
     late = unique_name("late")
@@ -212,7 +212,7 @@ async def test_a_new_rule_waits_for_its_stream(
 async def test_every_kind_leaves_nothing_on_the_connection(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("kinds"))
     copies = await Copies.make(peer, unique_name("kinds"))
@@ -248,7 +248,7 @@ async def test_every_kind_leaves_nothing_on_the_connection(
 
 
 async def test_a_connection_that_leads_elsewhere(native_server: Servers, raw_peer: OpenPeer, tmp_path: Path) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as one, native_server("2.10.27") as two:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as one, native_server("2.10.27") as two:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(one.url))
         elsewhere = await Seen.of(await raw_peer(two.url), "bridgeS.>")
         there = await Seen.of(here.peer, "plainS.>")
@@ -278,7 +278,7 @@ async def test_a_changed_rule_keeps_its_lead(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Another replica may not have the new file yet."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("lead"))
     more = {"leadership": {"bucket": unique_name("leases"), "ttl": 2}}
     async with reloading(url, tmp_path, here.rule(), **more) as bridge:
@@ -297,7 +297,7 @@ async def test_a_changed_rule_keeps_its_lead(
 
 
 async def test_over_http(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("http"))
     more = {"http": {"listen": "127.0.0.1:0"}}
     async with reloading(url, tmp_path, here.rule(), **more) as bridge, aiohttp.ClientSession() as session:
@@ -339,14 +339,14 @@ async def test_refused_configurations_change_nothing(
     tmp_path: Path,
     native_server: Servers,
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("refused"))
     other = unique_name("other")
     await peer.create_stream(name=other, subjects=[f"{other}.>"])
     dest, away = unique_name("dest"), unique_name("away")
     good, changed = here.rule(), to(here, dest)
-    with native_server("2.15.1") as gone:
+    with native_server("2.15.3") as gone:
         nowhere = gone.url
     loop = [
         good,
@@ -390,7 +390,7 @@ async def test_refused_configurations_change_nothing(
 async def test_a_refused_configuration_leaves_no_connection_open(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("closed"))
     connections = {"default": {"servers": [url]}, "more": {"servers": [url]}}
     async with reloading(url, tmp_path, here.rule()) as bridge:
@@ -404,7 +404,7 @@ async def test_a_removed_rule_gives_its_lease_back(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     """Another replica that still has the rule may resume it."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("removed"))
     bucket = unique_name("leases")
     await free(here.peer, bucket, "rule", "other")
@@ -451,7 +451,7 @@ async def test_a_start_that_fails_after_all_is_undone(
 async def test_a_start_that_meets_a_fault_of_the_program_is_undone(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("fault"))
 
     class Broken(RuleSupervisor):
@@ -472,7 +472,7 @@ async def test_a_start_that_meets_a_fault_of_the_program_is_undone(
 async def test_a_rule_whose_server_is_away_is_not_stopped_for_a_change(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with reloading(source.url, tmp_path, here.rule(to="target"), connections=connections) as bridge:
@@ -500,7 +500,7 @@ async def test_the_file_is_not_taken_without_being_asked_for(
 
     monkeypatch.setattr(file_watch, "_LOOK", 0.001)
     monkeypatch.setattr(file_watch, "content_hash", looked)
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("still"))
     async with reloading(url, tmp_path, here.rule()) as bridge:
         bridge.path.write_text("rules: [\n", "utf-8")
@@ -520,7 +520,7 @@ async def test_a_file_that_could_not_be_taken_because_of_a_server_is_taken_later
 ) -> None:
     monkeypatch.setattr(file_watch, "_LOOK", 0.001)
     monkeypatch.setattr(reloading_module, "_AGAIN", 0.0)
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S")
         await asyncio.to_thread(target.stop)
         late = {"default": {"servers": [source.url]}, "late": {"servers": [target.url], "connect_timeout": 0.5}}
@@ -538,7 +538,7 @@ async def test_a_file_that_could_not_be_taken_because_of_a_server_is_taken_later
 async def test_the_last_of_several_counts(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("several"))
     async with cut_wire(url) as wire, reloading(url, tmp_path, here.rule()) as bridge:
         wire.hold_back()
@@ -560,7 +560,7 @@ async def test_the_last_of_several_counts(
 async def test_the_end_comes_in_the_middle_of_a_reload(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("end"))
     async with cut_wire(url) as wire, reloading(url, tmp_path, here.rule()) as bridge:
         wire.hold_back()
@@ -579,7 +579,7 @@ async def test_the_end_comes_in_the_middle_of_a_reload(
 async def test_the_end_comes_while_a_changed_rule_drains(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery="at_least_once")

@@ -62,7 +62,7 @@ async def test_a_config_map_is_swapped(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, start: Start
 ) -> None:
     """Kubernetes puts a new folder in place by renaming the link `..data`; the file's own link never changes."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("swap"))
     dest = unique_name("dest")
@@ -102,7 +102,7 @@ async def test_a_config_map_is_swapped(
 async def test_a_hangup_takes_the_file_and_the_log_level(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, start: Start
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Scene.make(peer, unique_name("hangup"))
     dest = unique_name("dest")
@@ -146,7 +146,7 @@ async def test_a_hangup_while_the_configuration_is_read(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path, start: Start
 ) -> None:
     """It is done when the sidecar has started."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("early"))
     file = written(tmp_path / "conf", document(url, here.rule(), reload={"watch": False}))
     fifo = tmp_path / "bridge.yaml"

@@ -67,7 +67,7 @@ async def test_what_advisories_contain(
 async def test_one_subscription_serves_all_rules_of_a_connection(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer, connection = await raw_peer(url), await open_connection("default", {"servers": [url]}, client_name="test")
     names = [unique_name("received"), unique_name("received")]
     reported: list[list[Removal]] = [[], [], []]

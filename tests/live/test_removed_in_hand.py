@@ -55,7 +55,7 @@ async def test_a_rule_says_at_its_start_that_it_can_meet_this(
     unique_name: Callable[[str], str],
     raw_peer: OpenPeer,
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("pushed"), max_msgs_per_subject=kept)
     with capture_logs() as log:
         async with running(settings_for(url, here.rule(delivery=delivery))):

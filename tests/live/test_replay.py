@@ -132,7 +132,7 @@ def _number(message: Delivered) -> int:
 async def test_a_delivery_that_is_missing_among_others_breaks_it(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     stream = unique_name("among")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])

@@ -40,7 +40,7 @@ async def test_a_clean_stop_hands_over_under_load(
 
 # In `make test` the other tests have the newest server.
 @pytest.mark.parametrize(
-    "version", ["2.9.10", *(pytest.param(newer, marks=pytest.mark.exhaustive) for newer in ("2.10.27", "2.15.1"))]
+    "version", ["2.9.10", *(pytest.param(newer, marks=pytest.mark.exhaustive) for newer in ("2.10.27", "2.15.3"))]
 )
 async def test_a_killed_leader_is_replaced(
     version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path

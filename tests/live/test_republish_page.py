@@ -65,7 +65,7 @@ EXAMPLES = list(_examples())
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[f"{at}-{one.heading}" for at, one in enumerate(EXAMPLES)])
 async def test_an_example(example: Example, native_server: Callable[..., NativeServer], raw_peer: OpenPeer) -> None:
-    async with native_server("2.15.1") as here, native_server("2.15.1") as there:
+    async with native_server("2.15.3") as here, native_server("2.15.3") as there:
         document: Any = compose(example.rules).value
         servers = {"default": here.url, "east": here.url, "west": there.url}
         named = document.get("connections", {"default": {}})

@@ -36,14 +36,14 @@ async def all_is_republished(here: Scene, url: str, rule: dict[str, Any]) -> Non
     ("version", "delivery"),
     [
         ("2.9.10", "at_least_once"),
-        ("2.15.1", "at_most_once"),
+        ("2.15.3", "at_most_once"),
         *(
             pytest.param(*more, marks=pytest.mark.exhaustive)
             for more in [
                 ("2.9.10", "at_most_once"),
                 ("2.10.27", "at_most_once"),
                 ("2.10.27", "at_least_once"),
-                ("2.15.1", "at_least_once"),
+                ("2.15.3", "at_least_once"),
             ]
         ),
     ],
@@ -90,7 +90,7 @@ async def test_kills_at_random_moments_under_load(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await scene(url, unique_name("kills"), raw_peer)
     chance = random.Random(delivery)
     rule = here.rule(delivery=delivery, start="first")
@@ -124,7 +124,7 @@ async def test_kills_at_random_moments_under_load(
 async def test_a_kill_while_starting_moves_no_position(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await scene(url, unique_name("starting"), raw_peer)
     await here.load.burst(2000)
     rule = here.rule(start="first", delivery="at_least_once")
@@ -186,7 +186,7 @@ async def test_durable_false_leaves_nothing_behind(
 async def test_clean_removes_the_durables_of_the_named_rules(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await scene(url, unique_name("clean"), raw_peer)
     rules = [here.rule() | {"name": name} for name in ("one", "two", "three")]
     config = tmp_path / "bridge.yaml"

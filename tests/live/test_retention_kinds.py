@@ -79,7 +79,7 @@ async def test_watching_changes_nothing(
 async def test_messages_that_only_we_would_see_are_left_alone(
     kind: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name(kind), retention=kind)
     await add_worker(here, "eu", f"{here.name}.eu.*")
     wide = here.rule(**WATCHING)
@@ -109,7 +109,7 @@ async def test_messages_that_only_we_would_see_are_left_alone(
 async def test_refused_with_the_reason(
     kind: str, options: dict[str, Any], reason: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name(kind), retention=kind)
     if "no other" not in reason:
         await add_worker(here, "worker")
@@ -126,7 +126,7 @@ async def test_refused_with_the_reason(
 async def test_a_rule_that_allows_side_effects_runs_alone(
     kind: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name(kind), retention=kind)
     async with running(settings_for(url, here.rule(durable=False, allow_side_effects=True))) as bridge:
         for number in range(5):
@@ -140,7 +140,7 @@ async def test_a_rule_that_allows_side_effects_runs_alone(
 
 
 async def test_a_work_queue_needs_consent(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("consent"), retention="workqueue")
     await add_worker(here, "worker")
     with pytest.raises(RuleRefusedError, match="in which our connection breaks would stay in the queue"):
@@ -182,7 +182,7 @@ async def _holds(here: Scene, messages: int) -> bool:
 async def test_what_is_accepted_is_said_whenever_it_begins(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("said"), retention="interest")
     with capture_logs() as logs:
         async with running(settings_for(url, here.rule(durable=False, allow_side_effects=True))) as bridge:
@@ -200,7 +200,7 @@ async def test_what_is_accepted_is_said_whenever_it_begins(
 
 async def test_the_last_other_consumer_goes_away(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     """From then on watching would change the stream, so the rule ends, and says why."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("last"), retention="interest")
     await add_worker(here, "worker")
     async with running(settings_for(url, here.rule(**WATCHING))) as bridge:

@@ -164,7 +164,7 @@ async def test_nothing_shows_a_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)  # nats-py's own words, which a sidecar keeps to itself
     output = Output(files, capfd, caplog)
-    server = native_server("2.15.1")
+    server = native_server("2.15.3")
     server.start()
     way = make(files, server.url.partition("://")[2])
     server.config = way.config

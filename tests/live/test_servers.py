@@ -101,7 +101,7 @@ def test_a_program_that_ends_and_forgot_a_server_leaves_none_running(tmp_path: P
     forgetful = """
         import gc
         from nats_bridge.native_servers import NativeServer, fetch
-        print(NativeServer(binary=fetch("2.15.1")).start().pid)
+        print(NativeServer(binary=fetch("2.15.3")).start().pid)
         gc.collect()
     """
     done = subprocess.run([sys.executable, "-c", dedent(forgetful)], capture_output=True, text=True, check=True)

@@ -83,7 +83,7 @@ async def test_several_rules_of_one_stream_and_of_several(
 async def test_across_servers_of_different_versions(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    old, new = await servers.url("2.9.10"), await servers.url("2.15.1")
+    old, new = await servers.url("2.9.10"), await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(old), unique_name("across"), await raw_peer(new))
     connections = {"default": {"servers": [new]}, "old": {"servers": [old]}}
     rule = here.rule(**{"from": "old", "to": "default"})
@@ -117,7 +117,7 @@ async def test_a_refused_publication_ends_the_sidecar(
         "{user: all, password: all},"
         '{user: few, password: few, permissions: {subscribe: ">", publish: {deny: "bridgeS.s3"}}}'
     )
-    async with native_server("2.15.1", config=f"authorization: {{users: [{users}]}}") as server:
+    async with native_server("2.15.3", config=f"authorization: {{users: [{users}]}}") as server:
         password = tmp_path / "password"
         password.write_text("few")
         here = await Scene.make(await raw_peer(server.url.replace("nats://", "nats://all:all@")), "S")
@@ -141,7 +141,7 @@ async def test_a_refused_publication_ends_the_sidecar(
 async def test_messages_larger_than_the_target_takes(
     native_server: Servers, raw_peer: OpenPeer, unique_name: Name
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1", config="max_payload: 1000") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3", config="max_payload: 1000") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections)) as bridge:
@@ -157,7 +157,7 @@ async def test_messages_larger_than_the_target_takes(
 
 
 async def test_a_rule_is_not_ready_while_a_server_is_away(native_server: Servers, raw_peer: OpenPeer) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections)) as bridge:
@@ -174,7 +174,7 @@ async def test_a_rule_is_not_ready_while_a_server_is_away(native_server: Servers
 async def test_a_hangup_without_a_change_changes_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("hangup"))
     async with sidecar_processes(tmp_path) as start:
         process = await start(url, here.rule())
@@ -190,7 +190,7 @@ async def test_a_rule_that_fails_takes_the_sidecar_with_it(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Another process takes the consumer over: the first one must not continue as if nothing had happened."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("taken"))
     async with running(settings_for(url, here.rule())) as bridge:
         (consumer,) = await here.consumers()

@@ -35,7 +35,7 @@ def shape(value: Any) -> Any:
 async def test_it_says_what_the_page_was_tested_with(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("status"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
         await here.load.burst(50)
@@ -55,12 +55,12 @@ async def test_it_says_what_the_page_was_tested_with(
     assert (rule["measures"]["messages_in"], rule["measures"]["messages_out"]) == (50, 50)
     (connection,) = real["connections"]
     assert connection["connected"]
-    assert connection["server_version"] == "2.15.1"
+    assert connection["server_version"] == "2.15.3"
     assert connection["servers"] == [url]
 
 
 async def test_history_can_be_left_out(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("short"))
     async with running(settings_for(url, here.rule(), **FREE)) as bridge:
         reported = json.loads((await get(bridge, "/status?history=no"))[1])
@@ -73,7 +73,7 @@ async def test_connections_remember_what_went_wrong_and_print_no_secret(
     word = tmp_path / "password"
     word.write_text("s3cret-word", "utf-8")
     config = 'accounts { A { jetstream: enabled, users: [{user: "bridge", password: "s3cret-word"}] } }\n'
-    async with native_server("2.15.1", config=config) as server:
+    async with native_server("2.15.3", config=config) as server:
         peer = await raw_peer(server.url.replace("nats://", "nats://bridge:s3cret-word@"))
         here = await Scene.make(peer, "S")
         connection = {"servers": [server.url], "user": "bridge", "password_file": str(word)}
@@ -92,7 +92,7 @@ async def test_connections_remember_what_went_wrong_and_print_no_secret(
 
 async def test_an_address_with_a_password_is_shown_without_it(servers: SharedServers) -> None:
     """Contexts of the command line may hold such addresses."""
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     connection = await open_connection(
         "default", {"servers": [url.replace("://", "://me:s3cret-word@")]}, client_name="test"
     )
@@ -101,7 +101,7 @@ async def test_an_address_with_a_password_is_shown_without_it(servers: SharedSer
 
 
 async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     one, two, three = unique_name("one"), unique_name("two"), unique_name("three")
     copies = await Copies.make(peer, one)
@@ -141,7 +141,7 @@ async def test_each_kind_says_what_it_waits_for(servers: SharedServers, unique_n
 async def test_the_command_shows_it(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("command"))
 
     def call() -> int:
@@ -154,7 +154,7 @@ async def test_the_command_shows_it(
         assert await asyncio.to_thread(call) == 0
         out = capsys.readouterr().out
         assert "nats-bridge is ready (nats-bridge " in out
-        assert f"connection default: nats-server 2.15.1 at {url}\n" in out
+        assert f"connection default: nats-server 2.15.3 at {url}\n" in out
         bridge.draining = True
         assert await asyncio.to_thread(call) == 1
         assert "nats-bridge is draining (" in capsys.readouterr().out

@@ -7,18 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.native_servers.versions import numbers
 from tests.live.stream_config_answers import ask, difference
 
-DOCUMENT = json.loads((Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8"))
+DATA = Path(__file__).parents[1] / "data"
 
 
-async def test_servers_answer_as_recorded(twin_version: str, native_server: Callable[..., NativeServer]) -> None:
-    cases = DOCUMENT["cases"]
+@pytest.mark.parametrize("file", ["stream_config_cases.json", "stream_config_texts.json"])
+async def test_servers_answer_as_recorded(
+    twin_version: str, native_server: Callable[..., NativeServer], file: str
+) -> None:
+    document = json.loads((DATA / file).read_text("utf-8"))
+    cases = document["cases"]
     # A version that was not recorded must answer as the one before it.
-    version = max((each for each in DOCUMENT["versions"] if numbers(each) <= numbers(twin_version)), key=numbers)
-    base = DOCUMENT["base"][version]
+    version = max((each for each in document["versions"] if numbers(each) <= numbers(twin_version)), key=numbers)
+    base = document["base"][version]
     async with native_server(twin_version) as server:
         bare, *answers = await ask(server, [{"config": {"name": "S"}}, *cases])
     assert bare == {"config": base}

@@ -45,7 +45,7 @@ from tests.live.until import until
 Servers = Callable[..., NativeServer]
 
 RULE: dict[str, Any] = {"name": "mirrors", "kind": "watch", "interval": 0.1, "stalled_after": 2}
-BOTH_ENDS = pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+BOTH_ENDS = pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 
 
 class Watched:

@@ -63,7 +63,7 @@ async def wedged(bridge: Sidecar) -> bool:
 async def test_a_rule_that_never_gets_confirmations(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("deaf"))
     async with running(settings_for(url, here.rule(delivery="at_least_once"), **SOON)) as bridge:
         run = bridge.runs[0]
@@ -91,7 +91,7 @@ async def test_a_rule_that_never_gets_confirmations(
 async def test_an_entry_whose_batch_is_never_done(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("stuck"))
     async with running(settings_for(url, here.rule(), **SOON)) as bridge:
@@ -113,7 +113,7 @@ async def test_an_entry_whose_batch_is_never_done(
 async def test_a_frozen_server_is_not_the_rules_fault(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery="at_least_once")
@@ -140,7 +140,7 @@ async def test_a_frozen_server_is_not_the_rules_fault(
 async def test_a_dead_server_is_not_the_rules_fault(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer
 ) -> None:
-    async with native_server("2.15.1") as source, native_server("2.15.1") as target:
+    async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rule = here.rule(to="target", delivery="at_least_once")
@@ -161,7 +161,7 @@ async def test_a_dead_server_is_not_the_rules_fault(
 async def test_a_full_target_is_not_the_rules_fault(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     peer = await raw_peer(url)
     here = await Copies.make(peer, unique_name("full"), target={"discard": "new", "max_msgs": 10})
     await Load(peer, here.name).burst(30)
@@ -178,7 +178,7 @@ async def test_a_full_target_is_not_the_rules_fault(
 async def test_an_idle_rule_and_a_busy_one_make_progress(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("busy"))
     async with running(settings_for(url, here.rule(delivery="at_least_once"), **SOON)) as bridge:
         await looks(bridge, 20)
@@ -192,7 +192,7 @@ async def test_an_idle_rule_and_a_busy_one_make_progress(
 async def test_a_fault_of_the_watch_blames_no_rule_and_ends_nothing(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("fault"))
     async with running(settings_for(url, here.rule(), **SOON)) as bridge:
         with monkeypatch.context() as broken, structlog.testing.capture_logs() as lines:
@@ -208,7 +208,7 @@ async def test_a_fault_of_the_watch_blames_no_rule_and_ends_nothing(
 async def test_a_process_that_does_not_run_does_not_answer(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("frozen"))
     async with sidecar_processes(tmp_path) as start, aiohttp.ClientSession() as session:
         process = await start(url, here.rule(), **SOON)

@@ -61,7 +61,7 @@ async def test_messages_larger_than_a_read_arrive_whole(
 
 
 async def test_a_connection_that_is_lost_while_it_is_closed_is_closed(servers: SharedServers) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     for moment in range(6):
         client, closed = WireClient(), asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_a_connection_that_is_lost_while_it_is_closed_is_closed(servers: S
 
 
 async def test_subscriptions_survive_a_server_restart(native_server: Callable[..., NativeServer]) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         back = asyncio.Event()
         client = WireClient()
 
@@ -124,7 +124,7 @@ async def test_flushed_is_done_when_the_server_has_handled_what_was_written(
 async def test_who_gives_up_waiting_for_a_pong_does_not_end_the_connection(
     servers: SharedServers, raw_peer: OpenPeer
 ) -> None:
-    peer = await raw_peer(await servers.url("2.15.1"))
+    peer = await raw_peer(await servers.url("2.15.3"))
     peer.client.flushed().cancel()  # nats-py's own way with a PONG for it ends its reading
     async with asyncio.timeout(LIMIT):
         await peer.client.flushed()
@@ -135,7 +135,7 @@ async def test_who_asks_while_nothing_is_written_waits_for_the_same_pong(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("asked")
-    peer = await raw_peer(await servers.url("2.15.1"))
+    peer = await raw_peer(await servers.url("2.15.3"))
     seen = await peer.collect(subject)
     asked, again = peer.client.flushed(), peer.client.flushed()
     peer.publish(subject.encode(), b"written later")
@@ -176,7 +176,7 @@ async def test_what_is_written_raw_and_what_nats_py_writes_keep_their_order(
     servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     subject = unique_name("order")
-    peer = await raw_peer(await servers.url("2.15.1"))
+    peer = await raw_peer(await servers.url("2.15.3"))
     seen = await peer.collect(subject)
     for number in range(0, 40, 2):
         peer.publish(subject.encode(), b"%d" % number)

@@ -46,9 +46,9 @@ async def caught_up(peer: RawPeer, settings: Settings, stream: str, messages: in
         ("2.10.27", "plain"),
         ("2.10.27", "first match wins"),
         ("2.10.27", "two streams"),
-        ("2.15.1", "mirror with transforms"),
-        ("2.15.1", "same stream twice"),
-        ("2.15.1", "split"),
+        ("2.15.3", "mirror with transforms"),
+        ("2.15.3", "same stream twice"),
+        ("2.15.3", "split"),
         ("2.9.10", "filter only"),
     ],
 )

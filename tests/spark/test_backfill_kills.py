@@ -79,7 +79,7 @@ async def stopped_at(copies: Copies, wire: CutWire, number: int) -> None:
     await until(lambda: wire.is_silent)
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_a_task_whose_process_is_killed_is_tried_again(
     spark: SparkSession, version: str, wired: Callable[..., Any]
 ) -> None:

@@ -75,7 +75,7 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> None:
     await until(there)
 
 
-@pytest.mark.parametrize(("version", "headers_only"), [("2.10.27", False), ("2.15.1", True)])
+@pytest.mark.parametrize(("version", "headers_only"), [("2.10.27", False), ("2.15.3", True)])
 async def test_it_is_what_the_sidecar_republishes(
     spark: SparkSession,
     version: str,

@@ -108,7 +108,7 @@ async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None
         await peer.store(f"{stream}.{number % 7}".encode(), bytes([number % 256, 0, 255]), BLOCK if number % 3 else b"")
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 async def test_everything_is_as_the_server_has_it(
     version: str,
     spark: SparkSession,

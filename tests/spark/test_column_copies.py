@@ -71,7 +71,7 @@ def one_by_one(loop: CopyEncoder, piece: Piece) -> tuple[list[Operation], bool]:
     return out, special is None
 
 
-@pytest.mark.parametrize("server", ["2.9.10", "2.15.1"])
+@pytest.mark.parametrize("server", ["2.9.10", "2.15.3"])
 @given(
     entry=st.sampled_from(ENTRIES),
     config=st.sampled_from(CONFIGS),
@@ -170,9 +170,9 @@ def test_existing_copies_leave_their_piece_to_the_loop() -> None:
 def test_a_random_destination_is_another_one_for_each_message() -> None:
     entry = {"subject_transforms": [{"src": "a.*", "dest": "t.{{random(1000)}}"}]}
     loop = CopyEncoder(
-        compile_sourcing({"name": "S", **entry}, dialect("2.15.1")),
+        compile_sourcing({"name": "S", **entry}, dialect("2.15.3")),
         KEY,
-        target_of("2.15.1"),
+        target_of("2.15.3"),
         CopyCounters(),
         max_payload=1500,
     )

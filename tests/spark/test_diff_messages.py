@@ -83,7 +83,7 @@ def test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy(n
 
 
 def test_what_a_counter_has_of_its_sources_is_not_compared() -> None:
-    """kd/copy/counter-record, as 2.15.1 and a rule have written it, unless the comparison is exact."""
+    """kd/copy/counter-record, as 2.15.3 and a rule have written it, unless the comparison is exact."""
     native = (
         b"Nats-Stream-Source: A 1 a.> t.> a.x wGbdtmAL",
         b'Nats-Counter-Sources: {"A":{"a.x":"5"},"B":{"b.x":"3"}}',

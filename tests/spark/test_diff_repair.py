@@ -40,7 +40,7 @@ Name = Callable[[str], str]
 
 @pytest.fixture
 def version() -> str:
-    return "2.15.1"
+    return "2.15.3"
 
 
 class Pair:

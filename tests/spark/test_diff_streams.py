@@ -37,7 +37,7 @@ MESSAGES = 120
 
 @pytest.fixture
 def version() -> str:
-    return "2.15.1"
+    return "2.15.3"
 
 
 async def holds(peer: RawPeer, stream: str, messages: int) -> None:

@@ -23,7 +23,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-on_both = pytest.mark.parametrize("version", ["2.9.10", "2.15.1"])
+on_both = pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ _BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nno colon\r\nTag: a\r\nempty:\r\nurl
 _HEADERS = [("Tag", "a"), ("tag", "B"), ("Tag", "a"), ("empty", ""), ("url", "nats://x:1")]
 
 
-@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.1"])
+@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -44,7 +44,7 @@ async def _delete(peer: RawPeer, stream: str, *sequences: int) -> None:
         assert answer["success"], answer
 
 
-@pytest.mark.parametrize("version", ["2.15.1"])
+@pytest.mark.parametrize("version", ["2.15.3"])
 async def test_several_streams_are_one_read(url: str, peer: RawPeer, stream: str) -> None:
     for name, count in (("B", 3), ("C", 30), ("A", 3)):
         await _fill(peer, f"{stream}_{name}", count)
@@ -173,7 +173,7 @@ async def test_what_consumers_decide_about_is_not_read(url: str, peer: RawPeer, 
 
 
 async def test_sequences_beyond_what_32_bits_hold(servers: SharedServers, raw_peer: OpenPeer, stream: str) -> None:
-    url = await servers.url("2.15.1")
+    url = await servers.url("2.15.3")
     first = 2**33 + 5
     peer = await raw_peer(url)
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], first_seq=first)

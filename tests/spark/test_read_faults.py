@@ -19,7 +19,7 @@ from tests.spark.reading import Read, spark_schema
 _COLUMNS = spark_schema("sequence", "data")
 
 
-@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.1"])
+@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found

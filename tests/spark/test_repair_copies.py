@@ -27,7 +27,7 @@ def made(comparison: Comparison, lines: bytes, subject: bytes = b"l.a", **config
         "state": {"messages": 0, "bytes": 0, "last_seq": 0},
         "created": "2026-11-24T00:00:00Z",
     }
-    copies = Copies(comparison, "L", Target.of(info, "2.15.1"), 1000)
+    copies = Copies(comparison, "L", Target.of(info, "2.15.3"), 1000)
     found = copies.made(1, Step("append", "missing", "", 7, 3, subject, lines, b"data"))
     if isinstance(found, str):
         return found

@@ -32,7 +32,7 @@ KILLS, DIFFERENCES = int(os.environ.get("REPAIR_KILLS", "8")), int(os.environ.ge
 
 @pytest.fixture
 def version() -> str:
-    return "2.15.1"
+    return "2.15.3"
 
 
 @pytest.mark.exhaustive

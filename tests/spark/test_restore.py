@@ -102,7 +102,7 @@ async def both(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Any:
     """Two servers: `(server, peer)` each; the commands, and the directory of the capture."""
-    first, second = native_server("2.15.1"), native_server("2.15.1")
+    first, second = native_server("2.15.3"), native_server("2.15.3")
     first.start()
     second.start()
     peer = await raw_peer(first.url)
@@ -120,7 +120,7 @@ async def test_the_printed_permissions_are_enough(
         allowed = printed.partition("permissions:")[2]
         users = f"{{ user: all-{name}, password: all }}, {{ user: {name}, password: few, permissions: {allowed} }}"
         accounts.append(f"{name} {{ jetstream: enabled, users: [ {users} ] }}")
-    async with native_server("2.15.1", config="accounts {\n" + "\n".join(accounts) + "\n}\n") as server:
+    async with native_server("2.15.3", config="accounts {\n" + "\n".join(accounts) + "\n}\n") as server:
 
         def few(user: str) -> tuple[str, str]:
             login = {"servers": [server.url], "user": user, "password_file": str(password)}

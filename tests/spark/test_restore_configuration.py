@@ -31,7 +31,7 @@ ORDERS: dict[str, Any] = {
     "first_seq": 10,
     "sources": [{"name": "A"}],
     "republish": {"src": ">", "dest": "r.>"},
-    "metadata": {"team": "a", "_nats.ver": "2.15.1"},
+    "metadata": {"team": "a", "_nats.ver": "2.15.3"},
 }
 FROM = Mark("ORDERS", "2026-01-01T00:00:00Z")
 
@@ -64,7 +64,7 @@ def test_until_then_it_is_closed_and_keeps_everything() -> None:
         "duplicate_window": 10**8,
         "metadata": {"team": "a", **FROM.metadata(done=False)},
     }
-    for version in ("2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"):
+    for version in ("2.10.27", "2.11.17", "2.12.15", "2.14.10", "2.15.3"):
         assert unsupported(config, version) == ((), "")
 
 
@@ -77,11 +77,11 @@ def test_the_mark_is_read_again() -> None:
 
 def test_what_an_older_server_does_not_know_is_named() -> None:
     config = {**restored_config(ORDERS, "ORDERS", None, ()), "allow_msg_ttl": True, "allow_batched": True}
-    assert unsupported(config, "2.15.1") == ((), "")
+    assert unsupported(config, "2.15.3") == ((), "")
     assert unsupported(config, "2.12.15") == (("allow_batched",), "")
     assert unsupported(config, "2.10.27") == (("allow_msg_ttl", "allow_batched"), "")
     assert unsupported(config, "99.1.0") == ((), "")
-    assert unsupported({**config, "subjects": ["a..b"]}, "2.15.1") == ((), "invalid subject (10052)")
+    assert unsupported({**config, "subjects": ["a..b"]}, "2.15.3") == ((), "invalid subject (10052)")
 
 
 def test_a_consumer_begins_after_what_it_had_acknowledged() -> None:

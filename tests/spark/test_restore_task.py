@@ -24,7 +24,7 @@ KILLS, LAST = int(os.environ.get("RESTORE_KILLS", "5")), int(os.environ.get("RES
 GENERATION = "01234567"
 
 
-@pytest.fixture(params=["2.10.27", "2.15.1"])
+@pytest.fixture(params=["2.10.27", "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -122,7 +122,7 @@ async def test_no_other_client_writes_to_it(url: str, peer: RawPeer, stream: str
         await restored(url, stream, at, stored, 100)
 
 
-@pytest.mark.parametrize("version", ["2.15.1"])  # older ones do not answer this
+@pytest.mark.parametrize("version", ["2.15.3"])  # older ones do not answer this
 async def test_a_message_that_is_refused_is_named(url: str, peer: RawPeer, stream: str) -> None:
     at, config = await created(peer, stream), {**config_of(stream), "allow_rollup_hdrs": True}
     stored = [Stored(1, "a"), Stored(2, "a", block(b"Nats-Rollup: x")), Stored(3, "a")]

@@ -63,7 +63,7 @@ async def ended(rounds: Rounds[list[Operation]], operations: list[Operation]) ->
     await rounds.settled()
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
 async def test_connections_that_break_lose_and_double_nothing(
     url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:

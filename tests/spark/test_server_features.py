@@ -20,7 +20,7 @@ from tests.spark.reading import Read, spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VERSION = "2.15.1"
+VERSION = "2.15.3"
 BLOCKS = {
     "ttls": b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n",
     "counters": b"NATS/1.0\r\nNats-Incr: 5\r\n\r\n",

@@ -99,7 +99,7 @@ async def store(peer: RawPeer, stream: str, count: int) -> None:
         await peer.store(f"{stream}.{number % 4}".encode(), b"%d" % number)
 
 
-@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.15.3"])
 async def test_batches_are_limited_and_a_query_that_failed_resumes_where_it_was(
     spark: SparkSession, servers: SharedServers, version: str, raw_peer: OpenPeer, stream: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.live.raw_messages import RawPeer
 from tests.spark.reading import spark_schema
 
 
-@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.1"])
+@pytest.fixture(params=["2.9.10", "2.10.27", "2.15.3"])
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -94,7 +94,7 @@ async def test_the_limit_is_in_rows_whatever_lies_between(peer: RawPeer, reader:
         await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(10))
 
 
-@pytest.mark.parametrize("version", ["2.15.1"])
+@pytest.mark.parametrize("version", ["2.15.3"])
 async def test_a_batch_waits_until_enough_messages_wait_or_long_enough(
     peer: RawPeer, reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +131,7 @@ async def test_a_batch_waits_until_enough_messages_wait_or_long_enough(
     assert (await latest(third))["sequence"] == 24, "a query that ends waits for nothing"
 
 
-@pytest.mark.parametrize("version", ["2.15.1"])
+@pytest.mark.parametrize("version", ["2.15.3"])
 async def test_several_streams_and_such_as_appear_later(
     url: str, peer: RawPeer, reader: Callable[..., StreamReader], unique_name: Callable[[str], str]
 ) -> None:

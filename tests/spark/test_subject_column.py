@@ -102,7 +102,7 @@ def test_a_name_in_sql(spark: SparkSession) -> None:
         register_transform(spark, "nothing", "orders..", "x")
 
 
-@pytest.mark.parametrize("version", ["2.10.27", "2.15.1"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
 async def test_partitions_are_those_of_a_servers_ingress_transform(
     spark: SparkSession,
     servers: SharedServers,

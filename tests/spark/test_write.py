@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
+VERSIONS = ("2.9.10", "2.10.27", "2.15.3")
 ROWS = "subject string, data binary"
 
 

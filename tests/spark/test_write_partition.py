@@ -25,7 +25,7 @@ from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
-VERSIONS = ("2.9.10", "2.10.27", "2.15.1")
+VERSIONS = ("2.9.10", "2.10.27", "2.15.3")
 _writes = count(1)
 
 

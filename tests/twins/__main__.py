@@ -14,7 +14,7 @@ import structlog
 from tests.twins.comparing import Comparison
 from tests.twins.playing import Round, pair
 
-VERSIONS = "2.10.27,2.12.15,2.14.9,2.15.1"
+VERSIONS = "2.10.27,2.12.15,2.14.10,2.15.3"
 
 
 @click.command()

@@ -83,12 +83,22 @@ def test_json_that_is_no_object_is_the_servers_10025(validate: Any) -> None:
     [
         (b'{"name": "S",\n  "subjects": [}', "stdin:2:16: not valid JSON: Expecting value\n"),
         (b"", "stdin:1:1: not valid JSON: Expecting value\n"),
-        (b'{"name": "\xff"}', "stdin: byte 10: not UTF-8\n"),
+        (b'{"name": "S", "max_msgs": NaN}', "stdin:1:27: not valid JSON: NaN is not a JSON value\n"),
+        (
+            b'\xef\xbb\xbf{"name": "S"}',
+            "stdin:1:1: not valid JSON: it begins with a byte order mark; save it as UTF-8 without one\n",
+        ),
         (b"[" * 100_000, "stdin: not valid JSON: nested too deep\n"),
     ],
 )
 def test_what_is_no_json_exits_2_with_the_place(validate: Any, raw: bytes, said: str) -> None:
     assert validate(raw) == (2, "", said)
+
+
+def test_a_byte_that_is_not_utf_8_is_a_replacement_character_as_in_servers(validate: Any) -> None:
+    code, out, _ = validate(b'{"name": "S", "description": "caf\xe9", "metadata": {"\\ud800": "x"}}', "--json")
+    config = json.loads(out)["config"]
+    assert (code, config["description"], config["metadata"]) == (0, "caf\ufffd", {"\ufffd": "x"})
 
 
 def test_a_file_and_a_wrapped_configuration(validate: Any, tmp_path: Path) -> None:

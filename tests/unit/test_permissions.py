@@ -165,3 +165,38 @@ def test_a_common_subject_matches_both_and_is_found_where_there_is_one(one: list
     if found is not None:
         assert matches(found, a)
         assert matches(found, b)
+
+
+DEPUTY = "{name: d, kind: republish, stream: S, from: west, republish: {src: in.*.>, dest: '$1.>'}}"
+
+
+def test_a_destination_that_messages_choose_is_denied_commands(tmp_path: Path) -> None:
+    """All but those that the user needs itself, as a `deny` wins over every `allow`."""
+    (west, default) = sorted(grants_of(load(_file(tmp_path, DEPUTY))), key=lambda each: each.connection)[::-1]
+    assert west.denied == ()
+    assert {"$JS.API.STREAM.DELETE.*", "$JS.*.API.>", "$JS.ACK.>", "_R_.>"} <= set(default.denied)
+    assert "$JS.API.STREAM.INFO.*" not in default.denied, "it looks whether the accounts are the same"
+    both = {each.connection: each for each in grants_of(load(_file(tmp_path, DEPUTY, COPY)))}["default"]
+    assert {"$JS.ACK.>", "$JS.FC.>", "$JS.API.CONSUMER.CREATE.>"}.isdisjoint(both.denied), "the copies need them"
+    assert "$JS.API.STREAM.DELETE.*" in both.denied
+    needed = [grant.subject for grant in both.grants if grant.way == "publish" and grant.subject != "*.>"]
+    assert not [one for one in both.denied for other in needed if collide(one.encode(), other.encode())]
+    assert "], deny: [  # commands to the server, which no message may choose" in _printed(_file(tmp_path, DEPUTY))
+
+
+def test_a_destination_that_begins_with_a_word_needs_no_deny(tmp_path: Path) -> None:
+    assert "deny" not in _printed(_file(tmp_path, MONITOR, COPY))
+
+
+def test_check_warns_of_a_destination_that_messages_choose(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check_command, ["-c", str(_file(tmp_path, DEPUTY, MONITOR))], standalone_mode=False)
+    assert result.return_value == 0
+    (warning,) = [line for line in result.output.splitlines() if line.startswith("but")]
+    assert warning == (
+        "but d: a message on 'in.$JS.API.STREAM.DELETE.ORDERS' would become '$JS.API.STREAM.DELETE.ORDERS', a command"
+        " to the server: the rule does not publish it, and counts it as reserved; a destination that begins with a word"
+        " cannot be led there"
+    )
+    excluded = DEPUTY.replace("name: d,", "name: d, exclude: ['in.$JS.>', 'in._R_.>', 'in.$GR.>', 'in._GR_.>'],")
+    result = CliRunner().invoke(check_command, ["-c", str(_file(tmp_path, excluded))], standalone_mode=False)
+    assert "but" not in result.output

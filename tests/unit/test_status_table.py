@@ -57,6 +57,15 @@ def test_a_native_copy_that_is_stalled() -> None:
     ]
 
 
+def test_a_server_that_this_release_was_not_compared_with() -> None:
+    remark = "nats-server 2.16.0 is of a minor line that this release was not compared with"
+    link = {**samples.connection(), "untested_server": remark}
+    lines = plain(status_lines(samples.document(samples.rule("monitor"), connections=[link]), 60))
+    assert lines[1].startswith("connection default: nats-server ")
+    assert " ".join(map(str.strip, lines[2:4])) == remark
+    assert lines[4].startswith("configuration ")
+
+
 def test_why_a_configuration_is_refused_is_not_cut() -> None:
     reason = "bridge.yaml:7:3: rules[0].republish.dest: " + "a long reason " * 9 + "with its remedy at the end"
     refused = samples.document()

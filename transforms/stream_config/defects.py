@@ -124,7 +124,7 @@ def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
         yield from _crashes_of(source, where, dialect)
         yield from _empty_filters(source, where)
         filters = [one["src"] or ">" for one in source.get("subject_transforms", ())]
-        if not dialect.overlapping_source_filters_work and _any_collide(filters):
+        if not dialect.overlapping_source_filters_work and _any_collide(filters, dialect):
             yield ConfigWarning(
                 "overlapping-filters-never-source",
                 f"{where}.subject_transforms",
@@ -159,8 +159,10 @@ def _shared_positions(sources: Sequence[Mapping[str, Any]], dialect: Dialect) ->
         seen.add(source["name"])
 
 
-def _any_collide(filters: Sequence[str]) -> bool:
-    return any(collide(one, other) for position, one in enumerate(filters) for other in filters[position + 1 :])
+def _any_collide(filters: Sequence[str], dialect: Dialect) -> bool:
+    return any(
+        collide(one, other, dialect) for position, one in enumerate(filters) for other in filters[position + 1 :]
+    )
 
 
 def _crashes_of(source: Mapping[str, Any], where: str, dialect: Dialect) -> Iterator[ConfigWarning]:

@@ -32,9 +32,11 @@ def check_republish(config: dict[str, Any], dialect: Dialect) -> None:
         rule["src"] = ">"
     _make_implicit(config, dialect)
     source, destination = rule["src"], rule["dest"]
-    if not dialect.republish_source_may_miss_subjects and not any(collide(source, subject) for subject in subjects):
+    if not dialect.republish_source_may_miss_subjects and not any(
+        collide(source, subject, dialect) for subject in subjects
+    ):
         raise invalid("stream configuration for republish source is not valid subset of subjects")
-    if any(collide(destination, subject) for subject in subjects):
+    if any(collide(destination, subject, dialect) for subject in subjects):
         raise invalid("stream configuration for republish destination forms a cycle")
     if transform_error(rule, dialect):
         raise invalid(_not_valid(source, destination, dialect))

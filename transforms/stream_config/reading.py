@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.stream_config.refusals import refusal
+from nats_bridge.transforms.stream_config.json_text import Number, as_text, folded, members_of, quoted
+from nats_bridge.transforms.stream_config.refusals import not_created, refusal
 from nats_bridge.transforms.stream_config.schema import (
     REQUEST_ONLY,
     Choice,
@@ -30,7 +31,7 @@ from nats_bridge.transforms.stream_config.schema import (
     stream_request,
     zero_of,
 )
-from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, normal_time
+from nats_bridge.transforms.stream_config.start_time import InvalidTimeError, UnwritableTimeError, normal_time
 
 Request = dict[str, Any]
 
@@ -53,6 +54,8 @@ class _Reader:
         self.remember(f"json: cannot unmarshal {_described(value, type_name)} into {where} of type {type_name}")
 
     def read(self, value: object, type_: Type, where: str, path: str, before: Any) -> Any:
+        if isinstance(value, str):
+            value = as_text(value)
         if isinstance(type_, Choice):
             return _chosen(value, type_, where)
         if value is None:
@@ -68,6 +71,8 @@ class _Reader:
                     raise _Invalid("Time.UnmarshalJSON: input is not a JSON string")
                 try:
                     return normal_time(value)
+                except UnwritableTimeError:
+                    raise not_created("error creating store for stream") from None
                 except InvalidTimeError as error:
                     raise _Invalid(str(error)) from None
             case ListOf():
@@ -90,11 +95,11 @@ class _Reader:
             self.mismatch(value, type_.name, where)
             return {}
         read = dict(before)
-        for key, text in value.items():
+        for key, text in members_of(value):
             if isinstance(text, str):
-                read[str(key)] = text
+                read[as_text(str(key))] = as_text(text)
             elif text is None:
-                read[str(key)] = ""
+                read[as_text(str(key))] = ""
             else:
                 self.mismatch(text, "string", where)
         return read
@@ -108,12 +113,12 @@ class _Reader:
             return zero
         fields = fields_of(struct, self.dialect)
         read = dict(before or {field.name: zero_of(field.type, self.dialect) for field in fields.values()})
-        for key, member in value.items():
-            field = fields.get(str(key).casefold())
+        for key, member in members_of(value):
+            field = fields.get(folded(str(key)))
             if field is None:
-                self.unknown.append(f"{path}{key}")
+                self.unknown.append(f"{path}{as_text(str(key))}")
                 if self.strict:
-                    self.remember(f"json: unknown field {json.dumps(str(key), ensure_ascii=False)}")
+                    self.remember(f"json: unknown field {quoted(str(key))}")
                 continue
             inner = f"{path}{field.name}."
             read[field.name] = self.read(member, field.type, _where(struct, field, path), inner, read[field.name])
@@ -184,5 +189,5 @@ def _chosen(value: object, choice: Choice, where: str) -> str:
         if value is None or isinstance(value, str):
             raise _Invalid(choice.own_error)
         raise _Invalid(f"json: cannot unmarshal {_described(value, 'string')} into {where} of type string")
-    quoted = json.dumps(json.dumps(value, ensure_ascii=False, default=str), ensure_ascii=False)
-    raise _Invalid(f"can not unmarshal {quoted}")
+    spelling = str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False, default=str)
+    raise _Invalid(f"can not unmarshal {quoted(spelling)}")

@@ -62,7 +62,7 @@ def check_mirror(config: dict[str, Any], dialect: Dialect, streams: Streams, pre
     if 0 < config["max_msg_size"] < stream["max_msg_size"]:
         raise refusal("mirror_message_size")
     if dialect.filters_must_overlap_source:
-        _check_overlap("mirror", mirror, stream["subjects"])
+        _check_overlap("mirror", mirror, stream["subjects"], dialect)
     if config.get("pedantic") and config["mirror_direct"] != stream["allow_direct"]:
         raise pedantic("origin stream has direct get set, mirror has it disabled")
     config["mirror_direct"] = stream["allow_direct"]
@@ -86,7 +86,7 @@ def _check_mirror_transforms(transforms: Sequence[dict[str, str]], dialect: Dial
             check_as_mapping(transform, "mirror", dialect)
         elif not is_valid_subject(transform["src"]):
             raise refusal("mirror_filter")
-        _check_filters_apart("mirror", position, transforms, overlaps)
+        _check_filters_apart("mirror", position, transforms, overlaps, dialect)
 
 
 def check_sources(config: dict[str, Any], dialect: Dialect, streams: Streams, prefixes: Prefixes) -> None:
@@ -128,7 +128,7 @@ def _check_source_source(
         raise refusal("source_message_size")
     if dialect.filters_must_overlap_source:
         # The server compares with the subjects of all sources up to this one.
-        _check_overlap("source", source, prefixes.subjects)
+        _check_overlap("source", source, prefixes.subjects, dialect)
 
 
 def _check_source_transforms(source: dict[str, Any], dialect: Dialect) -> None:
@@ -146,15 +146,19 @@ def _check_source_transforms(source: dict[str, Any], dialect: Dialect) -> None:
     for position, transform in enumerate(transforms):
         if not dialect.stream_transforms_are_mappings and not is_valid_subject(transform["src"]):
             raise refusal("source_filter")
-        _check_filters_apart("source", position, transforms, is_subset)
+        _check_filters_apart("source", position, transforms, is_subset, dialect)
 
 
 def _check_filters_apart(
-    kind: str, position: int, transforms: Sequence[Mapping[str, str]], overlaps: Callable[[str, str], bool]
+    kind: str,
+    position: int,
+    transforms: Sequence[Mapping[str, str]],
+    overlaps: Callable[[str, str, Dialect], bool],
+    dialect: Dialect,
 ) -> None:
     """Whether the filter at a position overlaps none of the others."""
     others = [each["src"] for at, each in enumerate(transforms) if at != position]
-    if any(overlaps(transforms[position]["src"], other) for other in others):
+    if any(overlaps(transforms[position]["src"], other, dialect) for other in others):
         raise refusal(f"{kind}_overlap")
 
 
@@ -219,26 +223,26 @@ def _add_prefixes(external: Mapping[str, str], prefixes: Prefixes) -> None:
         prefixes.api.append(external["api"])
 
 
-def _check_overlap(kind: str, source: Mapping[str, Any], subjects: Sequence[str]) -> None:
+def _check_overlap(kind: str, source: Mapping[str, Any], subjects: Sequence[str], dialect: Dialect) -> None:
     wanted = source["filter_subject"]
-    if wanted and subjects and not any(collide(subject, wanted) for subject in subjects):
+    if wanted and subjects and not any(collide(subject, wanted, dialect) for subject in subjects):
         raise invalid(
             f"{kind} '{source['name']}' filter subject '{wanted}' does not overlap with any origin stream subject"
         )
 
 
-def check_prefixes(prefixes: Prefixes) -> None:
+def check_prefixes(prefixes: Prefixes, dialect: Dialect) -> None:
     """Delivery and API prefixes of external sources."""
     for prefix in prefixes.deliver:
         if not is_publish_subject(prefix):
             raise refusal("external_delivery", prefix=prefix)
         for subject in prefixes.subjects:
-            if collide(subject, f"{prefix}.{subject}"):
+            if collide(subject, f"{prefix}.{subject}", dialect):
                 raise refusal("external_delivery_overlap", prefix=prefix, subject=subject)
     for prefix in prefixes.api:
         if not is_publish_subject(prefix):
             raise invalid(f'stream external api prefix "{prefix}" must be a valid subject without wildcards')
-        if collide(prefix, "$JS.API"):
+        if collide(prefix, "$JS.API", dialect):
             raise refusal("external_api", prefix=prefix)
 
 
@@ -253,7 +257,7 @@ def check_cycles(config: Mapping[str, Any], dialect: Dialect, streams: Streams) 
             if source["external"] is not None:
                 continue
             if source["name"] in visited:
-                if not dialect.cycles_need_overlap or _may_come_back(stream["subjects"], source):
+                if not dialect.cycles_need_overlap or _may_come_back(stream["subjects"], source, dialect):
                     raise invalid("detected cycle")
             elif source["name"] in streams:
                 to_visit.append(streams[source["name"]])
@@ -265,9 +269,9 @@ def check_cycles(config: Mapping[str, Any], dialect: Dialect, streams: Streams) 
                 to_visit.append(streams[mirror["name"]])
 
 
-def _may_come_back(subjects: Sequence[str], source: Mapping[str, Any]) -> bool:
+def _may_come_back(subjects: Sequence[str], source: Mapping[str, Any], dialect: Dialect) -> bool:
     wanted: str = source["filter_subject"]
-    return not wanted or any(collide(subject, wanted) for subject in subjects)
+    return not wanted or any(collide(subject, wanted, dialect) for subject in subjects)
 
 
 def check_filters_of_sources(config: Mapping[str, Any], dialect: Dialect) -> None:

@@ -26,15 +26,15 @@ def check_subjects(config: dict[str, Any], dialect: Dialect) -> None:
             _check_reserved(subject, config, dialect)
         else:
             _check_unique(subject, seen)
-            if is_subset(subject, "$JS.API.>"):
+            if is_subset(subject, "$JS.API.>", dialect):
                 raise invalid("subjects overlap with jetstream api")
             _check_valid(subject)
         if dialect.subject_overlap_is_checked_per_subject:
-            _check_overlap(subject, subjects[position + 1 :])
+            _check_overlap(subject, subjects[position + 1 :], dialect)
         seen.add(subject)
     if not dialect.subject_overlap_is_checked_per_subject:
         for subject in subjects:
-            _check_overlap(subject, [other for other in subjects if other != subject])
+            _check_overlap(subject, [other for other in subjects if other != subject], dialect)
 
 
 def _check_valid(subject: str) -> None:
@@ -47,9 +47,9 @@ def _check_unique(subject: str, seen: set[str]) -> None:
         raise invalid("duplicate subjects detected")
 
 
-def _check_overlap(subject: str, others: list[str]) -> None:
+def _check_overlap(subject: str, others: list[str], dialect: Dialect) -> None:
     for other in others:
-        if collide(other, subject):
+        if collide(other, subject, dialect):
             raise invalid(f"subject {_quoted(subject)} overlaps with {_quoted(other)}")
 
 
@@ -69,7 +69,7 @@ def _check_reserved(subject: str, config: dict[str, Any], dialect: Dialect) -> N
     spaces = ["$JS.>", "$JSC.>"]
     if dialect.api_subjects_need_no_ack_when_overlapping:
         spaces.append("$NRG.>")
-    if any(overlaps(subject, space) for space in spaces) and not is_subset(subject, "$JS.EVENT.>"):
+    if any(overlaps(subject, space, dialect) for space in spaces) and not is_subset(subject, "$JS.EVENT.>", dialect):
         raise invalid("subjects that overlap with jetstream api require no-ack to be true")
-    if overlaps(subject, "$SYS.>") and not is_subset(subject, "$SYS.ACCOUNT.>"):
+    if overlaps(subject, "$SYS.>", dialect) and not is_subset(subject, "$SYS.ACCOUNT.>", dialect):
         raise invalid("subjects that overlap with system api require no-ack to be true")

@@ -23,14 +23,14 @@ def is_publish_subject(text: str) -> bool:
     return subject.is_valid_publish(encoded(text))
 
 
-def collide(one: str, other: str) -> bool:
+def collide(one: str, other: str, dialect: Dialect) -> bool:
     """Whether some subject may be covered by both, as the server decides it."""
-    return subject.collide(encoded(one), encoded(other))
+    return subject.collide(encoded(one), encoded(other), by_first_byte=dialect.first_byte_is_wildcard)
 
 
-def is_subset(one: str, other: str) -> bool:
+def is_subset(one: str, other: str, dialect: Dialect) -> bool:
     """Whether ``other`` covers all of ``one``, as the server decides it."""
-    return subject.is_subset(encoded(one), encoded(other))
+    return subject.is_subset(encoded(one), encoded(other), by_first_byte=dialect.first_byte_is_wildcard)
 
 
 def is_valid_name(name: str, dialect: Dialect) -> bool:

@@ -75,8 +75,8 @@ def examine(
 ) -> Accepted:
     """Decide a native stream configuration as a server of the dialect does at create, or at update.
 
-    ``config`` is the JSON object of the request (values as ``json.loads`` gives them; anything else than an
-    object is refused as the server would). ``previous`` makes it an update of the stream that has this
+    ``config`` is the JSON object of the request (values as ``read_json`` or ``json.loads`` gives them; anything else
+    than an object is refused as the server would). ``previous`` makes it an update of the stream that has this
     configuration. ``sources`` are the other streams that the server sees in the account; a name that is not
     there counts as a stream that does not exist. ``strict`` overrides whether unknown members are refused.
 
@@ -132,7 +132,7 @@ def _check(request: Request, dialect: Dialect, streams: Streams) -> None:
     prefixes = Prefixes([], [], [])
     check_mirror(request, dialect, streams, prefixes)
     check_sources(request, dialect, streams, prefixes)
-    check_prefixes(prefixes)
+    check_prefixes(prefixes, dialect)
     check_cycles(request, dialect, streams)
     check_subjects(request, dialect)
     if dialect.ingress_transform_is_checked_first:
@@ -155,17 +155,17 @@ def _build(request: Request, dialect: Dialect, streams: Streams) -> None:
     if request.get("template_owner"):
         raise not_created("stream not owned by template")
     check_filters_of_sources(request, dialect)
-    _check_other_streams(request, streams)
+    _check_other_streams(request, streams, dialect)
     ingress = request.get("subject_transform")
     reason = "" if ingress is None else transform_error(ingress, dialect)
     if ingress is not None and reason:
         raise not_created(f"stream subject transform from '{ingress['src']}' to '{ingress['dest']}': {reason}")
 
 
-def _check_other_streams(request: Request, streams: Streams) -> None:
+def _check_other_streams(request: Request, streams: Streams, dialect: Dialect) -> None:
     for name, stream in streams.items():
         if name != request["name"] and any(
-            collide(mine, other) for mine in request["subjects"] for other in stream["subjects"]
+            collide(mine, other, dialect) for mine in request["subjects"] for other in stream["subjects"]
         ):
             raise refusal("overlaps_stream")
 
@@ -185,7 +185,7 @@ def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, 
     # Servers check twice: the request, and what has become of it (2.9 to 2.15).
     _check(request, dialect, streams)
     check_changes(request, before, dialect)
-    _check_other_streams(request, streams)
+    _check_other_streams(request, streams, dialect)
     rule = request["republish"]
     emptied = rule is not None and not rule["dest"]
     carry_out(request, before, dialect)

@@ -104,6 +104,7 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
         wrong = f"; last error {link['last_error']}" if link.get("last_error") and not link["connected"] else ""
         text = printable(f"connection {link['name']}: {at} at {', '.join(link['servers'])}{again}{wrong}")
         lines.append(_cut([(text, None if link["connected"] else "red")], width))
+        lines += [click.style(line, fg="yellow") for line in _wrapped(link.get("untested_server") or "", width)]
     config = document.get("config") or {}
     if config.get("path"):
         reload = config.get("last_reload")

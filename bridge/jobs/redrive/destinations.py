@@ -9,7 +9,8 @@ from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.jobs.redrive.letter import Letter
 from nats_bridge.transforms.dialect import NEWEST
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import is_valid_publish, matches
+from nats_bridge.transforms.republish import Refusal, unpublishable
+from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.transform import compile_transform
 
 _UNKNOWN = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
@@ -102,8 +103,8 @@ class Destinations:
         subject = letter.subject
         if _UNKNOWN in subject:
             return "its subject is not UTF-8, and its dead letter does not hold it"
-        if not is_valid_publish(subject):
-            return "its subject cannot be published on"
+        if (code := unpublishable(subject)) is not None:
+            return f"its subject {Refusal(code, subject, native=False).reason}"
         taker = self.taker(subject)
         if taker is None:
             away = f", of those that answer; {', '.join(self._silent)} did not" if self._silent else ""

@@ -69,7 +69,8 @@ def redrive_needs(stream: str, letters: str, target: str, *, source: str = "", s
     yield write(target, api_subject("STREAM.INFO", held), "how far they are")
     yield write(target, api_subject("STREAM.MSG.GET", held), "reads messages that their dead letters do not hold")
     yield from replays(target, held)
-    yield write(target, subject or ">", "puts the messages back" + ("" if subject else "; --subject allows less"))
+    why = "puts the messages back" + ("" if subject else "; --subject allows less")
+    yield write(target, subject or ">", why, computed=True)
 
 
 async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Report = lambda *_: None) -> Result:

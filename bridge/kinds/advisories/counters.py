@@ -25,7 +25,8 @@ class AdvisoriesCounters(Counters):
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
         unmatched: not meant by the rule's `src`, or about a consumer that a sidecar reads with.
         suppressed: the destination is not a subject that can be published.
-        looped: about the stream that stores the rule's own messages, or would be advisories themselves.
+        reserved: the destination is a command to the server, such as a request to its API; not published.
+        looped: about the stream that stores the rule's own messages.
         dropped: lost because too many waited, or because the drain was cut short.
         reconnects: times that the rule resumed after a lost connection.
     """
@@ -43,6 +44,7 @@ class AdvisoriesCounters(Counters):
     in_doubt: int = 0
     unmatched: int = 0
     suppressed: int = 0
+    reserved: int = 0
     looped: int = 0
     dropped: int = 0
     reconnects: int = 0

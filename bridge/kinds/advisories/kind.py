@@ -49,6 +49,7 @@ KIND = RuleKind(
         dropped={
             "unmatched": "unmatched",
             "suppressed": "suppressed",
+            "reserved": "reserved",
             "looped": "looped",
             "refused": "refused",
             "dropped": "overloaded",

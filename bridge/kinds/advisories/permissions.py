@@ -23,7 +23,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     source, target = rule.source_connection, rule.target_connection
     transform = compile_advisories(rule, dialect).transform
-    yield write(target, transform.covering.decode(), "publishes")
+    yield write(target, transform.covering.decode(), "publishes", computed=True)
     source_subject = rule.republish.src if leased else f"{rule.republish.src} {queue_group(rule.name)}"
     if rule.captured_by:
         durable = durable_name(settings.name, rule.name)

@@ -28,6 +28,7 @@ from nats_bridge.bridge.kinds.advisories.message_fetch import MessageFetch
 from nats_bridge.bridge.kinds.advisories.target_streams import TargetStreams
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import queue_group
+from nats_bridge.bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.bridge.rules.run import RuleRun
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _MOST_WAITING = 10_000  # advisories that may wait
 _WINDOW = 32  # advisories whose messages are fetched and published at a time
-_ADVISORIES = b"$JS.EVENT.ADVISORY."
 
 
 class AdvisoriesRun(RuleRun):
@@ -98,6 +98,8 @@ class AdvisoriesRun(RuleRun):
         """
         rule = self.rule
         self._republish = compile_advisories(rule, self._context.dialect_at(self._source))
+        remark = reserved_remark(self._republish.transform, exclude=self._republish.exclude)
+        self.remarks = (remark,) if remark else ()
         for stream in dict.fromkeys((*filter(None, (rule.captured_by,)), *rule.copies_in)):
             await existing_stream(self._source, rule.name, stream)
 
@@ -238,8 +240,12 @@ class AdvisoriesRun(RuleRun):
         """The message for an advisory; None where it is dropped, which is counted."""
         destination = self._republish.destination(subject)
         if destination is None:
-            if self._republish.refusal(subject) is None:
+            refusal = self._republish.refusal(subject)
+            if refusal is None:
                 self.counters.unmatched += 1
+            elif refusal.code == "reserved":
+                self.counters.reserved += 1
+                self._say_reserved(subject, refusal)
             else:
                 self.counters.suppressed += 1
             return None
@@ -247,10 +253,8 @@ class AdvisoriesRun(RuleRun):
         if advisory.consumer.startswith(LIMITED):
             self.counters.unmatched += 1
             return None
-        if destination.startswith(_ADVISORIES) or (
-            # Consumers of dead letters have their own failures; as dead letters again these would never end.
-            advisory.sequence and self._streams.is_own(advisory.stream, destination)
-        ):
+        # Consumers of dead letters have their own failures; as dead letters again these would never end.
+        if advisory.sequence and self._streams.is_own(advisory.stream, destination):
             self.counters.looped += 1
             self._warn("rule.own_advisory", stream=advisory.stream, so_far=self.counters.looped)
             return None

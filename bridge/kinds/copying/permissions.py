@@ -24,7 +24,7 @@ def copying_needs(
         compiled = compiled_entry(source, dialect, mirrors=isinstance(rule, MirrorRule))
         for pattern in destinations(compiled):
             stored.append(pattern.decode())
-            yield write(target, stored[-1], f"stores copies in {stream}")
+            yield write(target, stored[-1], f"stores copies in {stream}", computed=True)
         yield from existing(source.connection, source.name)
         if source.acknowledge:
             yield from _acknowledging(source, next(consumers).name, known)

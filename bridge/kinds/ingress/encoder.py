@@ -6,6 +6,11 @@ subject, the operation's start is built once; a message costs one look-up and on
 A message that the stream cannot store is not published; its publisher, if it waits for an answer, gets one in the form
 of the stream's own errors. The server would store some of these, under a subject that no client can publish on, or that
 is none of the stream's.
+
+A reply subject is the publisher's choice, too. Servers before 2.14.10 and 2.15.3 send a PubAck wherever it says:
+to ``$JS.API.STREAM.MSG.DELETE.ORDERS``, it deletes the message that has the PubAck's sequence. All servers refuse a
+client's message with a reply of a service import. So a message with a reserved reply is refused. It gets an answer only
+if a service import waits for it, to which any service may answer.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.counters import Counters
 from nats_bridge.bridge.rules.known_subjects import KnownSubjects
 from nats_bridge.transforms.republish import Refusal, unpublishable
+from nats_bridge.transforms.reserved import is_reserved_reply, is_service_reply
 from nats_bridge.transforms.subject import matches, text_of
 from nats_bridge.transforms.transform import Transform
 
@@ -33,7 +39,7 @@ class IngressCounters(Counters):
         received: received from publishers.
         passed_on: published on their new subjects.
         bytes_out: bytes of the written operations.
-        refused: not passed on, because the new subject cannot be published on or is none of the stream's.
+        refused: not passed on, because of the new subject or of a reply subject that is reserved.
         answered: publishers that got the refusal of their message.
         overloaded: dropped, because too much waited to be written.
         too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
@@ -97,7 +103,7 @@ class IngressEncoder:
         passed = 0
         for subject, reply, block, payload in batch:
             target = get(subject) or self._target(subject)
-            if not target or len(target) + len(reply) > _LONGEST_LINE:
+            if not target or len(target) + len(reply) > _LONGEST_LINE or is_reserved_reply(reply):
                 self._refuse(subject, target, reply, out)
                 continue
             passed += 1
@@ -139,10 +145,12 @@ class IngressEncoder:
         return ""
 
     def _refuse(self, subject: bytes, target: bytes, reply: bytes, out: list[bytes]) -> None:
-        if target:
+        if target and is_reserved_reply(reply):
+            self.last_refusal = f"'{text_of(subject)}' wants its answer on '{text_of(reply)}', where no stream answers"
+        elif target:
             self.last_refusal = f"'{text_of(subject[:40])}…' becomes too long for a line of the protocol"
         self._counters.refused += 1
-        if reply:
+        if reply and (not is_reserved_reply(reply) or is_service_reply(reply)):
             self._counters.answered += 1
             error = {
                 "code": 400,

@@ -20,7 +20,7 @@ def ingress_needs(
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     connection, transform = rule.source_connection, rule.subject_transform
     stored = compile_ingress(rule, dialect).covering.decode()
-    yield write(connection, stored, f"passes on to stream {rule.stream}")
+    yield write(connection, stored, f"passes on to stream {rule.stream}", computed=True)
     yield listen(
         connection,
         transform.src if leased else f"{transform.src} {queue_group(rule.name)}",

@@ -16,6 +16,7 @@ class RuleCounters(ReaderCounters):
         bytes_out: bytes of the written operations.
         unmatched: not meant by the rule's `src` or `where`, or excluded.
         suppressed: the destination is not a subject that can be published.
+        reserved: the destination is a command to the server, such as a request to its API; not published.
         looped: the destination belongs to the rule's own stream; not published, native would loop.
         too_large: with its new headers larger than the target's `max_payload`; not published. Where the server lowered
             that limit later, among `republished` as well.
@@ -32,6 +33,7 @@ class RuleCounters(ReaderCounters):
     bytes_out: int = 0
     unmatched: int = 0
     suppressed: int = 0
+    reserved: int = 0
     looped: int = 0
     too_large: int = 0
     in_doubt: int = 0

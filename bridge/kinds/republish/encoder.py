@@ -23,7 +23,7 @@ from nats_bridge.bridge.kinds.republish.retention import Retention
 from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.bridge.rules.loops.subject_overlap import may_land_on
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import Republish
+from nats_bridge.transforms.republish import Refusal, Republish
 from nats_bridge.transforms.subject import matcher
 from nats_bridge.transforms.timestamp import rfc3339_nano
 
@@ -60,6 +60,9 @@ class Left(NamedTuple):
 Ask: TypeAlias = Callable[[Suspect], Awaitable[Left | None]]
 """Finds out what is left of a suspect's subject; None where the model of the stream knows it now."""
 
+OnReserved: TypeAlias = Callable[[bytes, Refusal], None]
+"""Gets a subject, and the command that its messages would become."""
+
 
 class RepublishEncoder:
     """Turns delivered messages of one stream into `HPUB` operations.
@@ -71,6 +74,7 @@ class RepublishEncoder:
         own_subjects: the stream's own subjects where the target is the stream's own account: messages with such
             a destination are not published, because they would be stored and republished endlessly.
         max_payload: bytes that the target server accepts in one message, headers included.
+        on_reserved: gets each new subject whose messages would be commands to the server.
 
     Attributes:
         waiting: messages of a batch that are not handled, because what is left of a subject is being asked for.
@@ -84,12 +88,14 @@ class RepublishEncoder:
         *,
         own_subjects: Sequence[bytes] = (),
         max_payload: int = 1 << 20,
+        on_reserved: OnReserved | None = None,
     ) -> None:
         self.retention = retention
         self.counters = counters
         self._republish = republish
         self.set_own_subjects(own_subjects)
         self.max_payload = max_payload
+        self._on_reserved = on_reserved
         self.waiting = 0
         self._suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
@@ -405,7 +411,14 @@ class RepublishEncoder:
     def _derive(self, subject: bytes, last: bytes) -> list[Any]:
         destination = self._republish.destination(subject)
         if destination is None:
-            return [None, last, "suppressed" if self._republish.refusal(subject) else "unmatched"]
+            refusal = self._republish.refusal(subject)
+            if refusal is None:
+                return [None, last, "unmatched"]
+            if refusal.code != "reserved":
+                return [None, last, "suppressed"]
+            if self._on_reserved is not None:
+                self._on_reserved(subject, refusal)
+            return [None, last, "reserved"]
         if self._would_loop and self._would_loop(destination):
             return [None, last, "looped"]
         return [destination, last, self._form_size + len(subject)]

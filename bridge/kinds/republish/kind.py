@@ -42,7 +42,7 @@ KIND = RuleKind(
     counters=RuleCounters,
     meanings=Meanings(
         sent="republished",
-        dropped={name: name for name in ("unmatched", "suppressed", "looped", "too_large")},
+        dropped={name: name for name in ("unmatched", "suppressed", "reserved", "looped", "too_large")},
         facts={**READING_FACTS, "in_doubt": "in_doubt", "repeated_out": "resent", "vanished": "vanished"},
     ),
     run=lambda rule, _, connections, context: RepublishRun(

@@ -30,6 +30,7 @@ from nats_bridge.bridge.kinds.republish.seeding import Seeding
 from nats_bridge.bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
+from nats_bridge.bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
@@ -98,6 +99,9 @@ class RepublishRun(RuleRun):
                 f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
             )
+        known = () if config.get("sources") else subjects  # sources bring subjects that are none of the stream's
+        remark = reserved_remark(self.republish.transform, known, self.republish.exclude)
+        self.remarks = (remark,) if remark else ()
         self._filter = self._filter_subject(limits)
         reason = await self._reason_against_watching(config)
         if reason and not rule.allow_side_effects:
@@ -190,6 +194,7 @@ class RepublishRun(RuleRun):
             self.counters,
             own_subjects=self._own_subjects(self._info["config"]),
             max_payload=self._target.client.max_payload,
+            on_reserved=self._say_reserved,
         )
 
     async def _drain(self, *, failed: bool) -> None:

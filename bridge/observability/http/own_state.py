@@ -168,6 +168,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
         "name": connection.name,
         "connected": connected,
         "server_version": connection.server_version if connected else None,
+        "untested_server": connection.untested_server if connected else None,
         "servers": list(connection.servers),
         "reconnects": connection.reconnects,
         "last_error": error,

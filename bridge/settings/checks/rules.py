@@ -12,7 +12,7 @@ from nats_bridge.bridge.settings.checks.patterns import (
     reserved_prefix,
     subjects_of,
 )
-from nats_bridge.bridge.settings.checks.transforming import candidates, dialect_problem, refusal
+from nats_bridge.bridge.settings.checks.transforming import candidates, dialect_problem, is_always_a_command, refusal
 from nats_bridge.bridge.settings.connections import Connection
 from nats_bridge.bridge.settings.problems import Problem
 from nats_bridge.bridge.settings.rules import (
@@ -100,6 +100,11 @@ def _republish_problems(rule: RepublishRule, at: Path, version: str) -> Iterator
     yield from exclusion_problems(rule.exclude, [source], (*at, "exclude"), "republished")
     if reason := _destination_problem(source, destination, version):
         yield Problem((*at, "republish", "dest"), reason)
+    elif is_always_a_command(source, destination, candidates(version)):
+        yield Problem(
+            (*at, "republish", "dest"),
+            f"'{destination}' is a command to the server for every message; use a subject of your own",
+        )
     elif source == destination and "*" not in source and rule.source_connection == rule.target_connection:
         yield Problem(
             (*at, "republish", "dest"),

@@ -12,6 +12,7 @@ from nats_bridge.bridge.settings.problems import did_you_mean
 from nats_bridge.transforms.destination import Kind
 from nats_bridge.transforms.dialect import Dialect, dialect
 from nats_bridge.transforms.errors import TransformError, UnknownDialectError
+from nats_bridge.transforms.reserved import always_reserved
 from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
@@ -62,6 +63,18 @@ def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str |
             if reported is None:
                 return None
     return reported
+
+
+def is_always_a_command(source: str, destination: str, versions: Iterable[Dialect]) -> bool:
+    """Whether every message would become a command to the server, such as a request to its API."""
+    for version in versions:
+        try:
+            transform = compile_transform(in_bytes(source), in_bytes(destination), version)
+        except TransformError:
+            continue
+        if always_reserved(transform):
+            return True
+    return False
 
 
 def between(source: str, destination: str, reason: str) -> str:

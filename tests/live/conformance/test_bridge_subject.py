@@ -24,8 +24,8 @@ DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"
 FAILING = DATA / "conformance_bridge_failing.yaml"
 SUBJECTS = [
-    ("2.9.10", "2.15.1"),
-    ("2.15.1", "native"),
+    ("2.9.10", "2.15.3"),
+    ("2.15.3", "native"),
     pytest.param("2.9.10", "native", marks=pytest.mark.exhaustive),
     pytest.param("2.10.27", "native", marks=pytest.mark.exhaustive),
 ]

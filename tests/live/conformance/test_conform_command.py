@@ -45,7 +45,7 @@ def conform(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 @pytest.fixture
 def server() -> Any:
-    with NativeServer("2.15.1") as running:
+    with NativeServer("2.15.3") as running:
         yield running
 
 
@@ -61,9 +61,9 @@ def asked(server: NativeServer, question: Callable[[RawClient], Awaitable[T]]) -
 
 
 def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = conform("--versions", "2.15.1", *FEW, "--report", tmp_path / "report")
+    ran = conform("--versions", "2.15.3", *FEW, "--report", tmp_path / "report")
     assert ran.code == 0, ran.out + ran.err
-    for label in ("native 2.15.1", "engine 2.15.1", "bridge 2.15.1"):
+    for label in ("native 2.15.3", "engine 2.15.3", "bridge 2.15.3"):
         assert label in ran.out
         assert f"{label}: " in ran.err
     history = read_history(tmp_path / "report" / "history.jsonl")
@@ -83,7 +83,7 @@ def test_a_few_cases_on_servers_engine_and_bridge(conform: Callable[..., Ran], t
 async def test_a_signal_ends_the_servers_and_judges_what_was_played(number: signal.Signals, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", 'trap "" INT; exec "$@"', "in-a-script-s-background"),
-        *(sys.executable, "-m", "nats_bridge", "conform", "--versions", "2.15.1", "--subjects", "native"),
+        *(sys.executable, "-m", "nats_bridge", "conform", "--versions", "2.15.3", "--subjects", "native"),
         *("--report", str(tmp_path)),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -101,7 +101,7 @@ async def test_a_signal_ends_the_servers_and_judges_what_was_played(number: sign
 
 
 def test_a_history_is_judged_again(conform: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = conform("--versions", "2.9.10,2.15.1", "--subjects", "native,engine", *FEW, "--report", tmp_path)
+    ran = conform("--versions", "2.9.10,2.15.3", "--subjects", "native,engine", *FEW, "--report", tmp_path)
     assert ran.code == 0, ran.out + ran.err
     assert len(read_history(tmp_path / "history.jsonl").subjects) == 4
     again = conform("judge", tmp_path / "history.jsonl")
@@ -143,7 +143,7 @@ def test_a_running_server_is_left_as_it_was(conform: Callable[..., Ran], server:
     before = asked(server, lambda client: client.api("STREAM.INFO.MINE"))["state"]
     ran = conform("--server", server.url, "--select", "adr28/headers", "--select", "adr36/kv", "--report", tmp_path)
     assert ran.code == 0, ran.out + ran.err
-    assert "native 2.15.1" in ran.out
+    assert "native 2.15.3" in ran.out
     assert "skipped" in ran.out, "buckets have subjects of their own, which cannot be moved"
     assert asked(server, lambda client: client.api("STREAM.NAMES"))["streams"] == ["MINE"]
     assert asked(server, lambda client: client.api("STREAM.INFO.MINE"))["state"] == before
@@ -163,12 +163,12 @@ def test_a_server_with_a_subscriber_of_everything(
     ran = asked(server, listening)
     assert ran.code == 0, ran.out + ran.err
     assert f"the running server {server.url}" in ran.out, "what NATS_URL names is said"
-    assert f"native 2.15.1: the running server at {server.url}" in ran.err
+    assert f"native 2.15.3: the running server at {server.url}" in ran.err
 
 
 def test_an_account_with_limits(conform: Callable[..., Ran]) -> None:
     account = "{jetstream: {max_mem: 0, max_file: 1048576, max_streams: 1}, users: [{user: me, password: secret}]}"
-    with NativeServer("2.15.1", config=f"accounts {{ A {account} }}") as limited:
+    with NativeServer("2.15.3", config=f"accounts {{ A {account} }}") as limited:
         url = limited.url.replace("//", "//me:secret@")
         ran = conform("--server", url, "--select", "adr28/headers/order", "--select", "adr28/validation")
         assert ran.code == 0, ran.out + ran.err
@@ -180,7 +180,7 @@ def test_an_account_with_limits(conform: Callable[..., Ran]) -> None:
 
 def test_a_folder_that_cannot_be_written(conform: Callable[..., Ran], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ran = conform("--versions", "2.15.1", *FEW, "--report", tmp_path / "file" / "report")
+    ran = conform("--versions", "2.15.3", *FEW, "--report", tmp_path / "file" / "report")
     assert ran.code == 2
     assert ran.err.startswith("--report ")
 
@@ -203,18 +203,18 @@ def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_
         "subject_transform": {"src": "orders.*", "dest": "p.$1"},
     }
     file.write_text(json.dumps({"config": {"name": "ORDERS", **config}}))
-    ran = conform("--versions", "2.9.10,2.10.27,2.15.1", "--config", file, "--publish", "orders.1", "--publish", "x")
+    ran = conform("--versions", "2.9.10,2.10.27,2.15.3", "--config", file, "--publish", "orders.1", "--publish", "x")
     assert ran.code == 0
     said = [line.split(maxsplit=1) if line[:1] != " " else ["", line.strip()] for line in ran.out.splitlines()[2:]]
     assert said[0] == ["2.9.10", "accepted"]
     assert ["", "orders.1: stored as orders.1; republished as mon.1"] in said
     assert any("silently ignores subject_transform" in line[1] for line in said)
-    assert said[-3] == ["2.10.27", "… 2.15.1    accepted"]
+    assert said[-3] == ["2.10.27", "… 2.15.3    accepted"]
     assert said[-2:] == [["", "orders.1: stored as p.1"], ["", "x: no stream takes it"]]
-    answers = json.loads(conform("--versions", "2.9.10,2.15.1", "--config", file, "--json").out)
+    answers = json.loads(conform("--versions", "2.9.10,2.15.3", "--config", file, "--json").out)
     assert [(answer["version"], answer["ignored"]) for answer in answers] == [
         ("2.9.10", ["subject_transform"]),
-        ("2.15.1", []),
+        ("2.15.3", []),
     ]
 
 
@@ -222,7 +222,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     file = tmp_path / "stream.json"
     config = {"name": "SUMS", "allow_msg_counter": True, "sources": [{"name": "CLICKS"}], "subjects": ["sums.>"]}
     file.write_text(json.dumps(config))
-    said = conform("--versions", "2.10.27,2.15.1", "--config", file).out.splitlines()
+    said = conform("--versions", "2.10.27,2.15.3", "--config", file).out.splitlines()
     beginning = said.index("what came in between, and concerns this stream (docs/server-features.md):")
     assert "ignores allow_msg_counter" in said[3]
     assert [line.split(":")[0].split(maxsplit=1) for line in said[beginning + 1 :]] == [
@@ -230,7 +230,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
         ["2.14", "Sources of work queues"],
         ["2.15", "Identity of sources"],
     ]
-    (old, new) = json.loads(conform("--versions", "2.10.27,2.15.1", "--config", file, "--json").out)
+    (old, new) = json.loads(conform("--versions", "2.10.27,2.15.3", "--config", file, "--json").out)
     assert old["brings"] == []
     assert [(each["since"], each["feature"]) for each in new["brings"]] == [
         ("2.12", "Counters"),
@@ -242,7 +242,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
 def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
-    ran = conform("--versions", "2.15.1", "--config", file)
+    ran = conform("--versions", "2.15.3", "--config", file)
     assert ran.code == 0
     assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
 

@@ -79,14 +79,14 @@ async def test_subjects_with_spaces_are_read_whole(native_server: Servers) -> No
 async def test_ways_to_authenticate(
     native_server: Servers, config: str, at: str, credentials: Credentials | None
 ) -> None:
-    async with native_server("2.15.1", config=config) as server:
+    async with native_server("2.15.3", config=config) as server:
         client = await RawClient.connect(server.url.replace("//", f"//{at}"), credentials)
         await client.flush()
         await client.close()
 
 
 async def test_a_refused_client_gets_the_reason_and_no_secret(native_server: Servers) -> None:
-    async with native_server("2.15.1", config="authorization {user: me, password: right}") as server:
+    async with native_server("2.15.3", config="authorization {user: me, password: right}") as server:
         with pytest.raises(SubjectError) as reported:
             await RawClient.connect(server.url.replace("//", "//me:secret-wrong@"))
         assert "Authorization Violation" in str(reported.value)
@@ -94,7 +94,7 @@ async def test_a_refused_client_gets_the_reason_and_no_secret(native_server: Ser
 
 
 async def test_no_listener(native_server: Servers) -> None:
-    server = native_server("2.15.1").start()
+    server = native_server("2.15.3").start()
     server.stop()
     with pytest.raises(SubjectError, match=r"no server answers at nats://127\.0\.0\.1:\d+ \(connection refused\)"):
         await RawClient.connect(server.url)
@@ -113,7 +113,7 @@ async def test_something_else_is_there() -> None:
 
 
 async def test_a_server_that_ends_ends_what_waits_for_it(native_server: Servers) -> None:
-    async with native_server("2.15.1") as server:
+    async with native_server("2.15.3") as server:
         client = await RawClient.connect(server.url)
         # There is a subscriber that never answers.
         await client.subscribe(b"silent")
@@ -128,7 +128,7 @@ async def test_a_server_that_ends_ends_what_waits_for_it(native_server: Servers)
 
 
 async def test_jetstream_that_is_not_there(native_server: Servers) -> None:
-    async with native_server("2.15.1", jetstream=False) as server:
+    async with native_server("2.15.3", jetstream=False) as server:
         client = await RawClient.connect(server.url)
         with pytest.raises(SubjectError, match="JetStream is not enabled"):
             await client.api("INFO")

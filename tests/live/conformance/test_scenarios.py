@@ -57,8 +57,8 @@ async def test_a_version_shows_what_the_catalogue_says(name: str, twin_version: 
 
 @pytest.mark.exhaustive
 async def test_a_cluster_of_replicas(tmp_path: Path) -> None:
-    name, subject = "memory-stream-of-three-replicas", Identity("native", "2.15.1")
-    observation = await play_scenario(name, fetch("2.15.1"), tmp_path)
+    name, subject = "memory-stream-of-three-replicas", Identity("native", "2.15.3")
+    observation = await play_scenario(name, fetch("2.15.3"), tmp_path)
     assert judge(case_of(name), subject, observation).outcome is Outcome.PASS
 
 
@@ -66,7 +66,7 @@ async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:
     started: list[NativeServer] = []
 
     async def failing() -> None:
-        async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
+        async with Laboratory(fetch("2.15.3"), tmp_path) as laboratory:
             started.append(await laboratory.server())
             await (await laboratory.connect(started[0])).publish("in.a", "x")
 
@@ -77,7 +77,7 @@ async def test_servers_are_ended_when_a_scenario_fails(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_does_not_start_is_an_error_of_the_subject(tmp_path: Path) -> None:
-    async with Laboratory(fetch("2.15.1"), tmp_path) as laboratory:
+    async with Laboratory(fetch("2.15.3"), tmp_path) as laboratory:
         with pytest.raises(SubjectError, match="ended on its own"):
             await laboratory.server("no such setting: true")
         assert not await laboratory.starts("no such setting: true")

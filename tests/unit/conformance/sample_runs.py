@@ -28,7 +28,8 @@ from nats_bridge.conformance.history import History, Played, Unplayed
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.transforms.dialect import Feature, Version
+from nats_bridge.transforms.dialect import Feature
+from nats_bridge.transforms.tested_versions import Version
 
 VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
 SUBJECTS = tuple(Identity(kind, version) for kind in ("native", "engine") for version in VERSIONS)

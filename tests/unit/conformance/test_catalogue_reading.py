@@ -18,8 +18,8 @@ from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_
 from nats_bridge.conformance.command.group import conform
 from nats_bridge.conformance.errors import CatalogueError, ConformanceError
 from nats_bridge.conformance.scenarios import scenario_names
-from nats_bridge.transforms.dialect import Feature, Version
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
+from nats_bridge.transforms.dialect import Feature
+from nats_bridge.transforms.tested_versions import NEWEST_PATCHES, Version
 
 ROOT = Path(__file__).parents[3]
 FILE = Path("cases.yaml")

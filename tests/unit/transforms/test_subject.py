@@ -83,7 +83,8 @@ def test_subscriptions_and_consumer_filters_match(subject: bytes, pattern: bytes
         (b"foo", b"foo.>", False),
         (b"foo.a.b", b"foo.a", False),
         (b"foo.a", b"foo.a.b", False),
-        (b"foo.zzz", b"foo.*x", True),  # only the first byte of a longer token is compared
+        (b"foo.zzz", b"foo.*x", False),
+        (b"foo.*x", b"foo.*x", True),
         (b"foo.*", b"foo.*x", False),
         (b"foo..a", b"foo.*.a", False),
     ],
@@ -109,9 +110,19 @@ def test_subset(a: bytes, b: bytes, expected: bool) -> None:
         (b"foo.{{partition(3,1)}}", b"foo.*", True),
         (b"$1.b", b"a.*", False),
         (b">", b"a", True),
-        (b"foo.*x.*", b"foo.q.*", True),  # the first byte decides
+        (b"foo.*x.*", b"foo.q.*", False),
+        (b"foo.>x.*", b"foo.q.*", False),
+        (b"foo.>x.*", b"foo.>x.a", True),
     ],
 )
 def test_collision_is_symmetric(a: bytes, b: bytes, expected: bool) -> None:
     assert collide(a, b) is expected
     assert collide(b, a) is expected
+
+
+@pytest.mark.parametrize("one", [b"foo.*x.*", b"foo.**.*", b"foo.>x.*"])
+def test_until_2_14_10_and_2_15_3_the_first_byte_of_a_token_decides(one: bytes) -> None:
+    assert collide(one, b"foo.q.*", by_first_byte=True)
+    assert collide(b"foo.q.*", one, by_first_byte=True)
+    assert is_subset(b"foo.q.a", one, by_first_byte=True) is (b">" not in one)
+    assert not is_subset(b"foo.*.a", one, by_first_byte=True)

@@ -471,7 +471,7 @@ function showConnections() {
     setText(parts.sign, link.connected ? "✓" : "✗");
     setText(parts.name, `${link.name}: ${link.connected ? `nats-server ${link.server_version}` : "not connected"}`);
     const error = link.last_error ? `last error${link.last_error_at ? ` at ${moment(link.last_error_at)}` : ""}: ${link.last_error}` : "";
-    setText(parts.more, [link.servers.join(", "), link.reconnects ? plural(link.reconnects, "reconnect") : "", error].filter(Boolean).join(" · "));
+    setText(parts.more, [link.servers.join(", "), link.untested_server, link.reconnects ? plural(link.reconnects, "reconnect") : "", error].filter(Boolean).join(" · "));
   });
 }
 
