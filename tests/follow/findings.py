@@ -29,7 +29,12 @@ _LONGEST = 400
 
 @dataclass(frozen=True, slots=True)
 class DifferentCase:
-    """A case of the catalogue that two subjects of test show differently; ``again`` is the command that plays it."""
+    """A case of the catalogue that two subjects of test show differently.
+
+    Attributes:
+        again: the command that plays it.
+        is_doubtful: whether the previous version, which is known, did not do as the case expects of it.
+    """
 
     id: str
     title: str
@@ -37,6 +42,7 @@ class DifferentCase:
     place: str
     changes: tuple[Change, ...]
     again: str
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,8 @@ def compared(step: Step, before: Judged, after: Judged) -> tuple[tuple[Different
         is_modelled = engine is not None and engine.observation is not None and is_determined(case)
         for found, cells in ((changed, (old, new)), (unfollowed, (new, engine))):
             if different := tuple(_different(case, *cells, is_whole=is_modelled)):
-                found.append(_case(step, case, different))
+                is_doubtful = cells[0] is old and old is not None and not old.verdict.outcome.is_good
+                found.append(_case(step, case, different, is_doubtful))
     return tuple(changed), tuple(unfollowed)
 
 
@@ -139,11 +146,11 @@ def first_difference(path: str, before: Json, after: Json) -> Iterator[Change]:
         yield Change(f"{path}, {_NO_CASE}", *sides)
 
 
-def _case(step: Step, case: Case, different: tuple[Change, ...]) -> DifferentCase:
+def _case(step: Step, case: Case, different: tuple[Change, ...], is_doubtful: bool) -> DifferentCase:
     place = f"{case.file.relative_to(CATALOGUE.parents[1])}:{case.line}" if case.file else ""
     asked = ("--versions", f"{step.previous},{step.version}", "--subjects", "native,engine", "--select", case.id)
     again = shlex.join([".venv/bin/nats-bridge", "conform", *asked])
-    return DifferentCase(case.id, case.title, case.clause, place, different, again)
+    return DifferentCase(case.id, case.title, case.clause, place, different, again, is_doubtful)
 
 
 def disagreements(step: Step, results: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Different]:

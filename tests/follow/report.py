@@ -69,6 +69,8 @@ def _case(case: DifferentCase, before: str, after: str) -> Iterator[str]:
         yield f"- {code(change.what)}\n"
         for name, text in ((before, change.before), (after, change.after)):
             yield f"  - {name}: {code(shortened(text, _LONGEST))}\n"
+    if case.is_doubtful:
+        yield f"- {before} did not do as the case expects of it: play it again, the difference may be chance\n"
     yield f"- again: `{case.again}`\n\n"
 
 

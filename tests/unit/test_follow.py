@@ -118,6 +118,14 @@ def test_a_change_that_the_engine_follows() -> None:
     assert result.unfollowed == ()
 
 
+def test_a_previous_version_that_fails_a_case_casts_doubt_on_the_change() -> None:
+    accepted = {(CYCLE.id, OLD.label): Observation((Decision(config={"name": "S"}),))}
+    runs = [sample_runs.run((CYCLE,), (OLD,), accepted), sample_runs.run((CYCLE,), (NEW, ENGINE))]
+    changed, unfollowed = compared(STEP, *(judged(run, (CYCLE,)) for run in runs))
+    assert "2.15.1 did not do as the case expects of it" in markdown([Findings(STEP, changed)], Path("build/follow"))
+    assert unfollowed == ()
+
+
 def test_what_no_case_expects_is_compared_too() -> None:
     seen = observed(CYCLE.id)
     more = replace(seen, acks=({"stream": "S", "seq": 1, "new": True},))
