@@ -17,7 +17,7 @@ from nats_bridge.conformance.divergences.pair import (
     seen_blocks,
     unfound,
 )
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 
 _RECORD: Final = re.compile(rb"(?<=\r\nNats-Stream-Source: )([^ \r]+) ([^\r]*)(?=\r\n)")
 _NUMBERS: Final = (10022, 10030, 10046, 10140, 10152)
@@ -58,7 +58,7 @@ def _unchecked(pair: Pair) -> Pair:
 
 def _as_sources(pair: Pair) -> Pair:
     """A mirror of 2.10: its transforms are checked, and its messages found, as those of sources are there."""
-    if not pair.streams("mirror") or dialect(pair.subject.dialect).stream_transforms_are_mappings:
+    if not pair.streams("mirror") or server_dialect(pair.subject.dialect).stream_transforms_are_mappings:
         return pair
     if pair.expectation.refusal is None and any(_OF_SOURCES in said for said in pair.refusals):
         return replace(pair, expectation=Expectation(refusal=Refusal()))

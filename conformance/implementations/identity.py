@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_bridge.transforms.dialect import NEWEST, dialect
+from nats_bridge.transforms.dialect import NEWEST, server_dialect
 from nats_bridge.transforms.tested_versions import Version
 
 Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
@@ -36,10 +36,10 @@ class Identity:
 
     @property
     def version(self) -> Version:
-        """The dialect as three numbers."""
+        """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
         if self.kind == "history":
             return NEWEST.version
-        return dialect(self.dialect).version
+        return server_dialect(self.dialect).version
 
     @property
     def is_outside(self) -> bool:

@@ -21,7 +21,7 @@ from nats_bridge.conformance.implementations.stage import Stage
 from nats_bridge.conformance.observation import Decision, Observation
 from nats_bridge.conformance.raw_client import RawClient
 from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 
 
 class _NativeCopyStage(BridgeStage):
@@ -101,7 +101,7 @@ class NativeCopySubject(BridgeSubject):
     more_config = f"leafnodes {{{LEAF_LISTENER}}}\n"
 
     def _plan(self, case: Case) -> NativeCopyPlan:
-        return native_copy_plan(case, dialect(self.identity.server))
+        return native_copy_plan(case, server_dialect(self.identity.server))
 
     async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
         """Ask nothing: the streams do not exist yet."""

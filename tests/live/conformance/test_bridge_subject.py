@@ -17,13 +17,12 @@ from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.running import play_all
 from nats_bridge.native_servers import fetch
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.transforms.dialect import server_dialect
+from tests.live.tiers import EACH
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"
 FAILING = DATA / "conformance_bridge_failing.yaml"
-EXHAUSTIVE = [pytest.param(version, marks=pytest.mark.exhaustive) for version in LIVE_VERSIONS[:-1]]
 SUBJECTS = [
     ("2.9.10", "2.15.3"),
     ("2.15.3", "native"),
@@ -72,9 +71,9 @@ async def test_the_bridge_does_what_servers_do(server: str, dialect: str, tmp_pa
     assert {judged[each].outcome for each in passed} == {Outcome.DIFFERENCE if is_old else Outcome.PASS}
 
 
-@pytest.mark.parametrize("version", [LIVE_VERSIONS[-1], *EXHAUSTIVE])
+@pytest.mark.parametrize("version", EACH)
 async def test_servers_copy_through_the_sidecar_as_they_do_natively(version: str, tmp_path: Path) -> None:
-    cases = tuple(case for case in read_file(CASES) if case.applies(dialect(version).version))
+    cases = tuple(case for case in read_file(CASES) if case.applies(server_dialect(version).version))
     subject = NativeCopySubject(version, fetch(version), tmp_path)
     await subject.open()
     try:
