@@ -219,7 +219,7 @@ async def test_the_name_of_a_stream_does_not_act_on_a_terminal(
 
 
 INGRESS = {"src": "pub.*", "dest": "out.{{split(1,-)}}"}
-"""A message to `pub.x` is passed on; one to `pub.--` is refused, and its publisher told so."""
+"""A message to `pub.x` is passed on; one to `pub.--` is refused, and its publisher gets an error."""
 
 
 @pytest.mark.parametrize("request_to", ["PURGE", "MSG.DELETE", "DELETE"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.cli import main
 from nats_bridge.bridge.cli.status.table import status_lines
+from nats_bridge.bridge.settings.checks import transforming
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import tested_versions
 from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
@@ -27,6 +29,7 @@ from tests.live.test_health import FREE, status_of
 from tests.live.until import until
 
 OLDER, NEWEST = LIVE_VERSIONS[-2:]
+dialects = sys.modules["nats_bridge.transforms.dialect"]  # the package has a function of that name
 
 
 @pytest.fixture
@@ -60,6 +63,22 @@ async def test_it_is_reported_once_for_each_version(
         " treated like it",
         f"nats-server {NEWEST} is of a minor line that this release was not compared with, and is treated like 2.10.26",
     ]
+
+
+async def test_a_republish_rule_runs_on_a_line_without_a_dialect(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dialects, transforming):
+        monkeypatch.setattr(module, "NEWEST_PATCHES", {(2, 9): 25, (2, 10): 27})
+    dialects.dialect.cache_clear()
+    try:
+        async with native_server(NEWEST) as server:
+            here = await Scene.make(await raw_peer(server.url), "S")
+            async with running(settings_for(server.url, here.rule(), **FREE)):
+                await here.peer.store(b"S.a", b"1")
+                await here.bridged.count(1)
+    finally:
+        dialects.dialect.cache_clear()
 
 
 async def test_status_metrics_and_check_show_it(
