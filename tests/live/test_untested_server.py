@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.bridge.cli import main
 from nats_bridge.bridge.cli.status.table import status_lines
+from nats_bridge.bridge.settings import schema
 from nats_bridge.bridge.settings.checks import transforming
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.transforms import tested_versions
@@ -68,13 +69,13 @@ async def test_it_is_reported_once_for_each_version(
 async def test_a_republish_rule_runs_on_a_line_without_a_dialect(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (dialects, transforming):
+    for module in (dialects, transforming, schema):
         monkeypatch.setattr(module, "NEWEST_PATCHES", {(2, 9): 25, (2, 10): 27})
     dialects.dialect.cache_clear()
     try:
         async with native_server(NEWEST) as server:
             here = await Scene.make(await raw_peer(server.url), "S")
-            async with running(settings_for(server.url, here.rule(), **FREE)):
+            async with running(settings_for(server.url, here.rule(), dialect="native", **FREE)):
                 await here.peer.store(b"S.a", b"1")
                 await here.bridged.count(1)
     finally:
