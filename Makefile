@@ -202,7 +202,7 @@ conform-native: install
 	$(BIN)/python -m tests.differential --versions $(MATRIX)
 
 conform-bridge: install
-	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge,native_copy --report $(REPORT)-bridge $(CONFORM)
+	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
 	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
