@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 START = b"NATS/1.0\r\n"
+TRACE = b"\nNats-Trace-Dest:"
+"""How a line begins that has a server trace a message; see `untraced`."""
+
 _CRLF = b"\r\n"
 # The server takes a block that is no longer than an empty one for no headers, once it has removed something.
 _EMPTY_LENGTH = len(START + _CRLF)
@@ -79,7 +82,7 @@ def untraced(block: bytes) -> bytes:
     publishes what another client wrote. A server that has acted on it stores ``trace disabled`` instead, which
     stays. One that does not know it (before 2.11), or that finds a status in the block (2.12 to 2.15), stores it.
     """
-    return _without(block, _TRACED) if b"\nNats-Trace-Dest:" in block else block
+    return _without(block, _TRACED) if TRACE in block else block
 
 
 @lru_cache(maxsize=256)
