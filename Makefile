@@ -139,11 +139,10 @@ mutants: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
-# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again; and NATIVE_TWINS='--kills 100'.
+# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
 twins: install
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
 	$(BIN)/python -m tests.twins $(TWINS)
-	$(BIN)/python -m tests.twins.native_copies $(NATIVE_TWINS)
 
 spark: $(SPARK)
 

@@ -48,11 +48,7 @@ async def with_server(
         other: dict[str, object] = {"servers": (server_url,), "context": None}
         if "@" in server_url:  # it holds credentials, too
             other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
-        asked = connections_of(settings)  # a listener for leaf nodes is not where clients connect
-        connections = {
-            name: connection.model_copy(update=other) if name in asked else connection
-            for name, connection in settings.connections.items()
-        }
+        connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})
     async with connected(settings, connections_of(settings)) as opened:
         return await question(settings, opened)

@@ -16,7 +16,6 @@ from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.identity import KINDS
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.implementations.native import NativeSubject, RunningServer
-from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
 from nats_bridge.native_servers import ServersError, fetch
@@ -25,9 +24,6 @@ from nats_bridge.native_servers.versions import numbers
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 from nats_bridge.transforms.tested_versions import TESTED
-
-DEFAULT = KINDS[:3]
-"""What is tested where nothing is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class Plan:
     versions: tuple[str, ...]
     server: str = ""
     credentials: Credentials = field(default_factory=Credentials)
-    kinds: tuple[str, ...] = DEFAULT
+    kinds: tuple[str, ...] = KINDS
     libraries: tuple[str, ...] = ()
     bridge_dialect: str = "native"
     patterns: tuple[str, ...] = ()
@@ -119,8 +115,6 @@ def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:
             BridgeSubject(version, binary, directory, dialect=plan.bridge_dialect)
             for version, binary in servers.binaries.items()
         ]
-    if "native_copy" in plan.kinds:
-        found += [NativeCopySubject(version, binary, directory) for version, binary in servers.binaries.items()]
     for command in plan.libraries:
         found += [LibrarySubject(shlex.split(command), version) for version in servers.binaries]
     if not found and not servers.missing:

@@ -115,18 +115,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
             "attach_message",
             "stored_by",
             "queue",
-            "leaf",
-            "prefix",
             "streams",
             "on_stall",
             "again",
         ),
-    ),
-    "rule.consumer_served": LogEvent(
-        "info", "A server that copies has a consumer of the stream, through the rule.", ("consumer",)
-    ),
-    "rule.request_refused": LogEvent(
-        "warning", "A server asked a rule of kind native_copy for something that it does not serve.", ("request",)
     ),
     "rule.waiting": LogEvent(
         "warning", "A stream that the rule needs does not exist, or does not accept its messages.", ("reason",)

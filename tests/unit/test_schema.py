@@ -133,7 +133,7 @@ def test_it_offers_what_can_be_chosen() -> None:
     kinds = [parts[entry["$ref"].rpartition("/")[2]] for entry in SCHEMA["properties"]["rules"]["items"]["oneOf"]]
     assert [kind["properties"]["kind"]["const"] for kind in kinds] == [
         *("republish", "sources", "mirror", "kv_sources"),
-        *("subject_transform", "advisories", "native_copy", "watch"),
+        *("subject_transform", "advisories", "watch"),
     ]
 
 
