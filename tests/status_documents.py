@@ -151,7 +151,7 @@ def connection(name: str = "default", *, connected: bool = True) -> dict[str, An
     return {
         "name": name,
         "connected": connected,
-        "server_version": "2.15.1" if connected else None,
+        "server_version": "2.15.3" if connected else None,
         "untested_server": None,
         "servers": [f"nats://{name}.example:4222"],
         "reconnects": 0,

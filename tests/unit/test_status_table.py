@@ -28,7 +28,7 @@ def plain(lines: list[str]) -> list[str]:
 def test_a_sidecar_with_one_of_everything() -> None:
     lines = plain(status_lines(samples.trouble(), 150))
     assert lines[0] == "orders-bridge is not ready (nats-bridge 0.1.0, up 3 h)"
-    assert lines[1] == "connection default: nats-server 2.15.1 at nats://default.example:4222"
+    assert lines[1] == "connection default: nats-server 2.15.3 at nats://default.example:4222"
     assert lines[2] == (
         "connection west: not connected at nats://west.example:4222, 3 reconnects; last error the connection was lost"
     )
