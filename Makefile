@@ -134,7 +134,7 @@ follow: install
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
-# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them. What finds defects of repairs needs PySpark.
+# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them.
 mutants: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md

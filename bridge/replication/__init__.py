@@ -32,7 +32,7 @@ from nats_bridge.bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, pieces_back, read_piece, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST, Window
+from nats_bridge.bridge.kinds.copying.window import LEAST, Window
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.printable import printable
