@@ -61,6 +61,10 @@ KIND = RuleKind(
     durables=lambda rule, sidecar: (
         (Durable.of(rule.name, rule.stream, rule.source_connection, sidecar),) if rule.durable else ()
     ),
+    no_history=(
+        "republished messages reach the subscribers of the moment. To republish the history, let the sidecar begin with"
+        " start: first. To analyse it, read the stream with Spark (format jetstream)"
+    ),
     keeps_position=lambda rule: rule.durable,
     reads_stream=True,
 )
