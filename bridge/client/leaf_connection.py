@@ -218,7 +218,7 @@ class LeafConnection:
                 for event in events:
                     if isinstance(event, Pong) and not self.is_up:
                         since, self.is_up, self._reported = loop.time(), True, ""
-                        _log.info("connection.back", connection=self.name, server=session.info.version)
+                        _log.info("connection.back", connection=self.name, version=session.info.version)
                         self._owner.established(session.info)
                     else:
                         self._handle(session, event)
