@@ -17,6 +17,8 @@ from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import WireClient
 
 _ASK = "$SYS.REQ.ACCOUNT.PING"
+WHY_IT_ENDED = f"{_ASK}.*"
+"""The subjects of the questions."""
 _CLOSED = 1  # the state of connections to list
 _SAME_SERVER, _OTHER_SERVER = 2.0, 0.5  # seconds for the answer; another server may be gone
 

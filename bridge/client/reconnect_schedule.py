@@ -11,7 +11,7 @@ import random
 
 LONGEST_WAIT = 5.0
 """Seconds of the highest ceiling by default: on average an attempt every 2.5 s."""
-_FIRST, _GROWTH = 0.1, 1.25  # seconds; the default's highest ceiling is reached after about ten seconds
+_FIRST, _GROWTH = 0.1, 1.15  # seconds; the default's highest ceiling is reached after about 16 s
 _FIRST_REFUSED, _GROWTH_REFUSED = 1.0, 2.0
 _FURTHER = 6  # times the longest wait, for servers that refuse the credentials
 _STABLE = 5.0  # seconds; a connection that lasts begins with short waits when it is lost

@@ -1,4 +1,4 @@
-"""Connections that are lost: how often they try again, which servers they try, and what they say meanwhile."""
+"""Connections that are lost: how often they try again, which servers they try, and which causes they report."""
 
 from __future__ import annotations
 
@@ -238,6 +238,17 @@ async def test_a_certificate_that_is_not_trusted_any_more_is_a_cause(
         server.config = f'tls {{cert_file: "{own["cert"]}", key_file: "{own["key"]}"}}'
         await asyncio.to_thread(server.restart)
         await until(lambda: any("certificate verify failed" in each.reason for each in connection.failed_attempts))
+
+
+async def test_a_start_reaches_the_server_that_is_trusted(
+    newest_version: str, native_server: Servers, tmp_path: Path
+) -> None:
+    own = Files(tmp_path).certificate("server", trustme.CA().issue_cert("127.0.0.1"))
+    tls = f'tls {{cert_file: "{own["cert"]}", key_file: "{own["key"]}"}}'
+    async with native_server(newest_version, config=tls) as untrusted, native_server(newest_version) as trusted:
+        port = f":{untrusted.port}"
+        async with opened(f"nats://127.0.0.1{port}", f"nats://localhost{port}", trusted.url) as connection:
+            assert connection.server == trusted.url.partition("://")[2]
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])  # older servers have no such option

@@ -62,7 +62,7 @@ def test_an_outage_after_a_stable_connection_begins_with_short_waits() -> None:
     assert max(schedule.wait() for _ in range(20)) > 1, "a connection that lasts a second is not stable"
     schedule.established(100)
     schedule.lost(106)
-    assert max(schedule.wait() for _ in range(5)) <= 0.1 * 1.25**4
+    assert max(schedule.wait() for _ in range(5)) <= 0.1 * 1.15**4
 
 
 def test_refused_credentials_wait_longer() -> None:
