@@ -31,7 +31,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test test-all versions-test stress mutants twins spark-test spark-parts compiled compiled-test browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
+.PHONY: help install spark demo unit test test-all versions-test follow stress mutants twins spark-test spark-parts compiled compiled-test browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
 	soak audit lint format types bench figures lock clean
 
 help:
@@ -42,6 +42,8 @@ help:
 	@echo "make test-all  everything, in three lanes, as CI does: every test on every version, and all targets below down to audit"
 	@echo "             (needs what they need: Java, Chromium and its driver, kubectl, podman, root)"
 	@echo "make versions-test  all unit and live tests, on every version"
+	@echo "make follow  what nats-server versions newer than the table change, and whether the engine follows; the report is in build/follow"
+	@echo "             (FOLLOW='--versions 2.16.0' for some, FOLLOW='--from 2.15.1' as if the table ended there; needs Go)"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
@@ -125,6 +127,10 @@ versions-test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest --all --numprocesses $(AT_ONCE) --dist worksteal
 
+# FOLLOW='--from 2.15.1 --versions 2.15.3' compares these two, whatever the table says.
+follow: install
+	$(BIN)/python -m tests.follow $(FOLLOW)
+
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
@@ -133,11 +139,10 @@ mutants: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
 
-# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again; and NATIVE_TWINS='--kills 100'.
+# TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
 twins: install
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
 	$(BIN)/python -m tests.twins $(TWINS)
-	$(BIN)/python -m tests.twins.native_copies $(NATIVE_TWINS)
 
 spark: $(SPARK)
 
@@ -196,7 +201,7 @@ conform-native: install
 	$(BIN)/python -m tests.differential --versions $(MATRIX)
 
 conform-bridge: install
-	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge,native_copy --report $(REPORT)-bridge $(CONFORM)
+	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
 	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)

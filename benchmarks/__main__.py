@@ -32,7 +32,6 @@ from benchmarks import (
     startup,
     subjects,
     telemetry,
-    through_server,
 )
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
@@ -48,7 +47,6 @@ _BENCHMARKS: Mapping[str, Any] = {
     "rules": rules,
     "peers": peers,
     "catch-up": catch_up,
-    "through-server": through_server,
     "live-copying": live_copying,
     "copy-latency": copy_latency,
     "copy-memory": copy_memory,

@@ -41,7 +41,6 @@ class Scene:
         target_url: where it reaches the target.
         replicas: of the target.
         others: more servers of its cluster.
-        leaf_url: where a program reaches the target's listener for leaf nodes; empty without one.
     """
 
     source: NativeServer
@@ -52,7 +51,6 @@ class Scene:
     target_url: str
     replicas: int = 1
     others: tuple[NativeServer, ...] = ()
-    leaf_url: str = ""
 
     def cpu_seconds(self) -> float:
         """CPU time that the servers have used so far."""
@@ -83,7 +81,6 @@ def scene(
     across: bool = False,
     far: Literal["source", "target", ""] = "",
     round_trip: float = 0.0,
-    replicas: int = 1,
 ) -> Iterator[Scene]:
     """Run the servers, with an empty source.
 
@@ -94,7 +91,6 @@ def scene(
         far: which of the two servers is reached through a wire by a program that copies. The leaf node's wire is as
             long.
         round_trip: of the wires, in seconds.
-        replicas: of the target, which more than one make a cluster of three servers, across the source's.
     """
     with ExitStack() as stack:
         binary = fetch(version)
@@ -109,19 +105,11 @@ def scene(
             hub = f"leafnodes {{{LEAF_LISTENER}}}\njetstream {{domain: {_HUB}}}\n{PATIENT}"
             source = stack.enter_context(NativeServer(binary=binary, config=hub))
             remote = wire_to(f"nats-leaf://{HOST}:{source.leaf_port}")
-            remotes = f'{LEAF_LISTENER}, remotes: [{{url: "{remote}"}}]'
-            leaf = f"leafnodes {{{remotes}}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}"
-            if replicas == 1:
-                nodes = [stack.enter_context(NativeServer(binary=binary, config=leaf))]
-            else:
-                nodes = stack.enter_context(NativeCluster(binary=binary, config=leaf)).nodes
-            target, *others = nodes
+            leaf = f'leafnodes {{remotes: [{{url: "{remote}"}}]}}\njetstream {{domain: {_LEAF}}}\n{PATIENT}'
+            target = stack.enter_context(NativeServer(binary=binary, config=leaf))
             source_url = wire_to(source.url) if far == "source" else source.url
-            target_url, leaf_url = target.url, f"nats://{HOST}:{target.leaf_port}"
-            if far == "target":
-                target_url, leaf_url = wire_to(target_url), wire_to(leaf_url)
-            api = f"$JS.{_HUB}.API"
-            place = Scene(source, target, storage, api, source_url, target_url, replicas, tuple(others), leaf_url)
+            target_url = wire_to(target.url) if far == "target" else target.url
+            place = Scene(source, target, storage, f"$JS.{_HUB}.API", source_url, target_url)
         _make_source(place)
         yield place
 
@@ -200,30 +188,6 @@ def own_copy(place: Scene, stream: str = TARGET, until: str = "copying.begins") 
         running_bridge(bridge_config(place.source_url, place.target_url, stream), until) as program,
     ):
         yield Copying(unix_seconds(program.logged(until)["timestamp"]), stream, program)
-
-
-@contextmanager
-def through_copy(place: Scene) -> Iterator[Copying]:
-    """The target as a stream with `sources` that reads through `nats-bridge run`; both removed at the end.
-
-    Args:
-        place: where, across servers.
-    """
-    rule = {
-        "name": "bench",
-        "kind": "native_copy",
-        "stream": SOURCE,
-        "prefix": "bridge",
-        "leaf": "target",
-        "subject_transforms": [{"src": "bench.*", "dest": "copy.{{wildcard(1)}}"}],
-    }
-    connections = {"default": {"servers": [place.source_url]}, "target": {"servers": [place.leaf_url]}}
-    config = configuration(place.source_url, rule, connections=connections)
-    source = {"name": SOURCE, "external": {"api": "bridge.API", "deliver": "bridge.deliver"}}
-    with running_bridge(config, "connection.back") as program:
-        began = time.time()
-        with _stream(place, {"name": TARGET, "storage": place.storage, "sources": [source]}):
-            yield Copying(began, TARGET, program)
 
 
 @contextmanager

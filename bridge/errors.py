@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nats_bridge.bridge.api_error_codes import class_of
+
 EXIT_GOOD: Final = 0
 EXIT_NO: Final = 1
 EXIT_USAGE: Final = 2
@@ -118,17 +120,6 @@ class RuleRefusedError(BridgeError):
     exit_code = EXIT_USAGE
 
 
-_AT_A_LIMIT = frozenset(
-    {
-        10002,  # the account's resources are used up
-        10023,  # the server's
-        10026,  # as many consumers as the account or the stream takes
-        10028,  # the account's storage
-        10047,  # the server's storage
-    }
-)
-
-
 class ApiError(BridgeError):
     """The JetStream API answered with an error, or did not answer.
 
@@ -153,8 +144,10 @@ class ApiError(BridgeError):
 
     @property
     def passing(self) -> bool:
-        """Whether a running rule waits: no answer in time, a server that starts or ends, no leader, no room."""
-        return self.retriable or self.http_code == 503 or self.err_code in _AT_A_LIMIT
+        """Whether a rule waits: no answer in time, or a code that `api_error_codes` calls passing."""
+        if not self.err_code:
+            return self.retriable or self.http_code == 503
+        return self.retriable or class_of(self.err_code) == "passing"
 
 
 class NotPermittedError(ApiError):

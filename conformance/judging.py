@@ -63,7 +63,7 @@ def mismatches(expectation: Expectation, observation: Observation) -> Iterator[M
         stored: Sequence[Stored] = observation.stored.get(stream, ())
         where = f"stored.{stream}"
         if stream in expectation.any_order:
-            stored = _in_order_of(expected, stored)
+            stored = in_order_of(expected, stored)
         yield from _message_mismatches(where, expected, [each.message for each in stored])
         if len(expected) == len(stored):
             for at, (wanted, each) in enumerate(zip(expected, stored, strict=True)):
@@ -179,18 +179,19 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
                 yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(time))
 
 
-def _in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:
+def in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:
     """The stored messages, each where a matching one is expected; the rest at the end."""
     left = list(stored)
     ordered: list[Stored] = []
     for wanted in expected:
-        at = next((at for at, each in enumerate(left) if _is_like(wanted, each.message)), None)
+        at = next((at for at, each in enumerate(left) if matches_message(wanted, each.message)), None)
         if at is not None:
             ordered.append(left.pop(at))
     return ordered + left
 
 
-def _is_like(wanted: ExpectedMessage, seen: Message) -> bool:
+def matches_message(wanted: ExpectedMessage, seen: Message) -> bool:
+    """Whether a message is as expected; its sequence is not compared."""
     return not any(_message_mismatches("", [wanted], [seen]))
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import click
 
-from docs.changes import Change, changes
 from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.history import read_history
 from nats_bridge.conformance.implementations.identity import Identity
+from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.conformance.reports import judged as judged_run
+from nats_bridge.conformance.reports.changes import Change, changes
 from nats_bridge.conformance.reports.judgement import Cell, Judged
 from nats_bridge.conformance.reports.links import clause_link, document_of
 from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
@@ -26,6 +27,7 @@ from nats_bridge.transforms.tested_versions import Version
 
 _LONGEST = 180
 _MOST_EXAMPLES = 3
+_UNEXPECTED = "not as the case expects"
 _ONLY_WORDS = "another code or text of the refusal, which no case depends on"
 _INTRODUCTION = """\
 # What changes between server versions
@@ -120,7 +122,8 @@ def _changed(case: Case, old: Cell, new: Cell, before: Version, after: Version) 
     if not found and not is_known:
         return None
     if not is_known:
-        return _Changed(case, found, "", "")
+        is_new = any(cell.verdict.outcome is Outcome.FAIL for cell in (old, new))
+        return _Changed(case, found, _UNEXPECTED if is_new else "", "")
     # A difference that ends here describes the change best; else one that begins here.
     ended, begun = case.difference(before), case.difference(after)
     ends = () if ended is None else tuple(each for each in ended.range.until if before < each <= after)

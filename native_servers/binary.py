@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from nats_bridge.native_servers.errors import WayFailedError
-from nats_bridge.native_servers.versions import parse
+from nats_bridge.native_servers.versions import canonical
 
 NAME = "nats-server"
 _SAYS = re.compile(r"nats-server:\s*v?(\S+)")
@@ -34,7 +34,7 @@ def version_of(binary: Path) -> str:
 def require_version(binary: Path, version: str) -> None:
     """Raise WayFailedError unless ``binary`` prints exactly ``version``."""
     said = version_of(binary)
-    if said != ".".join(map(str, parse(version))):
+    if said != canonical(version):
         raise WayFailedError(f"{binary} says it is {said}, wanted {version}")
 
 

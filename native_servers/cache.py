@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nats_bridge.native_servers.binary import NAME
 from nats_bridge.native_servers.errors import InvalidVersionError
-from nats_bridge.native_servers.versions import Version, parse
+from nats_bridge.native_servers.versions import Version, canonical, parse
 
 
 def default_root(environment: Mapping[str, str] | None = None) -> Path:
@@ -39,7 +39,7 @@ class ServerCache:
 
     def path(self, version: str) -> Path:
         """Where the binary of ``version`` is, or would be."""
-        return self._folder / ".".join(map(str, parse(version))) / NAME
+        return self._folder / canonical(version) / NAME
 
     def versions(self) -> list[str]:
         """The versions kept, oldest first."""

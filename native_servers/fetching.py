@@ -18,7 +18,7 @@ from nats_bridge.native_servers.binary import on_path, require_version, version_
 from nats_bridge.native_servers.cache import ServerCache
 from nats_bridge.native_servers.errors import ServerNotFoundError, ServersError, WayFailedError
 from nats_bridge.native_servers.processes import Report
-from nats_bridge.native_servers.versions import is_minor, newest_patch, parse
+from nats_bridge.native_servers.versions import canonical, is_minor, newest_patch
 from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 
@@ -53,13 +53,13 @@ def _silent(_: str) -> None:
 def fetch(
     version: str, *, cache: ServerCache | None = None, report: Report = _silent, ways: Sequence[Way] = WAYS
 ) -> Path:
-    """The binary of ``version`` (``2.10.27``, or ``2.10`` for its newest patch), ready to run.
+    """The binary of ``version`` (``2.10.27``, ``2.16.0-RC.1``, or ``2.10`` for its newest patch), ready to run.
 
     ``report`` gets each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
     each way failed.
     """
     cache = cache or ServerCache()
-    version = resolve(version, cache=cache, report=report) if is_minor(version) else ".".join(map(str, parse(version)))
+    version = resolve(version, cache=cache, report=report) if is_minor(version) else canonical(version)
     attempts: list[tuple[str, str]] = []
     for name, look in (("PATH", _from_path), ("cache", partial(_from_cache, cache))):
         try:

@@ -37,9 +37,6 @@ LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}, authorization: {{timeout: 
 
 It waits for a leaf's CONNECT as long as for a server: by default two seconds, which a busy machine exceeds.
 """
-_WEB_PORT = "$WEB_PORT"
-WEB_LISTENER = f'host: "{HOST}", port: {_WEB_PORT}, handshake_timeout: "{READY_LIMIT:g}s"'
-"""Members of ``websocket``, next to ``no_tls`` or ``tls``; see ``LEAF_LISTENER``."""
 _POLL = 0.005
 _READY = b"Server is ready"
 _TAKEN = "address already in use"
@@ -73,7 +70,7 @@ class NativeServer(Lifetime):
     of this object. ``directory`` holds configuration, store and log and is left in place; without it a
     temporary one is removed by ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP
     monitoring port as well. Where ``config`` names ``$LEAF_PORT``, as ``LEAF_LISTENER`` does, ``leaf_port`` is
-    picked, too, and ``web_port`` for ``WEB_LISTENER``.
+    picked, too.
 
     A context manager, plain and async: start on entry, ``close`` on exit.
     """
@@ -97,7 +94,7 @@ class NativeServer(Lifetime):
         self.jetstream = jetstream
         self.port = port
         self.monitor_port = 0
-        self.leaf_port = self.web_port = 0
+        self.leaf_port = 0
         self._monitor = monitor
         self._port_is_ours = port == 0
         self._temporary = directory is None
@@ -175,8 +172,6 @@ class NativeServer(Lifetime):
                 self.monitor_port = free_port()
             if _LEAF_PORT in self.config and (self._port_is_ours or not self.leaf_port):
                 self.leaf_port = free_port()
-            if _WEB_PORT in self.config and (self._port_is_ours or not self.web_port):
-                self.web_port = free_port()
             try:
                 self._launch()
             except PortTakenError:
@@ -246,7 +241,7 @@ class NativeServer(Lifetime):
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={**os.environ, _LEAF_PORT[1:]: str(self.leaf_port), _WEB_PORT[1:]: str(self.web_port)},
+                env={**os.environ, _LEAF_PORT[1:]: str(self.leaf_port)},
             )
         _running.add(self)
         deadline = time.monotonic() + READY_LIMIT

@@ -14,9 +14,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 START = b"NATS/1.0\r\n"
+TRACE = b"\nNats-Trace-Dest:"
+"""How a line begins that has a server trace a message; see `untraced`."""
+
 _CRLF = b"\r\n"
 # The server takes a block that is no longer than an empty one for no headers, once it has removed something.
 _EMPTY_LENGTH = len(START + _CRLF)
+_TRACED = re.compile(rb"(?<=\n)Nats-Trace-Dest:(?![ \t]*trace disabled[ \t]*\r\n).*?\r\n", re.DOTALL)
 
 
 def opened(block: bytes) -> bytes:
@@ -69,6 +73,16 @@ def remove_first(block: bytes, name: bytes) -> bytes:
 def remove_prefix(block: bytes, prefix: bytes) -> bytes:
     """The block without the lines whose name starts with ``prefix``; ``b""`` when no header is left."""
     return _without(block, _lines(re.escape(prefix))) if prefix in block else block
+
+
+def untraced(block: bytes) -> bytes:
+    """The block without lines that have a server report the message on a subject of its publisher's choice.
+
+    A server reports with the permissions of the client that publishes the block: those of the bridge, where it
+    publishes what another client wrote. A server that has acted on it stores ``trace disabled`` instead, which
+    stays. One that does not know it (before 2.11), or that finds a status in the block (2.12 to 2.15), stores it.
+    """
+    return _without(block, _TRACED) if TRACE in block else block
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ table, and docs/extending.md says how one becomes a row of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -49,3 +50,23 @@ LIVE_VERSIONS = tuple(str(row) for row in TESTED if row.live)
 
 NEWEST_PATCHES: Mapping[tuple[int, int], int] = MappingProxyType({row.version[:2]: row.version[2] for row in TESTED})
 """The newest patch of each minor line in the table, by major and minor."""
+
+_FULL = re.compile(r"v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+].*)?", re.ASCII)
+
+
+def stand_in(version: str) -> str | None:
+    """The version of the table that a server is treated like because the table does not reach it; None if it does.
+
+    A newer patch of a line of the table is treated like the newest one there. A server of another line, newer, older or
+    in between, and one whose text is not a version, are treated like the newest of all.
+
+    Args:
+        version: as a server reports it. Previews and development builds count as their release.
+    """
+    parsed = _FULL.fullmatch(version)
+    line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)
+    if parsed is None or line not in NEWEST_PATCHES:
+        line = max(NEWEST_PATCHES)
+    elif int(parsed[3]) <= NEWEST_PATCHES[line]:
+        return None
+    return f"{line[0]}.{line[1]}.{NEWEST_PATCHES[line]}"

@@ -48,11 +48,7 @@ async def with_server(
         other: dict[str, object] = {"servers": (server_url,), "context": None}
         if "@" in server_url:  # it holds credentials, too
             other |= dict.fromkeys(("creds", "nkey_seed_file", "token_file", "user", "password_file"))
-        asked = connections_of(settings)  # a listener for leaf nodes is not where clients connect
-        connections = {
-            name: connection.model_copy(update=other) if name in asked else connection
-            for name, connection in settings.connections.items()
-        }
+        connections = {name: connection.model_copy(update=other) for name, connection in settings.connections.items()}
         settings = settings.model_copy(update={"connections": connections})
     async with connected(settings, connections_of(settings)) as opened:
         return await question(settings, opened)
@@ -61,7 +57,12 @@ async def with_server(
 async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:
     assembly = Assembly(settings, opened, AccountGraph(settings, opened, patiently=True))
     outlook = await assembly.loops.look()
-    findings = [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
+    findings = [
+        Finding("", True, "untested_server", f"connection '{name}': {connection.untested_server}")
+        for name, connection in opened.items()
+        if connection.untested_server is not None
+    ]
+    findings += [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
     findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:
         if loop := outlook.of(rule.name):

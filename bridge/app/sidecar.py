@@ -66,6 +66,7 @@ class Sidecar:
         self._leadership = Leadership()
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
+        self._reported: set[tuple[str, str]] = set()  # remarks on servers that were logged, by connection
         self.began = time.time()
         self.telemetry = Telemetry(settings, self)
         self.state = OwnState(self, settings.http.wedged_after)
@@ -232,6 +233,20 @@ class Sidecar:
     def _opened(self, connection: Connection) -> None:
         self._connections.append(connection)
         connection.on_end(partial(self._connection_ended, connection.name))
+        report = partial(self._report_untested, connection)
+        connection.on_reconnect(report)
+        report()
+
+    def _report_untested(self, connection: Connection) -> None:
+        remark = connection.untested_server
+        if remark is not None and (connection.name, remark) not in self._reported:
+            self._reported.add((connection.name, remark))
+            _log.warning(
+                "connection.untested_server",
+                connection=connection.name,
+                server=connection.server_version,
+                meaning=remark,
+            )
 
     def _connection_ended(self, name: str, reason: str) -> None:
         if not self.draining:

@@ -9,6 +9,7 @@ import click
 
 from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
+from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.rules.finding import Finding
 from nats_bridge.bridge.rules.reserved_destinations import reserved_findings
 from nats_bridge.bridge.settings import load
@@ -97,7 +98,7 @@ def _url(server: str | None) -> str | None:
 def finding_line(finding: Finding) -> str:
     """A finding as text."""
     named = not finding.rule or f"'{finding.rule}'" in finding.text
-    return f"{_mark(finding)} {'' if named else finding.rule + ': '}{finding.text}"
+    return f"{_mark(finding)} {'' if named else finding.rule + ': '}{printable(finding.text)}"
 
 
 def _mark(finding: Finding) -> str:

@@ -12,6 +12,7 @@ from nats_bridge.bridge.cli.options import config_option
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
 from nats_bridge.bridge.jobs.handoff.rule_handoff import hand_over
+from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import load
 
 
@@ -60,7 +61,7 @@ def handoff_command(config: Path, rule: str, back: bool, after: tuple[str, ...],
 
 def _print(answer: Handoff, rule: str) -> None:
     for problem in answer.problems:
-        click.echo(f"{click.style('no ', fg='red')} {rule}: {problem}", err=True)
+        click.echo(f"{click.style('no ', fg='red')} {rule}: {printable(problem)}", err=True)
     if not answer.ok:
         return
     number = 0

@@ -101,15 +101,15 @@ def _lines(states: Sequence[LinkState]) -> Iterator[str]:
 def _of_link(state: LinkState) -> Iterator[str]:
     if state.condition == "unknown":
         why = state.reason.text if state.reason else "its server gives no answer about it"
-        yield f"{click.style('no ', fg='red')} {state.link.name}: unknown: {printable(why)}"
+        yield f"{click.style('no ', fg='red')} {printable(state.link.name)}: unknown: {printable(why)}"
     elif state.reason is None:
         missing = "up to date" if not state.missing else f"{state.missing:,} missing, makes progress"
-        yield f"{click.style('ok ', fg='green')} {state.link.name}: {missing}, at {state.position:,}"
+        yield f"{click.style('ok ', fg='green')} {printable(state.link.name)}: {missing}, at {state.position:,}"
     else:
         missing = "messages are missing" if not state.missing else f"{state.missing:,} missing"
         lag = ", although the server reports lag 0" if state.reported_lag == 0 else ""
         yield (
-            f"{click.style('no ', fg='red')} {state.link.name}: stalled for {state.stalled:,.0f} s at"
+            f"{click.style('no ', fg='red')} {printable(state.link.name)}: stalled for {state.stalled:,.0f} s at"
             f" {state.position:,}, {missing}{lag}"
         )
         yield f"    likely: {printable(state.reason.text)}"

@@ -20,8 +20,10 @@ from nats_bridge.bridge.client.ended_connections import EndedConnections
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
+from nats_bridge.bridge.client.untested_server import untested
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
+from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 _log = structlog.get_logger("bridge.connection")
 
@@ -61,6 +63,7 @@ class Connection:
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
         last_error: the last error, and when it occurred.
+        untested_server: a remark about the last server, if this release was not compared with its version; else None.
     """
 
     def __init__(self, name: str, longest_wait: float = LONGEST_WAIT) -> None:
@@ -76,6 +79,7 @@ class Connection:
         self._logged: dict[str, tuple[str, float]] = {}  # by server: the reason, and when
         self._ended = EndedConnections(self.client)
         self._ended_soon = False
+        self.untested_server: str | None = None
         self._closing = False
         self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
@@ -86,9 +90,12 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The connected server's version, such as `2.10.27`."""
+        """The connected server's version, such as `2.10.27`; of a text that is none, the newest tested one."""
         version = self.client.connected_server_version
-        return f"{version.major}.{version.minor}.{version.patch}"
+        try:
+            return f"{version.major}.{version.minor}.{version.patch}"
+        except ValueError:
+            return TESTED_VERSIONS[-1]
 
     @property
     def server(self) -> str:
@@ -158,6 +165,7 @@ class Connection:
         self._failed.pop(self.server, None)
         self._logged.clear()
         self._ended.established()
+        self.untested_server = untested(self.client.reported_version)
         self.api.delivery_limit.established(asyncio.get_running_loop().time())
         self._down.clear()
         self._up.set()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
 
+from nats_bridge.bridge.api_error_codes import class_of
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
 from nats_bridge.bridge.client.wire import WireClient
@@ -160,14 +161,14 @@ class JetStreamApi:
         reply: Json = json.loads(await self.ask(subject, data, headers))
         error = reply.get("error")
         if error:
-            code = int(error.get("code", 0))
+            code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
             raise ApiError(
                 f"connection '{self.connection}': {subject}: {error.get('description')} ({error.get('err_code')})",
                 http_code=code,
-                err_code=int(error.get("err_code", 0)),
+                err_code=err_code,
                 description=str(error.get("description", "")),
-                # Waiting gives a cluster its leader, but no account its JetStream.
-                retriable=code == 503 and error.get("err_code") != NOT_ENABLED,
+                # Seconds give a cluster its leader, but no account its JetStream.
+                retriable=code == 503 and err_code != NOT_ENABLED and class_of(err_code) == "passing",
             )
         what = next((each for each in _LED if subject.startswith(f"$JS.API.{each.upper()}.INFO.")), None)
         if what is not None and not self._has_leader(subject.split(".")[4], reply):

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from nats_bridge.bridge.api_error_codes import class_of
+
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.wire import Delivered
 
@@ -16,16 +18,6 @@ SOURCE_RECORD_REFUSED = 10227
 
 _WRONG_LAST_SEQUENCE = (10071, 10164)  # the second is said without the last sequence (2.12)
 _ID_PENDING = 10158
-_NOT_NOW = frozenset(
-    {
-        10002,  # the account's resources are used up
-        10023,  # the server's
-        10028,  # the account's storage
-        10047,  # the server's storage
-        _ID_PENDING,  # in a cluster
-        10167,  # too many messages wait for the stream
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ class PubAck:
         except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             return _strange(payload)
         if error:
-            passing = code == 503 or err_code in _NOT_NOW
+            passing = class_of(err_code) == "passing" if err_code else code == 503
             return cls("later" if passing else "refused", stream, 0, err_code, str(error.get("description", "")))
         if not stream or sequence < 0:
             return _strange(payload)  # any client can subscribe to the subject and answer

@@ -10,6 +10,7 @@ A subscription made with `subscribe_batches` gets its messages in batches; all o
 from __future__ import annotations
 
 import asyncio
+import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,11 @@ class WireClient(Client):
             self._wide.holds = False
             self._wide.send_gathered()
 
+    @property
+    def reported_version(self) -> str:
+        """The version of the connected server as it reports it, such as `2.16.0-RC.1`; empty if it reports none."""
+        return str(self._server_info.get("version", ""))
+
     async def subscribe_batches(
         self,
         subject: str,
@@ -143,6 +149,13 @@ class WireClient(Client):
         self._batches.routes[sid] = Route(on_batch, on_control, in_bulk)
         subscription = await self.subscribe(subject, queue, cb=_discard)
         return BatchSubscription(self, sid, subscription)
+
+    def new_inbox(self) -> str:
+        """A new inbox.
+
+        Other clients can see to which one a consumer delivers. Of nats-py's, one shows what the others can be.
+        """
+        return f"{self._inbox_prefix.decode()}.{secrets.token_hex(11)}"
 
     async def close(self) -> None:
         """Close permanently, also in the middle of a reconnect, whose socket nats-py would leave open."""
@@ -269,7 +282,11 @@ class WireClient(Client):
         self._wide.gather(data, fence)
 
     def answer(self, subject: bytes) -> None:
-        """Publish an empty message, as flow control and acknowledgements ask for; not while the connection is lost."""
+        """Publish an empty message, as flow control and acknowledgements ask for; not while the connection is lost.
+
+        Args:
+            subject: the server's own; any client may have chosen the reply subject of a delivery.
+        """
         if self.is_connected:
             self.write_raw(b"PUB %b 0\r\n\r\n" % subject)
 

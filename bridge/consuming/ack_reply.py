@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+ACK = b"$JS.ACK."
+"""How the reply subjects of deliveries begin."""
+
 
 class AckReply(NamedTuple):
     """The numbers in a delivered message's reply subject.
@@ -30,6 +33,24 @@ class AckReply(NamedTuple):
         if len(tokens) < 9 or tokens[:2] != [b"$JS", b"ACK"]:
             raise ValueError(f"not an acknowledgement subject: {reply!r}")
         return cls(*(int(token) for token in tokens[at : at + 5]))
+
+
+def acknowledges(reply: bytes, stream: bytes, consumer: bytes) -> bool:
+    """Whether a reply subject is that of a delivery by this consumer of this stream.
+
+    Any client that may publish on the subject to which a consumer delivers chooses the reply subject.
+    """
+    tokens = reply.split(b".")
+    at = 2 if len(tokens) == 9 else 4  # with a domain and an account before the stream
+    return len(tokens) >= 9 and tokens[:2] == [b"$JS", b"ACK"] and tokens[at : at + 2] == [stream, consumer]
+
+
+def asks_for_flow_control(reply: bytes, stream: bytes) -> bool:
+    """Whether a reply subject is that of a flow control request of a consumer of this stream.
+
+    Servers check it in copies of their own since 2.15.3, because any client may have chosen it.
+    """
+    return reply.startswith(b"$JS.FC.%b." % stream) and len(reply.split()) == 1
 
 
 def message_sequence(reply: bytes) -> bytes:

@@ -69,6 +69,7 @@ class AcknowledgingReader(Reader):
         return len(replies) if self._write(replies) else 0
 
     def _write(self, replies: list[bytes]) -> bool:
+        replies = [reply for reply in replies if self.consumer.has_sent(reply)]
         if not replies or not self.connection.client.is_connected or not self._fence.is_open:
             return False
         self.connection.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._fence)

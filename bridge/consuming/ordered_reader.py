@@ -76,6 +76,8 @@ class OrderedReader(Reader):
     # -- deliveries that are not the next ones -----------------------------------------------------------------------
 
     async def _catch_up(self, upto: int, following: int) -> None:
+        if not await self._was_sent(following - 1):
+            return
         self._sent = following - 1
         await self._fill(upto, following - 1)
         self._next = following
@@ -83,6 +85,19 @@ class OrderedReader(Reader):
             # A whole window of deliveries may be missing: no later one would make the consumer send more.
             self._newest = self.consumer.reply(upto, following - 1)
             self._report_arrival()
+
+    async def _was_sent(self, consumer_sequence: int) -> bool:
+        """Whether the consumer says so, too: any client may have published a heartbeat. If not, the next one counts."""
+        try:
+            info = await self.consumer.info(patience=0)
+        except ApiError as error:
+            if not error.passing:
+                raise
+            return False
+        was_sent = info is not None and int(info["delivered"]["consumer_seq"]) >= consumer_sequence
+        if not was_sent:
+            self._say_forged(f"a heartbeat names delivery {consumer_sequence}, of which the consumer does not know")
+        return was_sent
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """Drop what was handled, read again what is missing."""
@@ -179,6 +194,8 @@ class OrderedReader(Reader):
             self._reports_arrival = self.plan.position == "none" and self.consumer.is_limited
             await self.consumer.create(self.handled)
             self._next = 1
+            if self._reports_arrival:
+                self._report_arrival()  # what came before the consumer's name was known
             delivered = {"consumer_seq": 0, "stream_seq": 0}
         self._last_read = asyncio.get_running_loop().time()
         # What the durable consumer sent to an earlier process. What it sends now waits in the queue.

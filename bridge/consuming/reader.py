@@ -26,7 +26,7 @@ from nats_bridge.bridge.client.permission_violations import not_allowed, refused
 from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming import replay
-from nats_bridge.bridge.consuming.ack_reply import AckReply, fields_behind
+from nats_bridge.bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
 from nats_bridge.bridge.consuming.counters import ReaderCounters
 from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
@@ -272,7 +272,7 @@ class Reader(ABC):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self._last_read = asyncio.get_running_loop().time()
-        if self._reports_arrival:
+        if self._reports_arrival and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
         if self._worker is not None or self._unsure:
@@ -325,12 +325,14 @@ class Reader(ABC):
 
     def _report_arrival(self) -> None:
         """Let the server send more: a consumer without a position uses the acknowledgement for nothing else."""
-        if self._newest:
+        if self._newest and self.consumer.has_sent(self._newest):
             self.connection.client.answer(self._newest)
 
     def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
-        first = AckReply.parse(batch[0][1])
         steps = len(batch) - 1
+        if not (batch[0][1].startswith(ACK) and batch[-1][1].startswith(ACK)):
+            return self._take_own(batch)
+        first = AckReply.parse(batch[0][1])
         last = AckReply.parse(batch[-1][1]) if steps else first
         if (
             first.consumer_sequence == self._next
@@ -341,7 +343,19 @@ class Reader(ABC):
         ):
             self._next = last.consumer_sequence + 1
             return self._hand_on(batch, last.stream_sequence)
-        return self._sort_out(batch)
+        return self._sort_out(batch) if _is_own(batch) else self._take_own(batch)
+
+    def _take_own(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        """Take a batch without messages that another client has published to the inbox.
+
+        Servers (2.9 to 2.15) let no client publish with such a reply subject as deliveries have.
+        """
+        own = [message for message in batch if message[1].startswith(ACK)]
+        self._say_forged(f"{len(batch) - len(own)} messages that are no deliveries")
+        return self._take(own) if own else None
+
+    def _say_forged(self, what: str) -> None:
+        self._log.warning("reader.foreign_publisher", reason=what, meaning="another client publishes to the inbox")
 
     def _hand_on(self, batch: list[Delivered], last: int) -> Awaitable[None] | None:
         gap_after = None
@@ -385,7 +399,8 @@ class Reader(ABC):
             self._worker = None
 
     def _control(self, reply: bytes, block: bytes) -> Coroutine[Any, Any, None] | None:
-        if answer := reply or header_block.read(block, b"Nats-Consumer-Stalled"):
+        answer = reply or header_block.read(block, b"Nats-Consumer-Stalled") or b""
+        if asks_for_flow_control(answer, self.plan.stream.encode()):
             self.connection.client.answer(answer)
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is not None and int(delivered) >= self._next:
@@ -504,8 +519,13 @@ class Reader(ABC):
 def _sent_by(item: _Item) -> int:
     """The last consumer sequence that a batch or a heartbeat shows to be sent."""
     if isinstance(item, list):
-        return AckReply.parse(item[-1][1]).consumer_sequence
+        own = [reply for _, reply, _, _ in item if reply.startswith(ACK)]
+        return AckReply.parse(own[-1]).consumer_sequence if own else 0
     return int(header_block.read(item[1], b"Nats-Last-Consumer") or 0)
+
+
+def _is_own(batch: list[Delivered]) -> bool:
+    return all(message[1].startswith(ACK) for message in batch)
 
 
 def _any_redelivered(batch: list[Delivered]) -> bool:

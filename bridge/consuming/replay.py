@@ -14,7 +14,7 @@ from typing import Final
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.ack_reply import AckReply, acknowledges, asks_for_flow_control
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
@@ -165,7 +165,7 @@ class Replay:
             inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct, limit=limit
         )
         limited = config["ack_policy"] == "all"
-        name, newest, pending = "", b"", 0
+        name, newest, pending, stream = "", b"", 0, self.stream.encode()
         try:
             created = await self.api.create_ephemeral(self.stream, config | policy)
             name = created["name"]
@@ -183,7 +183,8 @@ class Replay:
                     reply, block = item
                     # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
                     stalled = header_block.read(block, b"Nats-Consumer-Stalled")
-                    if answer := reply or stalled:
+                    answer = reply or stalled or b""
+                    if asks_for_flow_control(answer, stream):
                         client.answer(answer)
                     if newest:
                         client.answer(newest)
@@ -203,7 +204,7 @@ class Replay:
                 if end.consumer_sequence != seen + len(item):
                     raise self._broken(_LOST)
                 seen, quiet, pending = end.consumer_sequence, 0, end.pending
-                if limited:
+                if limited and acknowledges(item[-1][1], stream, name.encode()):
                     newest = item[-1][1]
                     client.answer(newest)
                 yield item

@@ -30,6 +30,7 @@ from nats_bridge.bridge.client.settled_stream import settled_stream
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming import replay
+from nats_bridge.bridge.consuming.ack_reply import acknowledges
 from nats_bridge.bridge.errors import ApiError, RuleRefusedError
 
 _log = structlog.get_logger("bridge.rule_consumer")
@@ -399,6 +400,10 @@ class RuleConsumer:
     def delivers_here(self, info: Json) -> bool:
         """Whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
+
+    def has_sent(self, reply: bytes) -> bool:
+        """Whether a reply subject is that of a delivery by this consumer, and not of another client's making."""
+        return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
 
     def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
         """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive."""

@@ -21,7 +21,6 @@ KINDS: Final = MappingProxyType(
         "kv_sources": "copying",
         "subject_transform": "ingress",
         "advisories": "advisories",
-        "native_copy": "native_copy",
         "watch": "watching",
     }
 )

@@ -101,7 +101,7 @@ class ConnectionGrants:
 
     Attributes:
         connection: its name.
-        inbox_prefix: under which it gets its answers; empty for a leaf connection, which asks nothing.
+        inbox_prefix: under which it gets its answers.
         grants: the lines, those that are needed first.
         denied: commands to the server that a message must not choose, and that the user does not need.
     """
@@ -137,8 +137,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
-    leaves = {need.connection: "" for need in needs if need.connection not in inboxes}
-    return _grants(inboxes | leaves, needs)
+    return _grants(inboxes, needs)
 
 
 def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
@@ -152,11 +151,11 @@ def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need])
 
 
 def _grants(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
-    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix; empty without answers."""
+    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix."""
     found = []
     for name, prefix in inboxes.items():
-        answers = [listen(name, f"{prefix}.>", "answers and deliveries")] if prefix else []
-        asked = [*answers, *(need for need in needs if need.connection == name)]
+        answers = listen(name, f"{prefix}.>", "answers and deliveries")
+        asked = [answers, *(need for need in needs if need.connection == name)]
         published = [need for need in asked if need.way == "publish"]
         denied = denied_subjects(
             (need.subject for need in published if need.computed),

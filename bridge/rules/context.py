@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, dialect, server_dialect
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.client.connection import Connection
@@ -37,7 +37,7 @@ class RuleContext:
 
     def dialect_at(self, connection: Connection) -> Dialect:
         """The dialect that the rule asks for; `native` is that of the server on this connection."""
-        return dialect(connection.server_version if self.dialect == "native" else self.dialect)
+        return server_dialect(connection.server_version) if self.dialect == "native" else dialect(self.dialect)
 
     @property
     def has_lease(self) -> bool:

@@ -12,9 +12,9 @@ class Finding:
     Attributes:
         rule: the rule's name; empty if it is about none in particular.
         ok: whether the rule can run.
-        code: the error's code, `loop`, or `good`. These block no rule: `native_loop` and `not_seen`, which are about
-            no rule, `literal`, about a destination that is probably a mistake, `reserved`, about messages that would be
-            commands to the server, and `diverges`, about a difference to native behaviour.
+        code: the error's code, `loop`, or `good`. These block no rule: `native_loop`, `not_seen` and `untested_server`,
+            which are about no rule, `literal`, about a destination that is probably a mistake, `reserved`, about
+            messages that would be commands to the server, and `diverges`, about a difference to native behaviour.
         text: one or two lines.
     """
 

@@ -34,7 +34,9 @@ def reserved_findings(settings: Settings) -> Iterator[Finding]:
     for rule in settings.rules:
         if isinstance(rule, RepublishRule | AdvisoriesRule):
             pair = rule.republish
-            transform = compile_transform(pair.src.encode(), pair.dest.encode(), settings.offline_dialect_of(rule))
+            transform = compile_transform(
+                (pair.src or ">").encode(), pair.dest.encode(), settings.offline_dialect_of(rule)
+            )
             exclude = rule.exclude if isinstance(rule, RepublishRule) else ()
             if remark := reserved_remark(transform, exclude=[pattern.encode() for pattern in exclude]):
                 yield Finding(rule.name, True, "reserved", remark)

@@ -16,17 +16,15 @@ IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
 _SCHEMES = ("nats", "tls")
-_WEB_SCHEMES = ("ws", "wss")
 _EXAMPLE = "write it like nats://127.0.0.1:4222"
 
 
-def check_server_url(url: str, *, secrets_allowed: bool = False, may_be_leaf: bool = False) -> str | None:
+def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
     """The reason why `url` is unusable, or None.
 
     Args:
         url: a server's URL; the scheme and the port may be left out, as nats-py allows.
         secrets_allowed: whether a user and password in the URL are fine (native contexts hold them that way).
-        may_be_leaf: whether it may be that of a leaf connection, which can go through a WebSocket.
     """
     if not url.strip():
         return f"a server's URL is empty; {_EXAMPLE}"
@@ -41,22 +39,15 @@ def check_server_url(url: str, *, secrets_allowed: bool = False, may_be_leaf: bo
             f"'{_shown(url)}' holds a secret; leave it out and use creds, nkey_seed_file, token_file, or"
             " user with password_file"
         )
-    if is_websocket(full) and not may_be_leaf:
-        return f"'{_shown(url)}': only a leaf connection can be a WebSocket; use a nats:// or tls:// URL"
-    if parts.scheme not in _SCHEMES + _WEB_SCHEMES:
+    if parts.scheme not in _SCHEMES:
         return f"'{_shown(url)}': unknown scheme '{parts.scheme}'; use nats:// or tls://"
     if not parts.hostname or any(c.isspace() for c in full):
         return f"'{_shown(url)}' names no host; {_EXAMPLE}"
     if port == 0:
         return f"'{_shown(url)}': port 0 cannot be connected to; {_EXAMPLE}"
-    if (parts.path not in {"", "/"} and not is_websocket(full)) or parts.query or parts.fragment:
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
         return f"'{_shown(url)}' has something after the port; {_EXAMPLE}"
     return None
-
-
-def is_websocket(url: str) -> bool:
-    """Whether a server's URL leads to its WebSocket listener."""
-    return url.partition("://")[0] in _WEB_SCHEMES
 
 
 def _shown(url: str) -> str:
@@ -77,7 +68,7 @@ def _listed(value: Any) -> Any:
 
 
 def _server_url(value: str) -> str:
-    reason = check_server_url(value, may_be_leaf=True)
+    reason = check_server_url(value)
     if reason:
         raise refused(reason)
     return value
@@ -108,8 +99,7 @@ class Connection(Part):
         tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])
     ] = Field(
         default=(),
-        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222; of a"
-        " connection to a listener for leaf nodes also ws:// and wss://",
+        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
         examples=[["nats://127.0.0.1:4222"]],
     )
     context: str | None = Field(

@@ -122,11 +122,6 @@ _HINTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "AdvisoriesRule": {
             "republish": 'such as republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'
         },
-        "NativeCopyRule": {
-            "stream": "the name of the stream that is served",
-            "prefix": "such as bridge.orders, with which the other stream's external begins",
-            "leaf": "the name of a connection to the listener for leaf nodes of the server that copies",
-        },
         "Source": {"name": "the name of the stream that is copied from"},
         "KvSource": {"bucket": "the name of the bucket that is copied from"},
         "External": {"api": "the prefix of the JetStream API there, such as $JS.west.API"},
@@ -170,11 +165,6 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by"
             " names a stream that stores them",
             "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
-        },
-        "NativeCopyRule": {
-            "to": "the server's own stream copies; 'leaf' names a connection to that server's listener for leaf nodes",
-            "start": "the stream that copies says where it begins, with opt_start_seq or opt_start_time",
-            "external": "it belongs to the stream that copies; 'prefix' is what it begins with",
         },
         "WatchRule": {
             "from": "'connection' names the one whose account is watched",

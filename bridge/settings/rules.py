@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -14,7 +14,6 @@ from nats_bridge.bridge.settings.base import (
     BucketName,
     DurableName,
     Flag,
-    HeaderName,
     Part,
     StreamName,
     StreamPattern,
@@ -74,7 +73,7 @@ class _OfOneStream:
 
     @property
     def connections(self) -> tuple[str, ...]:
-        """The names of the connections that the rule uses; not of one to a listener for leaf nodes."""
+        """The names of the connections that the rule uses."""
         return (self.source_connection,)
 
 
@@ -267,39 +266,6 @@ class AdvisoriesRule(Part):
         return self.source_connection, self.target_connection
 
 
-class NativeCopyRule(_OfOneStream, Part):
-    """Serve a stream to a server's own mirror or source, with transformed subjects."""
-
-    name: DurableName = Field(description=_NAME)
-    kind: Literal["native_copy"] = Field(description="serve a stream to a server's own mirror or source")
-    stream: StreamName = Field(description="the stream that is served")
-    prefix: str = Field(
-        description="prefix of the subjects by which the server that copies reaches the rule, as in the `external` of"
-        " its mirror or source: {api: PREFIX.API, deliver: PREFIX.deliver}",
-    )
-    leaf_connection: str = Field(
-        alias="leaf", description="connection to the listener for leaf nodes of the server that copies"
-    )
-    source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
-    filter_subject: Subject = Field(default="", description="only these subjects")
-    subject_transforms: tuple[SubjectTransform, ...] = Field(
-        default=(), description="which subjects, and what they become; the first that matches counts"
-    )
-    exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
-    remove_headers: tuple[HeaderName, ...] = Field(
-        default=(),
-        description="headers to take out, such as Nats-Expected-Stream, at which servers up to 2.10 stop copying",
-    )
-    dialect: str | None = Field(default=None, description=_DIALECT)
-
-    @property
-    def entry(self) -> dict[str, Any]:
-        """The served stream, as an entry of a stream's `sources`."""
-        return Source(
-            name=self.stream, filter_subject=self.filter_subject, subject_transforms=self.subject_transforms
-        ).native()
-
-
 class WatchRule(Part):
     """Watch native mirrors and sources, and report which are stalled."""
 
@@ -352,14 +318,7 @@ class WatchRule(Part):
 
 
 Rule: TypeAlias = Annotated[
-    RepublishRule
-    | SourcesRule
-    | MirrorRule
-    | KvSourcesRule
-    | SubjectTransformRule
-    | AdvisoriesRule
-    | NativeCopyRule
-    | WatchRule,
+    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule | WatchRule,
     Field(discriminator="kind"),
 ]
 """Any rule; `kind` says which."""

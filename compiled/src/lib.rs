@@ -17,6 +17,7 @@ use sequences::SubjectSequences;
 const INTERFACE: u32 = 2;
 /// As `_SPREAD` of the encoder.
 const SPREAD: u64 = 0x9E37_79B1;
+const TRACED: &[u8] = b"\nNats-Trace-Dest:";
 const START: &[u8] = b"NATS/1.0\r\n";
 const SEQUENCE: &[u8] = b"\r\nNats-Sequence: ";
 const STAMP: &[u8] = b"\r\nNats-Time-Stamp: ";
@@ -94,7 +95,9 @@ impl HotLoop {
         while let Some(message) = delivery {
             let Some(ack) = Ack::behind(front, message.reply) else { break };
             let follows = if filtered { ack.stream > handled } else { ack.stream == handled + 1 };
-            if ack.consumer != next || !follows {
+            // Python takes out the lines that would have the server trace the message.
+            let traced = memchr::memmem::find(message.block, TRACED).is_some();
+            if ack.consumer != next || !follows || traced {
                 break;
             }
             (at, last_reply) = (message.end, message.reply);

@@ -70,7 +70,7 @@ _cases_option = click.option(
     "kinds",
     type=_Listed(),
     metavar="KIND,…",
-    help="Of native, engine, bridge, native_copy. [default: the first three]",
+    help="Of native, engine, bridge. [default: all]",
 )
 @click.option(
     "--library",
@@ -140,13 +140,13 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
-    from nats_bridge.conformance.command.plan import DEFAULT, Plan, chosen_cases, found_servers
+    from nats_bridge.conformance.command.plan import Plan, chosen_cases, found_servers
     from nats_bridge.conformance.command.whole_run import record
     from nats_bridge.conformance.history import read_history
     from nats_bridge.conformance.implementations.identity import KINDS
     from nats_bridge.conformance.reports import judged, write_reports
 
-    kinds = given["kinds"] or DEFAULT
+    kinds = given["kinds"] or KINDS
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)

@@ -16,16 +16,14 @@ from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.identity import KINDS
 from nats_bridge.conformance.implementations.library import LibrarySubject
 from nats_bridge.conformance.implementations.native import NativeSubject, RunningServer
-from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import Subject
 from nats_bridge.conformance.raw_client import Credentials
 from nats_bridge.native_servers import ServersError, fetch
 from nats_bridge.native_servers.binary import version_of
+from nats_bridge.native_servers.versions import numbers
 from nats_bridge.transforms.dialect import dialect
 from nats_bridge.transforms.errors import UnknownDialectError
-
-DEFAULT = KINDS[:3]
-"""What is tested where nothing is named."""
+from nats_bridge.transforms.tested_versions import TESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Plan:
     versions: tuple[str, ...]
     server: str = ""
     credentials: Credentials = field(default_factory=Credentials)
-    kinds: tuple[str, ...] = DEFAULT
+    kinds: tuple[str, ...] = KINDS
     libraries: tuple[str, ...] = ()
     bridge_dialect: str = "native"
     patterns: tuple[str, ...] = ()
@@ -91,7 +89,8 @@ def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Ser
         try:
             binary = Path(version).resolve() if "/" in version else fetch(version, report=report)
             found = version_of(binary)
-            dialect(found)
+            if numbers(found) < TESTED[-1].version:
+                dialect(found)  # refuses older lines that no case is about; newer ones have no dialect yet
             binaries[found] = binary
         except (ServersError, UnknownDialectError) as error:
             missing[version] = str(error)
@@ -116,8 +115,6 @@ def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:
             BridgeSubject(version, binary, directory, dialect=plan.bridge_dialect)
             for version, binary in servers.binaries.items()
         ]
-    if "native_copy" in plan.kinds:
-        found += [NativeCopySubject(version, binary, directory) for version, binary in servers.binaries.items()]
     for command in plan.libraries:
         found += [LibrarySubject(shlex.split(command), version) for version in servers.binaries]
     if not found and not servers.missing:

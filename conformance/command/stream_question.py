@@ -24,7 +24,7 @@ from nats_bridge.conformance.implementations.native import NativeSubject
 from nats_bridge.conformance.judging import shown
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.server_features import changes
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.stream_config import examine
 
@@ -167,7 +167,7 @@ def _compare(path: str, given: Any, back: Any, ignored: list[str], changed: list
 
 def _warnings(config: Mapping[str, Any], version: str) -> tuple[str, ...]:
     try:
-        return tuple(warning.sentence for warning in examine(config, dialect(version)).warnings)
+        return tuple(warning.sentence for warning in examine(config, server_dialect(version)).warnings)
     except StreamConfigError:
         return ()
 

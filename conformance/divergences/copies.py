@@ -18,7 +18,7 @@ from nats_bridge.conformance.divergences.pair import (
     stored_with,
     without_unpublishable,
 )
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
@@ -37,7 +37,7 @@ def _message_id(pair: Pair) -> Pair:
 
 
 def _record_name(pair: Pair) -> Pair:
-    if dialect(pair.subject.server or pair.subject.dialect).version < (2, 15, 0):
+    if server_dialect(pair.subject.server or pair.subject.dialect).version < (2, 15, 0):
         return pair
     return seen_blocks(pair, lambda block: block.replace(b"\r\nNats-Bridge-Source: ", b"\r\nNats-Stream-Source: "))
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from nats_bridge.conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair, seen_blocks
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.subject import collide
 
 _INVALID: Final = 10052
@@ -40,7 +40,7 @@ def _accepted_source(pair: Pair) -> Pair:
 
 def _stored_by_older(pair: Pair) -> Pair:
     """A server that is older than the dialect stores what newer ones take out."""
-    if dialect(pair.subject.server or pair.subject.dialect).version >= pair.subject.version:
+    if server_dialect(pair.subject.server or pair.subject.dialect).version >= pair.subject.version:
         return pair
     return seen_blocks(pair, lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
 

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from nats_bridge.conformance.catalogue.case import Case, Expectation
-from nats_bridge.conformance.divergences import copies, ingress, native_copies, old_servers, refused, republished
+from nats_bridge.conformance.divergences import copies, ingress, old_servers, refused, republished
 from nats_bridge.conformance.divergences.pair import Normaliser, Pair
-from nats_bridge.conformance.implementations.identity import Identity, Kind
+from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Mismatch
 
 Compare: TypeAlias = Callable[[Expectation, Observation], Iterable[Mismatch]]
 
-_ROOMS: Final[Mapping[Kind, tuple[ModuleType, ...]]] = MappingProxyType(
-    {
-        "bridge": (refused, old_servers, copies, ingress, republished),
-        "native_copy": (refused, old_servers, native_copies),
-    }
-)
-"""What may explain a difference, by the kind of the subject of test."""
-
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
-    {name: normalise for rooms in _ROOMS.values() for room in rooms for name, normalise in room.NORMALISERS.items()}
+    {
+        name: normalise
+        for room in (refused, old_servers, copies, ingress, republished)
+        for name, normalise in room.NORMALISERS.items()
+    }
 )
 """Every normaliser by its id, in the order in which they are applied."""
 
-_OF_NATIVE_COPY: Final = "kd/native-copy/"
 _NAMED_TOO: Final = frozenset(
     {"kd/transforms/before-2.10", "kd/older-server/ingest", "kd/copy/record-name", "kd/order/two-rules"}
 )
@@ -49,8 +44,7 @@ def reconciled(
     before = tuple(compare(expectation, observation))
     if not before:
         return (), ()
-    normalisers = {name: each for room in _ROOMS[subject.kind] for name, each in room.NORMALISERS.items()}
-    possible = [name for name, normalise in normalisers.items() if normalise(raw) != raw]
+    possible = [name for name, normalise in NORMALISERS.items() if normalise(raw) != raw]
     for count in range(1, len(possible) + 1):
         for names in combinations(possible, count):
             pair = raw
@@ -58,12 +52,7 @@ def reconciled(
                 pair = NORMALISERS[name](pair)
             if not any(compare(pair.expectation, pair.observation)):
                 return names, ()
-    named = tuple(
-        name
-        for name in case.kd
-        if (name not in NORMALISERS or name in _NAMED_TOO)
-        and name.startswith(_OF_NATIVE_COPY) is (subject.kind == "native_copy")
-    )
+    named = tuple(name for name in case.kd if name not in NORMALISERS or name in _NAMED_TOO)
     return (named, ()) if named and _may_be_named(before, expectation, observation) else ((), before)
 
 

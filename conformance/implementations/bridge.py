@@ -51,17 +51,15 @@ class BridgeSubject(BatchSubject):
     kind: Kind = "bridge"
     accounts = 6
     """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
-    stage_type: type[BridgeStage] = BridgeStage
-    more_config = ""
-    """Of the server."""
 
     def __init__(self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native") -> None:
         version = server_version if dialect == "native" else dialect
         self.identity = Identity(self.kind, version, server=server_version)
         self._directory = directory / f"{self.kind}-{version}-on-{server_version}"
         self._users = _LANES * _BATCH * self.accounts
-        config = account_config(self._users) + self.more_config
-        self._server = NativeServer(binary=binary, config=config, directory=self._directory / "server")
+        self._server = NativeServer(
+            binary=binary, config=account_config(self._users), directory=self._directory / "server"
+        )
         self._stages: dict[int, Stage] = {}
         self._files = count()
 
@@ -183,7 +181,7 @@ class BridgeSubject(BatchSubject):
             if user not in self._stages:
                 credentials = Credentials(user=f"u{user}", password=f"u{user}")
                 self._stages[user] = Stage(await RawClient.connect(self._server.url, credentials))
-        return self.stage_type(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
+        return BridgeStage(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
 
     async def _play_stages(
         self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]

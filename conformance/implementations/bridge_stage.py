@@ -109,7 +109,7 @@ class BridgeStage:
             self._decisions.append(Decision())
         if at >= len(self._decisions):
             return
-        code = error_number(text)
+        code = _error_number(text)
         if at in self._refused and self._refused[at] != code:
             code = None  # a server would return one of the two, depending on what it checks first
         self._refused[at] = code
@@ -311,7 +311,7 @@ class BridgeStage:
         return [(await self._newest(account, stream, rule.native.get("src") or ">"), 0)]
 
 
-def error_number(text: str) -> int | None:
+def _error_number(text: str) -> int | None:
     """The number of the server's error that the bridge names as the reason of a refusal; None if it names none."""
     found = _ERROR_CODE.search(text)
     return int(found[1]) if found else None

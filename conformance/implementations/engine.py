@@ -8,12 +8,12 @@ from nats_bridge.conformance.implementations.engine_operations import EngineOper
 from nats_bridge.conformance.implementations.identity import Identity
 from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Observation
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.tested_versions import Version
 
 
 class EngineSubject(SingleSubject):
-    """An engine in the dialect of a version.
+    """An engine in the dialect of a version; a minor line that has none yet is expected to behave as the newest one.
 
     Args:
         version: full, such as ``2.10.27``.
@@ -21,9 +21,9 @@ class EngineSubject(SingleSubject):
     """
 
     def __init__(self, version: str, engine: EngineOperations | None = None) -> None:
-        self._dialect = dialect(version)
+        self._dialect = server_dialect(version)
         self._engine = engine or TransformsEngine(self._dialect)
-        self.identity = Identity("engine", self._dialect.name)
+        self.identity = Identity("engine", version)
 
     async def play(self, case: Case) -> Observation:
         """Play a case on an account of its own."""

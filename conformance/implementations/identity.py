@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_bridge.transforms.dialect import NEWEST, dialect
+from nats_bridge.transforms.dialect import NEWEST, server_dialect
 from nats_bridge.transforms.tested_versions import Version
 
-Kind: TypeAlias = Literal["native", "engine", "bridge", "native_copy", "library", "history"]
+Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
 
-KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge", "native_copy")
+KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge")
 """What can be tested of a server's version."""
 
 
@@ -19,9 +19,8 @@ class Identity:
     """A subject of test.
 
     Attributes:
-        kind: a native server, our engine, our bridge, a native server that copies through a `native_copy` rule, a
-            library behind the JSON-lines protocol, or a history that was compared with another one
-            (``nats-bridge diff``), which has no version.
+        kind: a native server, our engine, our bridge, a library behind the JSON-lines protocol, or a history that was
+            compared with another one (``nats-bridge diff``), which has no version.
         dialect: the full version whose behaviour is expected, such as ``2.10.27``.
         name: a library's or history's own name; empty for the others.
         server: the version of the server that the bridge connects to.
@@ -36,15 +35,15 @@ class Identity:
 
     @property
     def version(self) -> Version:
-        """The dialect as three numbers."""
+        """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
         if self.kind == "history":
             return NEWEST.version
-        return dialect(self.dialect).version
+        return server_dialect(self.dialect).version
 
     @property
     def is_outside(self) -> bool:
         """Whether it reproduces a server's behaviour from outside, so that known divergences are possible."""
-        return self.kind in ("bridge", "native_copy")
+        return self.kind == "bridge"
 
     @property
     def label(self) -> str:

@@ -31,7 +31,7 @@ from nats_bridge.conformance.implementations.library_protocol import (
 )
 from nats_bridge.conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, server_dialect
 from nats_bridge.transforms.subject import matches, tokens
 
 _START_LIMIT = 60.0
@@ -66,7 +66,7 @@ class LibrarySubject(SingleSubject):
     """
 
     def __init__(self, command: Sequence[str], version: str, *, limit: float = _LIMIT) -> None:
-        self._dialect = dialect(version)
+        self._dialect = server_dialect(version)
         self._command = tuple(command)
         self._limit = limit
         self._process: LibraryProcess | None = None

@@ -117,14 +117,6 @@ _SECTIONS: Final = (
         "See [advisories](../advisories.md).",
     ),
     _Section(
-        "NativeCopyRule",
-        "Rule native_copy",
-        "rules:\n  - name: orders-west\n    kind: native_copy\n    stream: ORDERS\n    prefix: bridge.orders\n"
-        "    leaf: west\n"
-        '    subject_transforms: [{src: "orders.>", dest: "west.orders.>"}]',
-        "`leaf` has no default. See [native copying](../native-copying.md).",
-    ),
-    _Section(
         "WatchRule",
         "Rule watch",
         'rules:\n  - {name: mirrors, kind: watch, streams: ["*"], stalled_after: 30, on_stall: step_down}',

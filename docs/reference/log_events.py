@@ -79,6 +79,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "An attempt to reconnect to a server failed; once a minute for each server, and whenever the cause changes.",
         ("server", "reason"),
     ),
+    "connection.untested_server": LogEvent(
+        "warning",
+        "This release was not compared with the server's version. Once for each connection and version.",
+        ("server",),
+    ),
     "connection.closed": LogEvent(
         "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",)
     ),
@@ -118,18 +123,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
             "attach_message",
             "stored_by",
             "queue",
-            "leaf",
-            "prefix",
             "streams",
             "on_stall",
             "again",
         ),
-    ),
-    "rule.consumer_served": LogEvent(
-        "info", "A server that copies has a consumer of the stream, through the rule.", ("consumer",)
-    ),
-    "rule.request_refused": LogEvent(
-        "warning", "A server asked a rule of kind native_copy for something that it does not serve.", ("request",)
     ),
     "rule.waiting": LogEvent(
         "warning", "A stream that the rule needs does not exist, or does not accept its messages.", ("reason",)
@@ -238,6 +235,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning",
         "The server considers the consumer's subscription inactive; the rule subscribes again.",
         ("consumer",),
+    ),
+    "reader.foreign_publisher": LogEvent(
+        "warning",
+        "Another client publishes to the subject to which the rule's consumer delivers; that is ignored.",
+        ("reason",),
     ),
     "reader.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")

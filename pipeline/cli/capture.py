@@ -9,6 +9,7 @@ import click
 
 from nats_bridge.bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.bridge.replication import printable
 from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:
@@ -147,9 +148,11 @@ def capture_command(
         for result in results.captured:
             click.echo(_reported(result))
         for name in results.configured:
-            click.echo(f"{wanted.directory}/{name}: only the configuration: its messages are for its consumers")
+            click.echo(
+                f"{wanted.directory}/{printable(name)}: only the configuration: its messages are for its consumers"
+            )
         for name, said in results.failed:
-            click.echo(f"{name}: not captured: {said}", err=True)
+            click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
     return EXIT_NO if results.failed else EXIT_GOOD
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from nats_bridge.bridge.replication import Json
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
+from nats_bridge.transforms.reserved import is_reserved
 from nats_bridge.transforms.stream_config import examine
 
 MARK: Final = "nats-bridge-restore"
@@ -141,6 +142,10 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
     Returns:
         The members that it does not know; and its refusal, empty without one.
     """
+    destination = str((restored.get("republish") or {}).get("dest", ""))
+    if destination.startswith("$JS.") or is_reserved(destination.encode()):
+        # Servers take it. Who had it in the captured account may not be allowed to command the server here.
+        return (), f"it republishes to '{destination}', where each message is a command to the server (republish)"
     version = server_dialect(server_version)
     try:
         taken = examine({**restored, "sealed": False}, version, strict=False).config
@@ -148,6 +153,11 @@ def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], s
         return (), f"{error.description} ({error.err_code})"
     members = [name for name, value in restored.items() if value and name not in taken and name != "sealed"]
     return tuple(members), ""
+
+
+def commands(saved: Json) -> bool:
+    """Whether what a saved consumer delivers is a command to the server, where servers before 2.15.3 take it."""
+    return is_reserved(str(saved.get("deliver_subject", "")).encode())
 
 
 def consumer_config(saved: Json, acknowledged: int, last: int) -> Json:

@@ -23,6 +23,7 @@ from nats_bridge.pipeline.progress import Shown, watched
 from nats_bridge.pipeline.restore.configuration import (
     GENERATION,
     Mark,
+    commands,
     consumer_config,
     restored_config,
     restoring_config,
@@ -341,6 +342,9 @@ class _Job:
             return
         made = []
         for each in consumers:
+            if commands(each.config):
+                summary.left_out += (f"consumer {each.name}, whose messages would be commands to the server",)
+                continue
             if await api.consumer_info(planned.name, each.name) is not None:
                 continue
             # Consumers of work queues take everything; there is nothing to resume at without messages.

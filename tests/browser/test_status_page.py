@@ -172,6 +172,13 @@ def test_connections_and_configuration(page: StatusPage) -> None:
     assert "(across)" in page.text("#config")
 
 
+def test_a_server_that_this_release_was_not_compared_with(page: StatusPage) -> None:
+    remark = "nats-server 2.16.0 is of a minor line that this release was not compared with"
+    link = {**samples.connection(), "untested_server": remark}
+    page.show(samples.document(samples.rule("one"), connections=[link]))
+    assert page.text(".connection small") == f"nats://default.example:4222 · {remark}"
+
+
 def test_a_refused_configuration_is_an_alarm_also_while_all_rules_run(page: StatusPage) -> None:
     refused = samples.document(samples.rule("one"))
     refused["config"]["last_reload"] = samples.reload("refused", reason="config.yaml:7:3: rules[0].name: is missing")

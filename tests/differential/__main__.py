@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -19,17 +21,20 @@ from tests.differential.report import text
 @click.option("--versions", required=True, metavar="V,…", help="Server versions.")
 @click.option("--comparisons", default=10_000, show_default=True, help="How many to make of each version.")
 @click.option("--seed", default=1, show_default=True, help="The same one draws the same inputs.")
-def main(versions: str, comparisons: int, seed: int) -> None:
+@click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write the results there, too.")
+def main(versions: str, comparisons: int, seed: int, file: Path | None) -> None:
     """Draw transforms, subjects, header blocks and stream configurations; compare servers with the engine."""
-    progress, failed = Progress(), False
+    progress, results = Progress(), []
     for version in versions.split(","):
         with tempfile.TemporaryDirectory(prefix="nats-bridge-differential-") as directory:
             result = asyncio.run(
                 compare(version, fetch(version), Path(directory), seed=seed, comparisons=comparisons, progress=progress)
             )
         click.echo(text(result))
-        failed |= not result.is_good
-    sys.exit(1 if failed else 0)
+        results.append(result)
+    if file is not None:
+        file.write_text(json.dumps([asdict(result) for result in results], indent=1), "utf-8", "backslashreplace")
+    sys.exit(0 if all(result.is_good for result in results) else 1)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
 from nats_bridge.conformance.observation import Decision, Stored
-from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_bridge.transforms.dialect import Dialect, server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.republish import Republish, StoredMessage, compile_republish
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
@@ -27,7 +27,7 @@ class Engine:
     """The engine as a server of a version; configurations are as ``decide`` gave them."""
 
     def __init__(self, version: str) -> None:
-        self.dialect: Dialect = dialect(version)
+        self.dialect: Dialect = server_dialect(version)
 
     def decide(self, trial: Trial) -> Decision:
         """Whether the configuration is accepted, and as what."""

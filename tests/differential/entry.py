@@ -10,7 +10,8 @@ import yaml
 
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.observation import Observation, Stored
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.native_servers.versions import numbers
+from nats_bridge.transforms.dialect import server_dialect
 from tests.differential.comparing import Comparison
 from tests.differential.drawing import TARGET
 from tests.differential.trial import Kind, Trial
@@ -70,7 +71,7 @@ def catalogue_entry(
 
 
 def _next_patch(version: str) -> str:
-    *line, patch = dialect(version).version
+    *line, patch = numbers(version)
     return ".".join(map(str, (*line, patch + 1)))
 
 
@@ -86,7 +87,7 @@ def _expectation(version: str, trial: Trial, native: Observation, difference: Co
         return {"received": [_text_of(message, seen=True) for message in native.received]}
     stored = native.stored.get(TARGET, ())
     numbered = trial.kind is Kind.MIRROR
-    has_identity = trial.kind is Kind.SOURCE and dialect(version).source_record_names_identity
+    has_identity = trial.kind is Kind.SOURCE and server_dialect(version).source_record_names_identity
     found: dict[str, Any] = {
         "stored": {TARGET: [_text_of_stored(each, numbered=numbered, has_identity=has_identity) for each in stored]}
     }

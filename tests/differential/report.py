@@ -27,7 +27,8 @@ def _lines(result: DifferentialResult) -> Iterator[str]:
         yield f"held back from this version: {sum(result.held_back.values()):,} trials"
         yield from _table(result.held_back)
     for each in result.disagreements:
-        yield from _disagreement(each)
+        yield ""
+        yield from lines(each)
 
 
 def _table(counts: Mapping[str, int]) -> Iterator[str]:
@@ -35,8 +36,8 @@ def _table(counts: Mapping[str, int]) -> Iterator[str]:
         yield f"  {count:>7,}  {name}"
 
 
-def _disagreement(disagreement: Disagreement) -> Iterator[str]:
-    yield ""
+def lines(disagreement: Disagreement) -> Iterator[str]:
+    """A disagreement: what the server and the engine showed, and the entry for the catalogue."""
     yield f"trial {disagreement.number}, {disagreement.kind}: {disagreement.where}"
     yield f"  server: {disagreement.native}"
     yield f"  engine: {disagreement.engine}"

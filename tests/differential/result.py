@@ -28,6 +28,11 @@ class Disagreement:
     entry: str = ""
     asked: int = 0
 
+    @property
+    def input(self) -> str:
+        """The shrunk trial without comments and id, by which equal ones are found; empty where it was not shrunk."""
+        return self.entry.partition("\n  title:")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class DifferentialResult:

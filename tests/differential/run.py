@@ -163,14 +163,14 @@ class Run:
         # One per trial: the others of the same trial mostly follow from it.
         first = {number: (number, trial, each) for number, trial, each in reversed(self._found)}
         waiting = [first[number] for number in sorted(first)]
-        entries: set[tuple[str, ...]] = set()
+        entries: set[str] = set()
         for at, (number, trial, each) in enumerate(waiting):
             disagreement = Disagreement(number, each.kind.value, each.where, each.native, each.engine)
             if len(entries) < SHRUNK:
                 self._progress(f"{self._version}: shrinking", at, len(waiting))
                 disagreement = await self._shrunk(len(entries) + 1, number, trial, each)
                 # The same small input again adds nothing.
-                reported = tuple(disagreement.entry.splitlines()[5:]) or (str(number),)
+                reported = disagreement.input or str(number)
                 if reported in entries:
                     continue
                 entries.add(reported)

@@ -15,13 +15,25 @@ from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.native_servers import NativeServer, fetch
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
-from tests.live.tiers import OLDEST_AND_NEWEST
+from tests.live.tiers import NEWEST, OLDEST_AND_NEWEST, ONLY
 from tests.live.until import LIMIT
 
 Connect = Callable[..., Awaitable[Client]]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of one chosen version (`NATS_BRIDGE_TEST_SERVER=2.16.0`), keep the tests whose result depends on the version."""
+    if ONLY:
+        left_out = [item for item in items if not _has_version(item)]
+        items[:] = [item for item in items if _has_version(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _has_version(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and ONLY in call.params.values()
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +58,7 @@ def twin_version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def newest_version() -> str:
     """For a test of what the bridge does on any server."""
-    return LIVE_VERSIONS[-1]
+    return NEWEST
 
 
 @pytest.fixture

@@ -19,11 +19,10 @@ class EveryKind:
 
     peer: RawPeer
     name: str
-    leaf: str = ""
 
     @classmethod
-    async def make(cls, peer: RawPeer, name: str, leaf: str = "") -> Self:
-        """Create all that the rules need; with a listener for leaf nodes, also for the kind that connects to one."""
+    async def make(cls, peer: RawPeer, name: str) -> Self:
+        """Create all that the rules need."""
         await peer.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
         for letter in "TMK":
             await peer.create_stream(name=f"{letter}{name}", subjects=[f"{letter}{name}.>"], storage="memory")
@@ -38,7 +37,7 @@ class EveryKind:
                 deny_delete=True,
                 discard="new",
             )
-        return cls(peer, name, leaf)
+        return cls(peer, name)
 
     @property
     def rules(self) -> list[dict[str, Any]]:
@@ -48,9 +47,7 @@ class EveryKind:
         def renamed(to: str) -> dict[str, Any]:
             return {"name": name, "subject_transforms": [{"src": f"{name}.>", "dest": f"{to}.>"}]}
 
-        served = {"kind": "native_copy", "stream": name, "prefix": f"bridge.{name}", "leaf": "leaf"}
         return [
-            *([{"name": "native_copy", **served}] if self.leaf else []),
             {"name": "watch", "kind": "watch", "streams": [f"N{name}*"], "interval": 0.5},
             {
                 "name": "republish",
@@ -91,20 +88,13 @@ class EveryKind:
             },
         ]
 
-    def connections(self, url: str) -> dict[str, Any]:
-        """The connections of the rules."""
-        leaf = {"leaf": {"servers": [self.leaf]}} if self.leaf else {}
-        return {"default": {"servers": [url]}, **leaf}
-
     async def traffic(self, messages: int, block: bytes = b"", payload: bytes = b"payload") -> None:
         """So many messages for every rule, and one advisory; returns when all streams have what they are to have.
 
         The source gets one more, which one rule excludes.
         """
         peer, name = self.peer, self.name
-        external = {"api": f"bridge.{name}.API", "deliver": f"bridge.{name}.deliver"}
-        mirror = {"name": name, **({"external": external} if self.leaf else {})}
-        await peer.create_stream(name=f"N{name}", storage="memory", mirror=mirror)
+        await peer.create_stream(name=f"N{name}", storage="memory", mirror={"name": name})
         for number in range(messages):
             await peer.store(f"{name}.s{number % 7}".encode(), payload, block)
             await peer.store(f"$KV.S{name}.k{number}".encode(), payload, block)

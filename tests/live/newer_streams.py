@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 
@@ -73,7 +73,7 @@ MIXES: dict[str, tuple[Any, dict[str, Any]]] = {
 def config_of(mix: str, version: str) -> dict[str, Any]:
     """What a stream of a mix has; a server that does not know fast batches takes their messages for ordinary ones."""
     config = MIXES[mix][1]
-    return {} if "allow_batched" in config and not dialect(version).stream_fields_of_2_14 else config
+    return {} if "allow_batched" in config and not server_dialect(version).stream_fields_of_2_14 else config
 
 
 async def filled(peer: RawPeer, name: str, mix: str, version: str) -> int:

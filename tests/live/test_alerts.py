@@ -16,6 +16,7 @@ import pytest
 from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
 from nats_bridge.native_servers import NativeServer
+from nats_bridge.transforms import tested_versions
 from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
 from tests.live.leases import LONG
@@ -118,6 +119,22 @@ async def test_a_target_that_is_away_for_a_while(
             await until(lambda: connection.reconnects == 1)
             lost = fires("NatsBridgeReconnectsOften", await look(bridge), good, threshold=0.0)
             assert [labels["connection"] for labels in lost] == ["default"]
+
+
+async def test_a_server_that_is_newer_than_the_table(
+    servers: SharedServers,
+    unique_name: Callable[[str], str],
+    raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = await servers.url(VERSION)
+    here = await Scene.make(await raw_peer(url), unique_name("newer"))
+    async with running(settings_for(url, here.rule(), **FREE)) as bridge:
+        assert not fires("NatsBridgeUntestedServer", await look(bridge))
+    monkeypatch.setattr(tested_versions, "NEWEST_PATCHES", {(2, 9): 25})
+    async with running(settings_for(url, here.rule(), **FREE)) as bridge:
+        (labels,) = fires("NatsBridgeUntestedServer", await look(bridge))
+    assert labels["connection"] == "default"
 
 
 async def test_a_target_whose_answers_take_their_time(

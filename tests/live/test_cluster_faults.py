@@ -225,7 +225,6 @@ async def test_consumers_that_stay_without_a_leader(
 ) -> None:
     """As servers 2.10.27 leave them that are all killed right after the consumers were created."""
     monkeypatch.setattr(rule_consumer, "_LEADERLESS", 2.0)
-    monkeypatch.setattr(jetstream_api, "_PATIENCE", 2.0)
     async with _storing_cluster(version) as (cluster, load), native_server("2.15.3") as target:
         listener = await raw_peer(target.url)
         seen = {name: await Seen.of(listener, f"{name}.>") for name in ("once", "atleast")}
@@ -256,6 +255,8 @@ async def test_consumers_that_stay_without_a_leader(
         connections = {"default": {"servers": cluster.urls}, "target": {"servers": [target.url]}}
         with capture_logs() as log:
             async with running(settings_for("", *rules, connections=connections)) as bridge:
+                # Not before: a busy cluster may need longer to elect the leaders of the new streams.
+                monkeypatch.setattr(jetstream_api, "_PATIENCE", 2.0)
 
                 async def copied() -> None:
                     for each in seen.values():

@@ -13,7 +13,6 @@ import pytest
 from nats_bridge.bridge.app.preflight import check_server
 from nats_bridge.bridge.settings import Settings, load
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
 from tests.example_secrets import USER, WEST_USER, place_secrets
 from tests.live.credentials import JETSTREAM, PATIENCE, Files, Operator, new_keys, public
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -27,7 +26,6 @@ CONFIG = Path(__file__).parents[2] / "config"
 SECURED = CONFIG / "secured-connections.yaml"
 EXAMPLES = [path for path in sorted(CONFIG.glob("*.yaml")) if path != SECURED]
 EAST, WEST = "nats://127.0.0.1:4222", "nats://127.0.0.1:4223"
-WEST_LEAVES = "nats://127.0.0.1:7422"
 
 
 def at(example: Path, addresses: dict[str, str]) -> Settings:
@@ -49,13 +47,12 @@ async def test_what_an_example_says_happens(
 ) -> None:
     commands = lines_to_try(example)
     start = next(n for n, words in enumerate(commands) if words[:2] == ["nats-bridge", "run"])
-    listens = f"leafnodes {{{LEAF_LISTENER}}}"
-    async with native_server(version) as east, native_server(version, config=listens) as west:
+    async with native_server(version) as east, native_server(version) as west:
         peers = {EAST: await raw_peer(east.url), WEST: await raw_peer(west.url)}
         tried = Tried(peers)
         for words in commands[:start]:
             await tried.do(words)
-        settings = at(example, {EAST: east.url, WEST: west.url, WEST_LEAVES: f"nats://{HOST}:{west.leaf_port}"})
+        settings = at(example, {EAST: east.url, WEST: west.url})
         findings = await check_server(settings, None)
         assert [finding.text for finding in findings if not finding.ok] == []
         async with running(settings) as sidecar:

@@ -15,7 +15,7 @@ import pytest
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from tests.live.copied_messages import everything
@@ -50,9 +50,9 @@ class Scene:
 
     async def create(self, letters: str = "o", **target: Any) -> None:
         rollups: dict[str, Any] = {"allow_rollup_hdrs": True}
-        if dialect(self.version).stream_fields_of_2_11:
+        if server_dialect(self.version).stream_fields_of_2_11:
             rollups["allow_msg_ttl"] = True
-        if dialect(self.version).stream_fields_of_2_12:
+        if server_dialect(self.version).stream_fields_of_2_12:
             rollups["allow_atomic"] = True
         for letter in letters:
             await self.peer.create_stream(name=f"{letter}{self.name}", subjects=[f"{letter}{self.name}.>"], **rollups)
@@ -193,7 +193,7 @@ async def test_a_time_to_live_that_the_target_does_not_allow_is_withheld(scene: 
         await scene.store("b")
         stored = await scene.stored(2)
         await until(lambda: counters.copied == 2)
-        acts = dialect(scene.version).stream_fields_of_2_11
+        acts = server_dialect(scene.version).stream_fields_of_2_11
         assert counters.withheld_headers == int(acts)
     assert lines_of(stored[0]) == ([b"A: 1"] if acts else [b"Nats-TTL: 1h", b"A: 1"])
 
@@ -246,7 +246,7 @@ async def test_a_message_that_looks_like_a_control_message_is_copied(scene: Scen
     assert lines_of(stored[1]) == [b"A: 1"]
     first = stored[0].header_block.partition(b"\r\n")[0]
     # 2.11.15, 2.12.6 and newer cut the status when a message is stored.
-    cut = dialect(scene.version).stream_fields_of_2_14
+    cut = server_dialect(scene.version).stream_fields_of_2_14
     assert first == (b"NATS/1.0" if cut else f"NATS/1.0 {status}".encode())
 
 
@@ -298,7 +298,7 @@ async def test_records_of_natively_copied_messages_do_not_travel(scene: Scene) -
         stored = await scene.stored(2)
     assert scene.keys(stored) == ["a", "b"]
     assert [lines_of(message) for message in stored] == [[b"A: 1"]] * 2
-    refused = dialect(scene.version).source_record_is_refused_from_clients
+    refused = server_dialect(scene.version).source_record_is_refused_from_clients
     name, other = (TWIN_HEADER, HEADER) if refused else (HEADER, TWIN_HEADER)
     for message in stored:
         value = header_block.read(message.header_block, name)

@@ -17,7 +17,7 @@ from nats_bridge.bridge.app.sidecar import Sidecar
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 
@@ -62,7 +62,9 @@ async def natively(client: Client, name: str, entry: dict[str, Any], history: in
 
 def copying(server: NativeServer, target: str = "B", *sources: dict[str, Any]) -> Settings:
     rule = {"name": "kv", "kind": "kv_sources", "bucket": target, "sources": list(sources or ({"bucket": "A"},))}
-    return settings_for(server.url, rule, dialect="native" if dialect(server.version).stream_fields_of_2_10 else "2.15")
+    return settings_for(
+        server.url, rule, dialect="native" if server_dialect(server.version).stream_fields_of_2_10 else "2.15"
+    )
 
 
 def counters_of(sidecar: Sidecar) -> CopyCounters:
@@ -127,7 +129,7 @@ async def test_a_watcher_on_each_bucket_sees_the_same_events(
         await watchers[0].count(3)
         watchers[0].seen.clear()
         native = None
-        if dialect(twin_version).stream_fields_of_2_10:
+        if server_dialect(twin_version).stream_fields_of_2_10:
             transform = {"src": "$KV.A.>", "dest": "$KV.N.>"}
             native = await natively(client, "N", {"name": "KV_A", "subject_transforms": [transform]})
             watchers.append(await Watcher.of(native))

@@ -13,7 +13,7 @@ import pytest
 
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
@@ -75,7 +75,7 @@ async def test_a_native_target_and_a_bridged_one_hold_the_same(
     raw_peer: OpenPeer,
     record_property: Callable[[str, object], None],
 ) -> None:
-    shape, native = SHAPES[name], dialect(twin_version)
+    shape, native = SHAPES[name], server_dialect(twin_version)
     is_native = native.stream_fields_of_2_10 or name not in TRANSFORMS
     url = await servers.url(twin_version)
     peer = await raw_peer(url)

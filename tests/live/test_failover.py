@@ -23,7 +23,6 @@ from nats_bridge.transforms.subject import matches
 from tests.live.commands import Ran, command_here
 from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of
-from tests.live.native_copies import external, pair
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
@@ -300,28 +299,6 @@ async def test_a_filter_that_the_copy_cannot_have(
     assert f"cannot be moved\n      nothing that it reads is copied to {here.target}" in shown
     assert sorted(file.name for file in (here.folder / "out").iterdir()) == [f"{here.target}.both.json"]
     assert await here.moved("both") == [3, 4, 5, 6]
-
-
-async def test_a_copy_through_a_native_copy_rule(
-    newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
-) -> None:
-    """Its subjects are those of the rule, which neither records nor the mirror's configuration name."""
-    async with pair(native_server, raw_peer, newest_version) as here:
-        await here.at_source.create_stream(name="ORDERS", subjects=["orders.*", "more.>"])
-        for subject in (b"orders.1", b"more.x", b"orders.2"):
-            await here.at_source.store(subject)
-        config = {"durable_name": "workers", "ack_policy": "explicit", "filter_subject": "orders.*"}
-        await Scene.create(here.at_source, "ORDERS", config)
-        document = here.document()
-        document["connections"]["target"] = {"servers": [here.target.url]}
-        (tmp_path / "bridge.yaml").write_text(json.dumps(document), "utf-8")
-        async with here.bridged():
-            await here.at_target.create_stream(name="COPY", mirror={"name": "ORDERS", "external": external()})
-            await here.reaches("COPY", 3)
-        ran = await command_here("failover", "plan", "-c", str(tmp_path / "bridge.yaml"), "--to", "target", "--json")
-        (stream,) = json.loads(ran.out)["streams"]
-        (move,) = stream["consumers"]
-        assert (move["begins"], move["following"], move["request"]["config"]["filter_subject"]) == (1, 2, "west.*.new")
 
 
 async def test_a_copy_that_is_behind(newest_version: str, servers: SharedServers, scene: Callable[..., Any]) -> None:

@@ -20,7 +20,7 @@ from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.bridge.kinds.ingress import run as ingress_run
 from nats_bridge.bridge.kinds.ingress.run import IngressRun
 from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.republish import StoredMessage, unpublishable
 from nats_bridge.transforms.transform import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -74,7 +74,7 @@ async def test_the_stream_holds_what_a_native_transform_would_have_stored(
         name=f"{name}n", subjects=[f"n{name}.>"], storage="memory", subject_transform=texts, no_ack=False
     )
     await bridged.create_stream(name=f"{name}b", subjects=[f"x{name}.>"], storage="memory")
-    expects = compile_transform(texts["src"].encode(), texts["dest"].encode(), dialect(native_version))
+    expects = compile_transform(texts["src"].encode(), texts["dest"].encode(), server_dialect(native_version))
     ours = rule(f"{name}b", source.format(s=f"b{name}"), texts["dest"])
     chance = random.Random(transform)
     refused = []

@@ -400,8 +400,8 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
         )
         assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]
         assert not sidecar.finished.is_set()
-        # The sidecar's own is left: it wants to know when the connection ends permanently.
-        assert listeners_of(sidecar.connections["default"]) == 1
+        # The sidecar's own two are left: when the connection ends permanently, and which version a server has.
+        assert listeners_of(sidecar.connections["default"]) == 2
 
 
 async def test_a_release_outlives_the_caller_that_asked_for_it(

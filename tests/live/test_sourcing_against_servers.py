@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.source_record import first_record
 from nats_bridge.transforms.sourcing import Copied, compile_sourcing
 from tests.live.raw_messages import OpenPeer, RawPeer
@@ -55,9 +55,9 @@ def _filled(value: Any, name: str) -> Any:
 
 async def _fill(peer: RawPeer, name: str, version: str) -> None:
     blocks = [*BLOCKS]
-    if dialect(version).source_record_is_refused_from_clients is False:
+    if server_dialect(version).source_record_is_refused_from_clients is False:
         blocks.append(CHAIN)
-    if not dialect(version).sourcing_strips_expectations:
+    if not server_dialect(version).sourcing_strips_expectations:
         # These servers check them in the target, and copy nothing more.
         blocks = [block for block in blocks if b"Expected" not in block]
     number = 0
@@ -73,7 +73,7 @@ async def _fill(peer: RawPeer, name: str, version: str) -> None:
 async def test_a_copy_is_what_the_server_stores(
     entry: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    native = dialect(twin_version)
+    native = server_dialect(twin_version)
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
         entry = "plain"  # what such a server makes of an entry whose transforms it does not know
     peer = await raw_peer(await servers.url(twin_version))
@@ -101,7 +101,7 @@ async def test_a_copy_is_what_the_server_stores(
 async def test_a_mirrored_message_is_what_the_server_stores(
     entry: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
-    native = dialect(twin_version)
+    native = server_dialect(twin_version)
     if not native.stream_fields_of_2_10 and "subject_transforms" in ENTRIES[entry]:
         entry = "plain"
     peer = await raw_peer(await servers.url(twin_version))
@@ -139,7 +139,7 @@ async def test_an_entry_with_a_consumer_copies_what_that_one_delivers(
     source = await stored_messages(peer, name, 3)
     stored = await stored_messages(peer, f"copy{name}", 3)
     (identity,) = {record.identity for each in stored if (record := first_record(each.header_block))}
-    sourcing = compile_sourcing(entry, dialect(newest_version))
+    sourcing = compile_sourcing(entry, server_dialect(newest_version))
     assert [(each.subject, each.header_block, each.payload) for each in stored] == [
         dataclasses.astuple(copy) for each in source if isinstance(copy := sourcing.apply(each, identity), Copied)
     ]

@@ -10,7 +10,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-AREAS = ("intake", "delivery", "copying", "leadership", "reload", "ingress", "native_copy", "sidecar", "repairs")
+AREAS = ("intake", "delivery", "copying", "leadership", "reload", "ingress", "sidecar", "repairs")
 
 
 class DefectError(Exception):

@@ -59,6 +59,25 @@ def test_a_release_begins_with_a_tag_and_needs_the_tests_of_the_package() -> Non
     }
 
 
+def test_newer_servers_are_looked_for_each_day_and_the_report_is_there_when_they_differ(tmp_path: Path) -> None:
+    found = workflow("follow.yml")
+    (timer,) = found["on"]["schedule"]
+    assert re.fullmatch(r"\d+ \d+ \* \* \*", timer["cron"])
+    (job,) = found["jobs"].values()
+    follow, summary, upload = job["steps"][-3:]
+    assert follow == {"run": "make follow"}, "its exit code is that of the job"
+    assert summary["if"] == upload["if"] == "always()"
+    assert upload["with"]["path"] == "build/follow"
+    script = ["bash", "-e", "-o", "pipefail", "-c", summary["run"]]
+    environment = {"PATH": "/usr/bin:/bin", "GITHUB_STEP_SUMMARY": "summary.md"}
+    subprocess.run(script, cwd=tmp_path, env=environment, check=True)
+    assert not (tmp_path / "summary.md").exists(), "there is no report if no version could be listed"
+    (tmp_path / "build/follow").mkdir(parents=True)
+    (tmp_path / "build/follow/report.md").write_text("a report\n", "utf-8")
+    subprocess.run(script, cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "summary.md").read_text("utf-8") == "a report\n"
+
+
 def test_the_action_runs_the_suite_from_its_own_folder(tmp_path: Path) -> None:
     action = yaml.safe_load((PROJECT / "action.yml").read_text("utf-8"))
     *_, step = action["runs"]["steps"]

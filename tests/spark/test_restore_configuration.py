@@ -8,6 +8,7 @@ from typing import Any
 from nats_bridge.pipeline.restore.configuration import (
     MARK,
     Mark,
+    commands,
     consumer_config,
     restored_config,
     restoring_config,
@@ -114,3 +115,13 @@ def test_an_id_that_comes_again_waits_until_it_is_forgotten() -> None:
         assert b"149999" in ids
 
     asyncio.run(play())
+
+
+def test_a_stream_or_a_consumer_that_gives_commands_is_not_restored() -> None:
+    commanding = {**ORDERS, "republish": {"src": ">", "dest": "$JS.API.>"}}
+    _, refusal = unsupported(restored_config(commanding, "ORDERS", None, ()), "2.15.1")
+    assert refusal == "it republishes to '$JS.API.>', where each message is a command to the server (republish)"
+    assert not unsupported(restored_config(commanding, "ORDERS", None, ("republish",)), "2.15.1")[1]
+    assert commands({"deliver_subject": "$JS.API.STREAM.PURGE.VICTIM"})
+    assert not commands({"deliver_subject": "deliver.orders"})
+    assert not commands({})

@@ -35,7 +35,7 @@ async def test_a_missing_delivery_before_a_redelivered_one_begins_another_round(
     connection = SimpleNamespace(client=client, name="default", api=SimpleNamespace())
     plan = SimpleNamespace(rule="rule", stream="S", position="acknowledged", filters=(), work_queue=True, direct=False)
     sink, broken = Sink(), list[str]()
-    consumer = SimpleNamespace(plan=plan, name="c", fence=ALWAYS_OPEN)
+    consumer = SimpleNamespace(plan=plan, name="c", fence=ALWAYS_OPEN, has_sent=lambda _: True)
     reader = AcknowledgingReader(
         cast(Any, connection), cast(Any, consumer), cast(Any, sink), CopyCounters(), lambda _: None, broken.append
     )

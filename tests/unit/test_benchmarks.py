@@ -103,10 +103,10 @@ def test_all_benchmarks_run_when_none_is_named() -> None:
     assert options.names == [
         *("engine", "latency", "memory"),
         *("sizes", "subjects", "rules", "peers"),
-        *("catch-up", "through-server", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
+        *("catch-up", "live-copying", "copy-latency", "copy-memory", "distance", "replicated"),
         *("telemetry", "startup"),
     ]
-    assert (options.quick, options.server_version, options.json) == (False, "2.15.1", None)
+    assert (options.quick, options.server_version, options.json) == (False, "2.15.3", None)
 
 
 def test_named_benchmarks_run_once_in_the_order_given() -> None:

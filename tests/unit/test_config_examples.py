@@ -35,7 +35,6 @@ def test_the_examples_of_every_use_are_there() -> None:
         "kv-cache-invalidation",
         "kv-sources",
         "mirror-renamed",
-        "native-copy",
         "object-store-events",
         "replicas",
         "republish-monitor",

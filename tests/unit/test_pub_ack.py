@@ -51,7 +51,7 @@ def test_what_may_help_to_try_again(code: int, err_code: int, description: str) 
         (400, 10071, "wrong last sequence: 12"),
         (400, 10060, "expected stream does not match"),
         (400, 10109, "message rollup not permitted"),
-        (500, 10077, "rollup not permitted"),
+        (500, 10111, "rollup not permitted"),
         (400, 10166, "per-message TTL is disabled"),
         (400, SOURCE_RECORD_REFUSED, "message stream source header is not allowed"),
         (400, 10109, "invalid JetStream stream: sealed"),

@@ -30,14 +30,6 @@ def test_nothing_differs() -> None:
     assert found.is_empty
 
 
-@pytest.mark.parametrize("change", [{"servers": ["nats://127.0.0.1:7423"]}, {"user": "u", "password_file": "f"}])
-def test_a_leaf_connection_that_leads_elsewhere_changes_its_rule(change: dict[str, Any]) -> None:
-    rule = {"name": "n", "kind": "native_copy", "stream": "S", "prefix": "p", "leaf": "west"}
-    old, new = settings(A, rule), settings(A, rule, connections=CONNECTIONS | {"west": CONNECTIONS["west"] | change})
-    found = plan(old, new)
-    assert (found.changed, found.opened) == (("n",), ())
-
-
 @pytest.mark.parametrize(
     "change",
     [

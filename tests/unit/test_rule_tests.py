@@ -40,13 +40,6 @@ rules:
     kind: advisories
     republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}
   - {name: mirrors, kind: watch}
-  - name: west
-    kind: native_copy
-    stream: A
-    prefix: bridge.a
-    leaf: default
-    subject_transforms: [{src: "o.*", dest: "w.$1"}]
-    remove_headers: [Nats-Expected-Stream]
 """
 
 
@@ -82,8 +75,6 @@ def _settings(tests: str) -> Settings:
         "{rule: settings, given: {subject: $KV.OLD.a.b}, expect: [{subject: $KV.NEW.a.b}]}",
         "{rule: shards, given: {subject: in.x}, expect: [{subject: i.0.x}]}",
         "{rule: dead, given: {subject: $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C}, expect: [{subject: dlq.S.C}]}",
-        "{rule: west, given: {subject: o.x, headers: {Nats-Expected-Stream: A, B: c}}, expect:"
-        " [{subject: w.x, headers: {Nats-Expected-Stream: null, B: c, Nats-Stream-Source: null}}]}",
     ],
 )
 def test_a_rule_makes_what_is_expected(test: str) -> None:
@@ -119,7 +110,6 @@ def test_every_kind_has_been_tried() -> None:
                 "shards": "in.*",
                 "dead": "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*",
                 "twin": "o.x",
-                "west": "o.*",
             }.items()
         ),
         ("{rule: monitor, given: {subject: o.x}, expect: [{subject: m.y}]}", ["a message to 'm.x', expected 'm.y'"]),

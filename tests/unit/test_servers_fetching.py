@@ -17,7 +17,7 @@ from nats_bridge.native_servers.errors import ServersError, WayFailedError
 from nats_bridge.native_servers.fetching import WAYS, Way
 from nats_bridge.native_servers.go_build import MODULE
 from nats_bridge.native_servers.go_build import build as go_build
-from nats_bridge.native_servers.versions import is_minor, newest_patch, parse
+from nats_bridge.native_servers.versions import canonical, is_minor, newest_patch, numbers, parse
 from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 Report = Callable[[str], None]
@@ -91,6 +91,13 @@ def test_ways_are_tried_in_order_and_the_result_is_kept(cache: ServerCache) -> N
 
 
 @pytest.mark.usefixtures("path")
+def test_a_pre_release_is_had_by_its_name(cache: ServerCache) -> None:
+    found = fetch("v2.16.0-RC.1", cache=cache, ways=[makes("2.16.0-RC.1")])
+    assert found == cache.path("2.16.0-RC.1")
+    assert fetch("2.16.0-RC.1", cache=cache, ways=[]) == found
+
+
+@pytest.mark.usefixtures("path")
 def test_a_wrong_binary_is_refused_and_not_kept(cache: ServerCache) -> None:
     with pytest.raises(ServerNotFoundError) as caught:
         fetch("2.10.27", cache=cache, ways=[makes("2.10.26")])
@@ -127,7 +134,9 @@ def test_without_any_tool_the_real_ways_say_what_is_missing(
     assert reasons["Debian packages"] == "there is no apt-get on PATH"
 
 
-@pytest.mark.parametrize("text", ["", "2", "2.x", "2.10.27.1", "2.10.27-RC.1", "../2.10.27", "latest", "2.10.٢"])
+@pytest.mark.parametrize(
+    "text", ["", "2", "2.x", "2.10.27.1", "2.10-RC.1", "2.10.27-/../x", "../2.10.27", "latest", "2.10.٢"]
+)
 def test_a_text_that_is_no_version_is_refused(text: str, cache: ServerCache) -> None:
     with pytest.raises(InvalidVersionError, match="expected a form such as") as caught:
         fetch(text, cache=cache, ways=[])
@@ -270,9 +279,14 @@ def test_reading_versions() -> None:
     assert parse(" v2.10.27") == (2, 10, 27)
     assert is_minor("2.10")
     assert not is_minor("v2.10.0")
+    assert canonical("v2.16.0-RC.1") == "2.16.0-RC.1"
+    assert numbers("2.16.0-RC.1") == (2, 16, 0)
+    assert newest_patch("2.16", ["2.16.0", "2.16.1-RC.1"]) == "2.16.0"
     assert newest_patch("2.10", ["nonsense", "2.10", "2.9.99"]) is None
     with pytest.raises(InvalidVersionError, match=r"such as 2\.10\.0"):
         parse("2.10")
+    with pytest.raises(InvalidVersionError, match="not a pre-release"):
+        parse("2.10.27-RC.1")
     assert issubclass(InvalidVersionError, ServersError)
 
 

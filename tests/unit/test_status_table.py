@@ -28,7 +28,7 @@ def plain(lines: list[str]) -> list[str]:
 def test_a_sidecar_with_one_of_everything() -> None:
     lines = plain(status_lines(samples.trouble(), 150))
     assert lines[0] == "orders-bridge is not ready (nats-bridge 0.1.0, up 3 h)"
-    assert lines[1] == "connection default: nats-server 2.15.1 n1 at default.example:4222"
+    assert lines[1] == "connection default: nats-server 2.15.3 n1 at default.example:4222"
     assert lines[2] == (
         "connection west: not connected at nats://west.example:4222, 3 reconnects; last error the connection was lost"
     )
@@ -56,6 +56,15 @@ def test_a_native_copy_that_is_stalled() -> None:
         "    remedy: export and import deliver.> as a stream, and $JS.FC.> as a service; check",
         "    permissions on the path",
     ]
+
+
+def test_a_server_that_this_release_was_not_compared_with() -> None:
+    remark = "nats-server 2.16.0 is of a minor line that this release was not compared with"
+    link = {**samples.connection(), "untested_server": remark}
+    lines = plain(status_lines(samples.document(samples.rule("monitor"), connections=[link]), 60))
+    assert lines[1].startswith("connection default: nats-server ")
+    assert " ".join(map(str.strip, lines[2:4])) == remark
+    assert lines[4].startswith("configuration ")
 
 
 def test_why_a_configuration_is_refused_is_not_cut() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.bridge.client.connection_pool import connections_of
-from nats_bridge.bridge.settings import CopyingRule, MirrorRule, NativeCopyRule, Rule, Settings, Source
+from nats_bridge.bridge.settings import CopyingRule, MirrorRule, Rule, Settings, Source
 
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
 """Sections that may change while the sidecar runs; whatever else is in the configuration may not."""
@@ -57,7 +57,6 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         for name in same_kind
         if _as_it_works(before[name], old) == _as_it_works(after[name], new)
         and not opened.intersection(after[name].connections)
-        and _same_leaf(after[name], old, new)
     }
     return ReloadPlan(
         changed=tuple(name for name in after if name in same_kind - unchanged),
@@ -94,11 +93,6 @@ def _same_connection(old: Settings, new: Settings, name: str) -> bool:
         return before is after
     # An explicit value wins over a context's, also where it is the default.
     return before == after and before.model_fields_set == after.model_fields_set
-
-
-def _same_leaf(rule: Rule, old: Settings, new: Settings) -> bool:
-    """Whether the leaf connection, which the rule opens itself, reaches the same server."""
-    return not isinstance(rule, NativeCopyRule) or _same_connection(old, new, rule.leaf_connection)
 
 
 def _restart(old: Settings, new: Settings) -> tuple[str, ...]:

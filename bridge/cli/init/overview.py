@@ -26,7 +26,7 @@ def overview(seen: Landscape, where: str) -> list[str]:
     """
     lines = [f"nats-server {seen.server_version} at {where}"]
     lines.append("streams" if seen.streams else "no streams in this account")
-    width = max(map(len, list(seen.streams)[:_MOST_SHOWN]), default=0)
+    width = max((len(printable(name)) for name in list(seen.streams)[:_MOST_SHOWN]), default=0)
     for name, info in list(seen.streams.items())[:_MOST_SHOWN]:
         config = info["config"]
         retention = config.get("retention", "limits")
@@ -39,12 +39,11 @@ def overview(seen: Landscape, where: str) -> list[str]:
         if (config.get("subject_transform") or {}).get("dest"):
             extra.append(f"transforms to {config['subject_transform']['dest']}")
         reported = [printable(each) for each in (", ".join(config.get("subjects") or ()), *extra)]
-        lines.append(
-            f"  {name:{width}}  {info['state']['messages']:>9} messages  {'; '.join(filter(None, reported))}".rstrip()
-        )
+        messages = f"{info['state']['messages']:>9} messages"
+        lines.append(f"  {printable(name):{width}}  {messages}  {'; '.join(filter(None, reported))}".rstrip())
     if len(seen.streams) > _MOST_SHOWN:
         lines.append(f"  … and {len(seen.streams) - _MOST_SHOWN} more")
-    return [*lines, *(f"but stream '{name}' does not answer" for name in seen.silent)]
+    return [*lines, *(f"but stream '{printable(name)}' does not answer" for name in seen.silent)]
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:

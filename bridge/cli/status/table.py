@@ -107,6 +107,7 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
             _cut([(f"  {printable(_failed_attempts(failed))}", None if link["connected"] else "red")], width)
             for failed in link.get("failed_attempts") or ()
         ]
+        lines += [click.style(line, fg="yellow") for line in _wrapped(link.get("untested_server") or "", width)]
     config = document.get("config") or {}
     if config.get("path"):
         reload = config.get("last_reload")

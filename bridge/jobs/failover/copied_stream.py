@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nats_bridge.bridge.client.connection import Connection
@@ -11,9 +11,8 @@ from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.failover.account import Account
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
-from nats_bridge.bridge.kinds.native_copy.check import compile_rule
 from nats_bridge.bridge.kinds.watching.link import Link, links_of
-from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, NativeCopyRule, Settings, SourcesRule
+from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.source_record import SourceRecord
@@ -121,7 +120,7 @@ class CopiedStreams:
 
     async def _of_link(self, link: Link) -> None:
         try:
-            sourcing = self._sourcing(link)
+            sourcing = compile_sourcing(link.entry, server_dialect(self._target.server_version), mirrors=link.is_mirror)
         except EngineError:
             return  # of a newer server than is known
         info = self._source.streams.get(link.source)
@@ -130,17 +129,6 @@ class CopiedStreams:
             return
         entry = Entry(sourcing, link.copied, b"", "its mirror" if link.is_mirror else "its sources")
         self._add(info, self._targets.streams[link.target], entry, keeps=link.is_mirror)
-
-    def _sourcing(self, link: Link) -> Sourcing:
-        for rule in self._served():
-            if rule.stream == link.source and link.api == f"{rule.prefix}.API":
-                return compile_rule(rule, self._settings.offline_dialect_of(rule))
-        return compile_sourcing(link.entry, server_dialect(self._target.server_version), mirrors=link.is_mirror)
-
-    def _served(self) -> Iterator[NativeCopyRule]:
-        for rule in self._settings.rules:
-            if isinstance(rule, NativeCopyRule) and rule.source_connection == self._source_name:
-                yield rule
 
     async def _is_source(self, link: Link, info: Json) -> bool:
         """Whether the stream of a link is the one of that name in the source's account.

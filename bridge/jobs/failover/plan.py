@@ -20,6 +20,7 @@ from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, w
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.settings import Settings
+from nats_bridge.transforms.reserved import is_reserved
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -208,7 +209,7 @@ async def _planned(copied: CopiedStream, account: Account, source: Connection | 
         filters = filters_of(consumer["config"])
         moved = _filters(copied, filters)
         place = Place.of(consumer, filters, moved.filters)
-        if refused := _refused(moved, copied.target["config"], target.server_version):
+        if refused := _refused(consumer["config"], moved, copied.target["config"], target.server_version):
             outstanding = int(consumer.get("num_ack_pending", 0))
             moves.append(Move(str(consumer["name"]), place, outstanding, problems=tuple(refused)))
         else:
@@ -283,10 +284,13 @@ def _move(
     )
 
 
-def _refused(moved: MovedFilters, target: Json, version: str) -> list[str]:
-    """Why the target can have no such consumer."""
+def _refused(config: Json, moved: MovedFilters, target: Json, version: str) -> list[str]:
+    """Why the target can have no such consumer, or should have none."""
     name, patterns = target["name"], [each.encode() for each in moved.filters]
     found = []
+    if is_reserved((deliver := str(config.get("deliver_subject", ""))).encode()):
+        # Servers before 2.15.3 take it. Who may create it in the source may not be allowed to command the target.
+        found.append(f"it delivers to {deliver}: each message would be a command to the server")
     if not moved.is_any:
         found.append(f"nothing that it reads is copied to {name}")
     if moved.surplus:

@@ -125,7 +125,7 @@ def restored(block: bytes, identity: bytes) -> bytes:
         block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # what the rule appended begins there
         if b"\nNats-Msg-Id: rejected-" in block:
             block = without_last(block, b"Nats-Msg-Id")
-    block = _EARLIER.sub(b"", _ACTING.sub(b"", block))
+    block = _EARLIER.sub(b"", _ACTING.sub(b"", header_block.untraced(block)))
     block = re.sub(rb"(?<=\n)Nats-Bridge-Original-TTL:", b"Nats-TTL:", block)
     block = re.sub(rb"(?<=\n)Nats-Msg-Id:", b"Nats-Bridge-Original-Msg-Id:", block)
     return header_block.append(block, [(b"Nats-Msg-Id", identity)])

@@ -79,8 +79,10 @@ class Advisory:
 
     @property
     def names_a_message(self) -> bool:
-        """Whether it names a stored message."""
-        return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None
+        """Whether it names a stored message, of the stream and consumer in its subject."""
+        # The author of the JSON may be a client that is allowed to publish on the subject of one consumer alone.
+        about = f".{self.stream}.{self.consumer}".encode("utf-8", "surrogatepass")
+        return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None and self.subject.endswith(about)
 
 
 def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "") -> bytes:
@@ -109,6 +111,7 @@ def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, h
     block = message.header_block
     for name in _OURS:  # of a message that was a dead letter before
         block = header_block.remove(block, b"Nats-Bridge-" + name)
+    block = header_block.untraced(block)
     block = _ACTING.sub(rb"Nats-Bridge-Original-\1", block)
     lines = [
         (b"Nats-Stream", advisory.stream.encode()),

@@ -101,7 +101,7 @@ class DeadLetters:
     def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
         """The dead letter's header block and payload."""
         own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
-        block = rejected.header_block
+        block = header_block.untraced(rejected.header_block)
         for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
             block = header_block.remove(block, name)
         for prefix in (b"Nats-Expected-", b"Nats-Batch-"):

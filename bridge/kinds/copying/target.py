@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, counting, renamed
 from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.header_block import remove_prefix
+from nats_bridge.transforms.header_block import remove_prefix, untraced
 from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
 from nats_bridge.transforms.subject import matches
 from nats_bridge.transforms.timestamp import nanoseconds_of
@@ -129,10 +129,10 @@ class Target:
         return any(matches(subject, pattern) for pattern in self.subjects)
 
     def without_withheld(self, block: bytes) -> bytes:
-        """Remove from a header block what makes the target refuse the message."""
+        """Remove from a header block what makes the target refuse the message, or report it elsewhere."""
         for beginning in self.withheld:
             block = remove_prefix(block, beginning)
-        return block
+        return untraced(block)
 
     def with_renamed(self, block: bytes) -> bytes:
         """A header block in which nothing acts that a server would store in a copy without effect."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from nats_bridge.bridge.client.wire import Delivered
@@ -39,6 +40,7 @@ _SPREAD = 0x9E3779B1
 _LOOKS = 8
 """How many entries are inspected to find one that was not seen lately."""
 _NONE = b"0"
+_BLOCK = itemgetter(2)  # of a delivered message
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,11 @@ class RepublishEncoder:
         dots = batch[0][1].count(b".")
         cuts = 4 if dots == 8 else dots - 6
         around = len(stamp)
+        # One search for all messages: a search for each costs a quarter of the loop.
+        if header_block.TRACE in b"".join(map(_BLOCK, batch)):
+            batch = [
+                (subject, reply, header_block.untraced(block), payload) for subject, reply, block, payload in batch
+            ]
         for subject, reply, block, payload in batch:
             tokens = reply.rsplit(b".", cuts)
             sequence = tokens[1]
@@ -344,6 +351,7 @@ class RepublishEncoder:
         last: bytes,
     ) -> bytes | None:
         size_line = b""
+        block = header_block.untraced(block)
         if self._headers_only:
             block, size = _without_size(block)
             size_line = b"Nats-Msg-Size: %b\r\n" % size

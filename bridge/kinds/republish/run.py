@@ -206,7 +206,7 @@ class RepublishRun(RuleRun):
         else:
             await self._reader.close()
             await self._delivery.settled()
-            if self._delivery.acknowledged and self._context.fence.is_open:
+            if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
                 # Acknowledgements have no answer of their own; the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
         await self._source.flush()
@@ -363,6 +363,9 @@ class RepublishRun(RuleRun):
             await waiting
 
     def _acknowledge(self, reply: bytes) -> None:
+        assert self._reader is not None
+        if not self._reader.consumer.has_sent(reply):
+            return
         if self._source.client.is_connected and self._context.fence.is_open:
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 

@@ -16,6 +16,7 @@ from nats_bridge.bridge.kinds.watching.link import Link, links_of
 from nats_bridge.bridge.kinds.watching.looking import Looking, Sight
 from nats_bridge.bridge.kinds.watching.reasons import Reason, leaderless, not_permitted, overtaken, reason_of
 from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.transforms.dialect import server_dialect
 
 Condition: TypeAlias = Literal["complete", "behind", "stalled", "unknown"]
 CONDITIONS: Final[tuple[Condition, ...]] = ("complete", "behind", "stalled", "unknown")
@@ -280,8 +281,7 @@ class Watch:
         return watched.state
 
     def _reason(self, sight: Sight, account: dict[str, int]) -> Reason:
-        version = self.connection.client.connected_server_version
-        return reason_of(sight, (version.major, version.minor, version.patch), account)
+        return reason_of(sight, server_dialect(self.connection.server_version).version, account)
 
     async def _account(self) -> dict[str, int]:
         await self.rate.turn()

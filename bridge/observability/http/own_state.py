@@ -175,6 +175,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
         "server": connection.server if connected else None,
         "server_name": connection.client.server_name or None if connected else None,
         "server_version": connection.server_version if connected else None,
+        "untested_server": connection.untested_server if connected else None,
         "servers": list(connection.servers),
         "reconnects": connection.reconnects,
         "last_error": error,

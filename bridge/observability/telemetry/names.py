@@ -206,6 +206,11 @@ START_TIME = _gauge(
 )
 BUILD_INFO = _gauge("build_info", "Always 1; the label holds the version.", labels=("version",))
 CONNECTION_UP = _gauge("connection_up", "1 while the connection is up.", labels=("connection",))
+UNTESTED_SERVER = _gauge(
+    "connection_untested_server",
+    "1 if this release was not compared with the version of the connection's server, nor with a newer one of its line.",
+    labels=("connection",),
+)
 CONNECTION_RECONNECTS = _counter(
     "connection_reconnects", "Times that the connection was back after a loss.", unit="{time}", labels=("connection",)
 )
@@ -217,6 +222,6 @@ METRICS: tuple[Metric, ...] = (
     *(RECEIVED_MESSAGES, SENT_MESSAGES, RECEIVED_BYTES, SENT_BYTES, DROPPED, *FACTS.values(), EVENTS),
     *(LAG_MESSAGES, LAG_SECONDS, HEADROOM, PROGRESS, IN_FLIGHT, RULE_READY, RULE_STATE, LEADER, PUBLISH, END_TO_END),
     *(WATCHED_MISSING, WATCHED_STALLED, WATCHED_STATE),
-    *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, CONNECTION_RECONNECTS, RELOADS),
+    *(READY, START_TIME, BUILD_INFO, CONNECTION_UP, UNTESTED_SERVER, CONNECTION_RECONNECTS, RELOADS),
 )
 """All of them, in the order of the documentation."""

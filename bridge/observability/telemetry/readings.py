@@ -41,6 +41,7 @@ def readings(sidecar: Sidecar) -> Iterator[Reading]:
     yield names.BUILD_INFO, (VERSION,), 1
     for name, connection in tuple(sidecar.connections.items()):
         yield names.CONNECTION_UP, (name,), int(connection.client.is_connected)
+        yield names.UNTESTED_SERVER, (name,), int(connection.untested_server is not None)
         yield names.CONNECTION_RECONNECTS, (name,), connection.reconnects
     # From the first moment on, so that a rate sees the first one.
     for result, count in {**dict.fromkeys(_RESULTS, 0), **sidecar.reloads}.items():

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nats_bridge.bridge.settings.checks.connections import (
-    connection_problems,
-    reference_problems,
-    websocket_problems,
-)
+from nats_bridge.bridge.settings.checks.connections import connection_problems, reference_problems
 from nats_bridge.bridge.settings.checks.rule_tests import test_problems
 from nats_bridge.bridge.settings.checks.rules import rule_problems
 from nats_bridge.bridge.settings.checks.transforming import dialect_problem
@@ -37,6 +33,5 @@ def settings_problems(settings: Settings, environ: Mapping[str, str]) -> Iterato
         yield Problem(("dialect",), reason)
     yield from connection_problems(settings, environ)
     yield from reference_problems(settings)
-    yield from websocket_problems(settings)
     yield from rule_problems(enumerate(settings.rules), settings.dialect, settings.connections)
     yield from test_problems(settings.tests, settings.rules)

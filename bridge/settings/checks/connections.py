@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from nats_bridge.bridge.settings.base import Part
 from nats_bridge.bridge.settings.connect_options import options_of
-from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection, is_websocket
+from nats_bridge.bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection
 from nats_bridge.bridge.settings.models import Settings
 from nats_bridge.bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
@@ -48,20 +48,6 @@ def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, .
         yield ("user",), "needs 'password_file' as well, the path of a file with the password"
     if connection.password_file and not connection.user:
         yield ("password_file",), "needs 'user' as well"
-
-
-def websocket_problems(settings: Settings) -> Iterator[Problem]:
-    """WebSockets of connections by which something connects as a client."""
-    clients = {name: f"rule '{rule.name}'" for rule in settings.rules for name in rule.connections}
-    if settings.leadership is not None:
-        clients[settings.leadership.connection] = "leadership"
-    for name, connection in settings.connections.items():
-        if name in clients and (urls := [url for url in connection.servers if is_websocket(url)]):
-            yield Problem(
-                ("connections", name, "servers"),
-                f"'{urls[0]}': {clients[name]} connects as a client, and only a leaf connection can be a WebSocket; use"
-                " a nats:// or tls:// URL",
-            )
 
 
 def reference_problems(settings: Settings) -> Iterator[Problem]:

@@ -20,7 +20,6 @@ from nats_bridge.bridge.settings.rules import (
     Delivery,
     KvSourcesRule,
     MirrorRule,
-    NativeCopyRule,
     RepublishRule,
     Rule,
     SourcesRule,
@@ -40,11 +39,6 @@ def rule_problems(
         default_dialect: the dialect of rules that name none.
         connections: the usable ones, by name.
     """
-    rules = tuple(rules)
-    if any(isinstance(rule, NativeCopyRule) for _, rule in rules):
-        from nats_bridge.bridge.settings.checks.native_copy import prefix_problems  # asks the engine as a server would
-
-        yield from prefix_problems(rules)
     for position, rule in rules:
         at: Path = ("rules", position)
         version = rule.dialect or default_dialect
@@ -75,10 +69,6 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
             return ingress_problems(rule, at, version, connection.inbox_prefix)
         case AdvisoriesRule():
             return _advisories_problems(rule, at, version)
-        case NativeCopyRule():
-            from nats_bridge.bridge.settings.checks.native_copy import native_copy_problems  # for the same reason
-
-            return native_copy_problems(rule, at, version)
         case WatchRule():
             return _watch_problems(rule, at)
     assert_never(rule)

@@ -10,20 +10,16 @@ from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.catalogue.reading import read_file
 from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
 from nats_bridge.conformance.implementations.bridge import BridgeSubject
-from nats_bridge.conformance.implementations.native_copy import NativeCopySubject
 from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.outcome import Outcome, Verdict
 from nats_bridge.conformance.running import play_all
 from nats_bridge.native_servers import fetch
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"
 FAILING = DATA / "conformance_bridge_failing.yaml"
-EXHAUSTIVE = [pytest.param(version, marks=pytest.mark.exhaustive) for version in LIVE_VERSIONS[:-1]]
 SUBJECTS = [
     ("2.9.10", "2.15.3"),
     ("2.15.3", "native"),
@@ -70,21 +66,6 @@ async def test_the_bridge_does_what_servers_do(server: str, dialect: str, tmp_pa
     assert judged["adr36/bridge/mirror/1"].divergences == ("kd/copy/message-id",)
     passed = {"adr28/bridge/republish/1", "adr28/bridge/purge/1"}
     assert {judged[each].outcome for each in passed} == {Outcome.DIFFERENCE if is_old else Outcome.PASS}
-
-
-@pytest.mark.parametrize("version", [LIVE_VERSIONS[-1], *EXHAUSTIVE])
-async def test_servers_copy_through_the_sidecar_as_they_do_natively(version: str, tmp_path: Path) -> None:
-    cases = tuple(case for case in read_file(CASES) if case.applies(dialect(version).version))
-    subject = NativeCopySubject(version, fetch(version), tmp_path)
-    await subject.open()
-    try:
-        judged, unplayed = await verdicts(subject, cases, tmp_path / "history.jsonl")
-    finally:
-        await subject.close()
-    copying = {case.id for case in cases if case.entries}
-    assert "adr36/bridge/mirror/1" in copying
-    assert {name: verdict.outcome for name, verdict in judged.items()} == dict.fromkeys(copying, Outcome.PASS)
-    assert {each.outcome for each in unplayed.values()} == {Outcome.INAPPLICABLE}
 
 
 @pytest.mark.exhaustive

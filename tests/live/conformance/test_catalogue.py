@@ -7,28 +7,23 @@ tests/unit/conformance/test_engine_subject.py. The matrix, with scenarios, the b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case, Message
+from nats_bridge.conformance.catalogue.case import Case
 from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.history import HistoryWriter, Played, read_history
 from nats_bridge.conformance.implementations.engine import EngineSubject
 from nats_bridge.conformance.implementations.native import NativeSubject
 from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.observation import Decision, Observation
+from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.reports import judged
 from nats_bridge.conformance.reports.terminal import summary
 from nats_bridge.conformance.running import play_all
 from nats_bridge.native_servers import fetch
-
-_TIME = re.compile(rb"Nats-Time-Stamp: [^\r]*")
-_IDENTITY = re.compile(rb"(Nats-Stream-Source: [^\r]*) [0-9A-Za-z]{8}\r")
+from tests.differential.whole_observation import is_determined, whole
 
 
 def chosen_cases(subject: NativeSubject, chosen: str) -> tuple[Case, ...]:
@@ -65,42 +60,14 @@ async def differences(version: str, cases: Sequence[Case], seen: dict[str, Obser
     engine = EngineSubject(version)
     found = []
     for case in cases:
-        if case.id not in seen or any("random" in str(step) for step in case.steps):
+        if case.id not in seen or not is_determined(case):
             continue
         try:
             modelled = await engine.play(case)
         except CannotPlay:
             continue
-        # A server is asked for what the case is about alone; of several sources the order is its own.
-        streams = frozenset(seen[case.id].stored) - case.expected(engine.identity.version).any_order
-        left, right = _whole(seen[case.id], streams), _whole(modelled, streams)
+        streams = frozenset(seen[case.id].stored)  # a server is asked for what the case is about alone
+        streams -= case.expected(engine.identity.version).any_order
+        left, right = whole(seen[case.id], streams), whole(modelled, streams)
         found += [f"{case.id}: {key}: {left[key]} != {right[key]}" for key in left if left[key] != right[key]]
     return found
-
-
-def _whole(observation: Observation, streams: frozenset[str]) -> dict[str, Any]:
-    return {
-        "decisions": [_decision(each) for each in observation.decisions],
-        "received": [_message(each) for each in observation.received],
-        # What the answer says of an atomic batch is the store's business; the model knows no batches.
-        "acks": [None if each is None else {**each, "batch": 0, "count": 0} for each in observation.acks],
-        "stored": {
-            name: [(each.sequence, _message(each.message)) for each in messages]
-            for name, messages in observation.stored.items()
-            if messages and name in streams
-        },
-    }
-
-
-def _message(message: Message) -> Message:
-    block = _TIME.sub(b"Nats-Time-Stamp: <time>", message.header_block)
-    return replace(message, header_block=_IDENTITY.sub(rb"\1 <identity>\r", block))
-
-
-def _decision(decision: Decision) -> Decision:
-    """Without what servers add about themselves."""
-    if decision.config is None:
-        return decision
-    config = dict(decision.config)
-    own = {key: value for key, value in config.pop("metadata", {}).items() if not key.startswith("_nats.")}
-    return Decision(config | ({"metadata": own} if own else {}))

@@ -20,7 +20,7 @@ from nats_bridge.conformance.judging import mismatches
 from nats_bridge.conformance.observation import Observation
 from nats_bridge.conformance.raw_client import RawClient
 from nats_bridge.native_servers import NativeServer, fetch
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
 from tests.live.tiers import OLDEST_AND_NEWEST
 
@@ -95,7 +95,7 @@ def case_of(text: str) -> Case:
 
 
 async def played(stage: Stage, case: Case) -> Observation:
-    return await stage.play(case, case.expected(dialect(stage.client.server_version).version))
+    return await stage.play(case, case.expected(server_dialect(stage.client.server_version).version))
 
 
 async def names(client: RawClient) -> list[str]:

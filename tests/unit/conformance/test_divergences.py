@@ -25,12 +25,9 @@ from nats_bridge.conformance.catalogue.case import (
 from nats_bridge.conformance.catalogue.reading import read_catalogue
 from nats_bridge.conformance.divergences import NORMALISERS
 from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.implementations.native_copy_plan import native_copy_plan
-from nats_bridge.conformance.implementations.subject import CannotPlay
 from nats_bridge.conformance.judging import judge
 from nats_bridge.conformance.observation import Decision, Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.transforms.dialect import dialect
 
 DOCS = Path(__file__).parents[3] / "docs" / "known-divergences.md"
 BRIDGE = Identity("bridge", "2.15.1", server="2.15.1")
@@ -238,88 +235,3 @@ def test_the_space_in_a_placeholder_is_none_in_a_subject() -> None:
     republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.{{random(9)}}"}}
     expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
     assert judge(case(republishing, expected), BRIDGE, Observation((ACCEPTED,))).outcome is Outcome.FAIL
-
-
-def through_the_sidecar(version: str) -> Identity:
-    return Identity("native_copy", version, server=version)
-
-
-TRANSFORMED: Mapping[str, Any] = {
-    "name": "S",
-    "sources": [{"name": "O", "subject_transforms": [{"src": "in.*", "dest": "out.$1"}]}],
-}
-
-
-@pytest.mark.parametrize(
-    ("config", "wanted", "record"),
-    [
-        (TRANSFORMED, RECORD + b" <identity>", b"O:0123456a 1 > > out.a 0123abcd"),
-        (SOURCES, b"O 1 > > in.a <identity>", b"O:0123456a 1 > > in.a 0123abcd"),
-        (SOURCES, b"O 1 in.* > in.a <identity>", b"O:0123456a 1 in.* > in.a 0123abcd"),
-    ],
-)
-def test_the_record_of_a_copy_through_the_sidecar(config: Mapping[str, Any], wanted: bytes, record: bytes) -> None:
-    expected = one(block(b"A: 1", b"Nats-Stream-Source: " + wanted))
-    subject = through_the_sidecar("2.15.1")
-    seen = stored(block(b"A: 1", b"Nats-Stream-Source: " + record))
-    assert judge(case(config, expected), subject, seen).divergences == ("kd/native-copy/record",)
-    for wrong in (record.replace(b" 1 ", b" 2 "), record.removesuffix(b" 0123abcd"), record.replace(b"O:", b"P:")):
-        seen = stored(block(b"A: 1", b"Nats-Stream-Source: " + wrong))
-        assert judge(case(config, expected), subject, seen).outcome is Outcome.FAIL
-
-
-def test_what_a_server_does_not_check_of_a_source_with_external() -> None:
-    subject = through_the_sidecar("2.15.1")
-    size = case(SOURCES, Expectation(refusal=Refusal(400, 10046, "stream source must have max message size >= target")))
-    assert judge(size, subject, Observation((ACCEPTED,))).divergences == ("kd/native-copy/unchecked",)
-    direct = case(MIRROR, Expectation(config={"mirror": {"name": "O"}, "mirror_direct": True}))
-    seen = Observation((Decision(config={"mirror": {"name": "O"}, "mirror_direct": False}),))
-    assert judge(direct, subject, seen).divergences == ("kd/native-copy/unchecked",)
-    other = case(SOURCES, Expectation(refusal=Refusal(400, 10146)))
-    assert judge(other, subject, Observation((ACCEPTED,))).outcome is Outcome.FAIL
-
-
-@pytest.mark.parametrize(
-    ("version", "config", "text", "wanted"),
-    [
-        ("2.10.27", MIRROR, "source transform destination is invalid (10146)", ("kd/native-copy/as-sources",)),
-        ("2.10.27", MIRROR, "unknown key", ("kd/refused/unknown-key",)),
-        ("2.10.27", MIRROR, "source filter is invalid (10145)", ()),
-        ("2.10.27", SOURCES, "source transform destination is invalid (10146)", ()),
-        ("2.15.1", MIRROR, "source transform destination is invalid (10146)", ()),
-    ],
-)
-def test_what_mirrors_of_2_10_alone_take_is_refused_for_both(
-    version: str, config: Mapping[str, Any], text: str, wanted: tuple[str, ...]
-) -> None:
-    seen = Observation((Decision(refusal=Refusal()),), facts={"refused source O": text})
-    assert judge(case(config, Expectation()), through_the_sidecar(version), seen).divergences == wanted
-
-
-def test_a_mirror_of_2_10_finds_what_the_rules_filter_does_not() -> None:
-    expected = Expectation(stored={"S": (ExpectedMessage(b"out.a\x7f"), ExpectedMessage(b"out.b"))})
-    seen = Observation((ACCEPTED,), stored={"S": (Stored(Message(b"out.b"), 2),)})
-    known = judge(case(MIRROR, expected), through_the_sidecar("2.10.27"), seen)
-    assert known.divergences == ("kd/native-copy/as-sources",)
-    for subject, config in ((through_the_sidecar("2.15.1"), MIRROR), (through_the_sidecar("2.10.27"), SOURCES)):
-        assert judge(case(config, expected), subject, seen).outcome is Outcome.FAIL
-
-
-@pytest.mark.parametrize("number", [2, 3])
-def test_a_case_about_servers_that_ignore_transforms_is_none_about_rules(number: int) -> None:
-    (ignored,) = (each for each in read_catalogue() if each.id == f"adr30/places/first-version/{number}")
-    with pytest.raises(CannotPlay, match=r"kd/transforms/before-2\.10"):
-        native_copy_plan(ignored, dialect("2.9.10"))
-
-
-def test_nothing_that_makes_copies_by_a_client_differ_explains_one_through_the_sidecar() -> None:
-    subject = through_the_sidecar("2.15.1")
-    expected = one(block(b"A: 1", b"Nats-Stream-Source: O 1 > > in.a <identity>"))
-    for seen in (
-        stored(block(b"A: 1", ID, b"Nats-Stream-Source: O:0123456a 1 > > in.a 0123abcd")),
-        stored(block(b"A: 1", b"Nats-Bridge-Source: O:0123456a 1 > > in.a 0123abcd")),
-    ):
-        assert judge(case(SOURCES, expected), subject, seen).outcome is Outcome.FAIL
-    named = case(SOURCES, one(b""), kd=("kd/copy/stalls",))
-    assert judge(named, subject, stored(b"", b"")).outcome is Outcome.FAIL
-    assert judge(named, BRIDGE, stored(b"", b"")).outcome is Outcome.DIVERGENCE

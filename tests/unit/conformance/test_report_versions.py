@@ -149,7 +149,22 @@ def test_times_do_not_make_the_page_another_one() -> None:
 
 def test_a_failure_is_shown_as_seen_and_marked() -> None:
     section = _section(version_changes(judged(_failing(), CASES)), "From 2.14 to 2.15")
-    assert "`decision (not as expected)`: `accepted`" in section
+    (row,) = [line for line in section.splitlines() if CYCLE.id in line]
+    assert row.startswith("| not as the case expects |")
+    assert row.endswith("forms a cycle` | `accepted` | - |")
+
+
+def test_messages_that_no_case_expects_are_shown_as_seen() -> None:
+    run = sample_runs.run((ORDER,), SUBJECTS)
+    (seen,) = [each.observation for each in run.records if isinstance(each, Played) and each.subject == "native 2.15.1"]
+    other = replace(seen.received[1], subject=b"out.other")
+    wrong = {(ORDER.id, "native 2.15.1"): replace(seen, received=(seen.received[0], other))}
+    section = _section(_pages((ORDER,), instead=wrong), "From 2.14 to 2.15")
+    (row,) = [line for line in section.splitlines() if ORDER.id in line]
+    assert "| `received, subject of message 2`: `out.a` | `received, subject of message 2`: `out.other` |" in row
+    fewer = {(ORDER.id, "native 2.15.1"): replace(seen, received=seen.received[1:])}
+    section = _section(_pages((ORDER,), instead=fewer), "From 2.14 to 2.15")
+    assert "| `received`: `2 messages: out.a, out.a` | `received`: `1 message: out.a` |" in section
 
 
 def _failing():

@@ -472,7 +472,7 @@ function showConnections() {
     setText(parts.name, `${link.name}: ${link.connected ? `nats-server ${link.server_version} at ${link.server}` : "not connected"}`);
     const error = link.last_error ? `last error${link.last_error_at ? ` at ${moment(link.last_error_at)}` : ""}: ${link.last_error}` : "";
     const failed = (link.failed_attempts || []).map((each) => `${each.server} failed ${plural(each.count, "time")}: ${each.reason}`);
-    setText(parts.more, [link.servers.join(", "), link.reconnects ? plural(link.reconnects, "reconnect") : "", error, ...failed].filter(Boolean).join(" · "));
+    setText(parts.more, [link.servers.join(", "), link.untested_server, link.reconnects ? plural(link.reconnects, "reconnect") : "", error, ...failed].filter(Boolean).join(" · "));
   });
 }
 

@@ -1,31 +1,36 @@
-"""What changes between two versions, in short words: the expectations in force of one case, side by side.
+"""What two subjects of test show differently, in short words: the expectations in force of one case, side by side.
 
 Theory of operation: a known difference is an expectation of its own, which the judge has held against what the server
 did. So two good cells with the same expectation show the same, and two with different ones differ exactly where the
 expectations do. Codes and texts of refusals are taken from what was seen, because expectations may leave them out.
 Times, which differ from run to run, stand as placeholders in expectations: the words are the same for every run.
+A cell that failed is written as the expectation that it would meet.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 
-from nats_bridge.conformance.catalogue.case import Case, Expectation, ExpectedMessage, Json, Place, Refusal
-from nats_bridge.conformance.judging import shown
+from nats_bridge.conformance.catalogue.case import Case, Expectation, ExpectedMessage, Json, Message, Place, Refusal
+from nats_bridge.conformance.judging import in_order_of, matches_message, shown
+from nats_bridge.conformance.observation import Observation, Stored
 from nats_bridge.conformance.outcome import Outcome
 from nats_bridge.conformance.reports.judgement import Cell
 
 NOTHING = "nothing"
 _ABSENT = "absent"
+_EXPECTED = "as expected"
+_TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that two versions show differently; ``what`` names it, the others are as short as can be."""
+    """One thing that two cells show differently; ``what`` names it, the others are as short as can be."""
 
     what: str
     before: str
@@ -36,16 +41,51 @@ def changes(case: Case, before: Cell, after: Cell) -> tuple[Change, ...]:
     """What a case shows differently in two cells; nothing where one of them was not played, or both show the same."""
     if before.observation is None or after.observation is None:
         return ()
-    failed = tuple(
-        Change(f"{mismatch.where} (not as expected)", *pair)
-        for cell, is_before in ((before, True), (after, False))
-        if cell.verdict.outcome is Outcome.FAIL
-        for mismatch in cell.verdict.mismatches
-        for pair in [(mismatch.observed, "") if is_before else ("", mismatch.observed)]
+    found = tuple(_changes(case, before, after))
+    if not found and before.verdict.mismatches != after.verdict.mismatches:
+        # Such as a time that is not the stored one, which no expectation holds.
+        sides = [{each.where: each.observed for each in cell.verdict.mismatches} for cell in (before, after)]
+        wheres = dict.fromkeys(where for side in sides for where in side)
+        found = tuple(Change(where, *(side.get(where, _EXPECTED) for side in sides)) for where in wheres)
+    return found
+
+
+def _shown(cell: Cell) -> Expectation | None:
+    """The expectation that a cell meets; None where the case is not about it."""
+    wanted, seen = cell.expectation, cell.observation
+    if wanted is None or seen is None or cell.verdict.outcome is not Outcome.FAIL:
+        return wanted
+    stored = {
+        stream: tuple(_as_expected(each.message, messages, each.sequence) for each in _ordered(wanted, stream, seen))
+        for stream, messages in (wanted.stored or {}).items()
+    }
+    return replace(
+        wanted,
+        refusal=seen.decisions[-1].refusal if seen.decisions else None,
+        received=wanted.received and tuple(_as_expected(each, wanted.received) for each in seen.received),
+        stored=stored if wanted.stored else None,
+        acks=wanted.acks and tuple(starmap(_in_the_members_of, zip_longest(wanted.acks, seen.acks))),
+        facts={name: seen.facts.get(name, _ABSENT) for name in wanted.facts or ()},
     )
-    if failed:
-        return failed
-    return tuple(_changes(case, before, after))
+
+
+def _ordered(wanted: Expectation, stream: str, seen: Observation) -> Sequence[Stored]:
+    stored = seen.stored.get(stream, ())
+    return in_order_of((wanted.stored or {})[stream], stored) if stream in wanted.any_order else stored
+
+
+def _as_expected(message: Message, wanted: Sequence[ExpectedMessage], sequence: int | None = None) -> ExpectedMessage:
+    """The expectation that a message meets, or one that only this message meets, but for its times."""
+    for each in wanted:
+        if matches_message(each, message) and each.sequence in (None, sequence):
+            return each
+    numbered = any(each.sequence is not None for each in wanted)
+    block = _TIME.sub(b"<time>", message.header_block)
+    return ExpectedMessage(message.subject, block, message.payload, sequence if numbered else None)
+
+
+def _in_the_members_of(wanted: Mapping[str, Json] | None, ack: Mapping[str, Json] | None) -> Mapping[str, Json] | None:
+    return ack if wanted is None or ack is None else {name: ack.get(name) for name in wanted}
 
 
 def _changes(case: Case, before: Cell, after: Cell) -> Iterator[Change]:
@@ -54,7 +94,7 @@ def _changes(case: Case, before: Cell, after: Cell) -> Iterator[Change]:
         if first != second:
             what = "decision" if len(max(old, new, key=len)) == 1 else f"decision {at + 1}"
             yield Change(what, _refusal(first), _refusal(second))
-    was, now = before.expectation, after.expectation
+    was, now = _shown(before), _shown(after)
     if was is None or now is None or was == now or (was.refusal is None) != (now.refusal is None):
         return
     yield from _config_changes(before, after)

@@ -1,0 +1,183 @@
+"""What a new version does differently, and where the engine or the sidecar does not follow it yet: plain values."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from nats_bridge.conformance.catalogue.case import Case, Json
+from nats_bridge.conformance.catalogue.reading import CATALOGUE
+from nats_bridge.conformance.errors import HistoryError
+from nats_bridge.conformance.history import read_history
+from nats_bridge.conformance.outcome import Outcome
+from nats_bridge.conformance.reports import Cell, Judged, judged
+from nats_bridge.conformance.reports.changes import Change, changes
+from tests.differential import Disagreement, report
+from tests.differential.whole_observation import is_determined, whole
+from tests.follow.newer import Step
+from tests.follow.playing import SEEDS, TEST_SERVER, history_of
+
+_PYTHON = ".venv/bin/python"
+_NO_CASE = "which no case expects anything of"
+_LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentCase:
+    """A case of the catalogue that two subjects of test show differently.
+
+    Attributes:
+        again: the command that plays it.
+        is_doubtful: whether the previous version, which is known, did not do as the case expects of it.
+    """
+
+    id: str
+    title: str
+    clause: str
+    place: str
+    changes: tuple[Change, ...]
+    again: str
+    is_doubtful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Different:
+    """A random comparison or a live test: its result, and the command that plays it again; or ``count`` of them."""
+
+    name: str
+    text: str
+    again: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All of one version.
+
+    Attributes:
+        changed: cases, on the previous version and on this one.
+        unfollowed: cases, on this version and in the engine.
+        disagreements: of the random comparisons, each small input once.
+        failed: live tests.
+        broken: parts that have no result, and why.
+        seconds: all parts took.
+    """
+
+    step: Step
+    changed: tuple[DifferentCase, ...] = ()
+    unfollowed: tuple[DifferentCase, ...] = ()
+    disagreements: tuple[Different, ...] = ()
+    failed: tuple[Different, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the version does as the previous one, and the engine and the sidecar follow it."""
+        return not (self.changed or self.unfollowed or self.disagreements or self.failed or self.broken)
+
+
+def findings(step: Step, folder: Path, cases: Sequence[Case], broken: Mapping[str, str], seconds: float) -> Findings:
+    """Read what the parts of a step have written."""
+    broken, own = dict(broken), folder / step.version
+    runs: list[Judged] = []
+    for version in (step.previous, step.version):
+        try:
+            runs.append(judged(read_history(history_of(folder, version)), cases))
+        except HistoryError as error:
+            broken.setdefault(f"catalogue on {version}", str(error))
+        else:
+            broken |= {f"catalogue on {version}": text for text in runs[-1].objections()}
+    changed, unfollowed = compared(step, *runs) if len(runs) == 2 else ((), ())
+    files = [own / f"seed-{seed}.json" for seed in SEEDS]
+    results = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+    live = own / "live.xml"
+    failed = tuple(failing(step, live.read_text("utf-8"))) if live.exists() else ()
+    return Findings(step, changed, unfollowed, tuple(disagreements(step, results)), failed, broken, seconds)
+
+
+def compared(step: Step, before: Judged, after: Judged) -> tuple[tuple[DifferentCase, ...], tuple[DifferentCase, ...]]:
+    """The cases that changed, and those in which the engine shows something else than the new version."""
+    changed: list[DifferentCase] = []
+    unfollowed: list[DifferentCase] = []
+    for case in after.cases:
+        old = before.cell(case, f"native {step.previous}")
+        new, engine = (after.cell(case, f"{kind} {step.version}") for kind in ("native", "engine"))
+        is_modelled = engine is not None and engine.observation is not None and is_determined(case)
+        for found, cells in ((changed, (old, new)), (unfollowed, (new, engine))):
+            if different := tuple(_different(case, *cells, is_whole=is_modelled)):
+                is_doubtful = cells[0] is old and old is not None and not old.verdict.outcome.is_good
+                found.append(_case(step, case, different, is_doubtful))
+    return tuple(changed), tuple(unfollowed)
+
+
+def _different(case: Case, before: Cell | None, after: Cell | None, *, is_whole: bool) -> Iterator[Change]:
+    if before is None or after is None:
+        return
+    if Outcome.ERRORED in (before.verdict.outcome, after.verdict.outcome):
+        sides = [cell.verdict.reason if cell.observation is None else "it was played" for cell in (before, after)]
+        yield Change("the case", sides[0], sides[1])
+    elif found := changes(case, before, after):
+        yield from found
+    elif is_whole and before.observation is not None and after.observation is not None and after.expectation:
+        # Only those that the engine models: the others depend on times and on the store.
+        streams = frozenset(before.observation.stored) - after.expectation.any_order
+        streams &= frozenset(after.observation.stored)
+        yield from first_difference("", whole(before.observation, streams), whole(after.observation, streams))
+
+
+def first_difference(path: str, before: Json, after: Json) -> Iterator[Change]:
+    """The first place in which two values differ; nothing if they are equal."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        name = next(name for name in {**before, **after} if before.get(name) != after.get(name))
+        yield from first_difference(f"{path}.{name}".lstrip("."), before.get(name), after.get(name))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        at = next(at for at, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1])
+        yield from first_difference(f"{path}[{at}]", before[at], after[at])
+    else:
+        sides = (json.dumps(each, ensure_ascii=False)[:_LONGEST] for each in (before, after))
+        yield Change(f"{path}, {_NO_CASE}", *sides)
+
+
+def _case(step: Step, case: Case, different: tuple[Change, ...], is_doubtful: bool) -> DifferentCase:
+    place = f"{case.file.relative_to(CATALOGUE.parents[1])}:{case.line}" if case.file else ""
+    asked = ("--versions", f"{step.previous},{step.version}", "--subjects", "native,engine", "--select", case.id)
+    again = shlex.join([".venv/bin/nats-bridge", "conform", *asked])
+    return DifferentCase(case.id, case.title, case.clause, place, different, again, is_doubtful)
+
+
+def disagreements(step: Step, results: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Different]:
+    """Of the results of all seeds: each shrunk input once, as it is printed, and the numbers of the others."""
+    seen: set[str] = set()
+    for result in (each for one in results for each in one):
+        again = shlex.join(
+            [_PYTHON, "-m", "tests.differential", "--versions", step.version, "--seed", str(result["seed"])]
+        )
+        others = []
+        for each in (Disagreement(**one) for one in result["disagreements"]):
+            if not each.entry:
+                others.append(str(each.number))
+            elif each.input not in seen:
+                seen.add(each.input)
+                name = f"seed {result['seed']}, trial {each.number}, {each.kind}: {each.where}"
+                yield Different(name, "\n".join([*report.lines(each)][1:]), again)
+        if others:
+            name = f"seed {result['seed']}, {len(others)} more that were not shrunk"
+            yield Different(name, f"trials {', '.join(others)}", again, len(others))
+
+
+def failing(step: Step, junit: str) -> Iterator[Different]:
+    """The live tests that failed, by their name and the first line of the failure."""
+    for test in ElementTree.fromstring(junit).iter("testcase"):
+        for failure in (each for each in test if each.tag in ("failure", "error")):
+            name = f"{test.get('classname', '').replace('.', '/')}.py::{test.get('name')}"
+            said = (failure.get("message") or failure.tag).strip().splitlines()[0][:_LONGEST]
+            again = f"{TEST_SERVER}={step.version} " + shlex.join([_PYTHON, "-m", "pytest", name])
+            yield Different(name, said, again)
