@@ -225,7 +225,7 @@ class Connection:
             _log.error("connection.refused", connection=self.name, server_says=text)
             self._remember(text)
             self.api.refused(text)
-            if refused_publication(text).startswith(b"$js.ack.") and self.api.delivery_limit.messages is not None:
+            if refused_publication(text).startswith(b"$JS.ACK.") and self.api.delivery_limit.messages is not None:
                 self.api.delivery_limit.refused()
             self._notify("refusal", text)
         elif not self._up.is_set():

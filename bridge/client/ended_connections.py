@@ -60,8 +60,8 @@ class EndedConnections:
         self._last = _Established.of(self._client)
 
     def refused(self, subject: bytes) -> bool:
-        """Note a refused publication, by its subject in lower case; whether it is a question of this class."""
-        is_ours = subject.startswith(_ASK.lower().encode())
+        """Note a refused publication, by its subject; whether it is a question of this class."""
+        is_ours = subject.startswith(_ASK.encode())
         if is_ours:
             self._refused.set()
         return is_ours

@@ -242,7 +242,7 @@ class JetStreamApi:
     def refused(self, text: str) -> None:
         """Fail the pending requests that the permissions violation `text` names."""
         for request, subject in self._in_flight.items():
-            if f'"{subject.lower()}"' in text.lower():
+            if f'"{subject}"' in text:
                 self._refused.add(request)
                 request.cancel()
 
