@@ -18,8 +18,9 @@ from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.audit_advisories import Removals
 from nats_bridge.bridge.client.ended_connections import EndedConnections
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
+from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.untested_server import untested
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
@@ -63,6 +64,7 @@ class Connection:
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
         last_error: the last error, and when it occurred.
+        refused_inbox: an inbox that the server refuses at present, so that the connection is useless; else None.
         untested_server: a remark about the last server, if this release was not compared with its version; else None.
     """
 
@@ -79,7 +81,9 @@ class Connection:
         self._logged: dict[str, tuple[str, float]] = {}  # by server: the reason, and when
         self._ended = EndedConnections(self.client)
         self._ended_soon = False
+        self.refused_inbox: str | None = None
         self.untested_server: str | None = None
+        self._renewal: asyncio.Task[None] | None = None  # of a connection with a refused inbox
         self._closing = False
         self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
@@ -157,6 +161,7 @@ class Connection:
     async def close(self) -> None:
         """Close the connection permanently."""
         self._closing = True
+        await end_tasks(self._renewal)
         await self.client.close()
 
     def set_up(self) -> None:
@@ -176,6 +181,7 @@ class Connection:
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
         self._lost = None
+        self._set_refused_inbox(None)
         if self._closing:
             return
         ended_by = self.client.ended_by
@@ -228,11 +234,25 @@ class Connection:
             if refused_publication(text).startswith(b"$JS.ACK.") and self.api.delivery_limit.messages is not None:
                 self.api.delivery_limit.refused()
             self._notify("refusal", text)
+            if self.client.is_inbox(inbox := refused_subscription(text).decode()):
+                self._set_refused_inbox(inbox)
+                if self._renewal is None or self._renewal.done():
+                    self._renewal = asyncio.create_task(self._renew())
         elif not self._up.is_set():
             self._attempt_failed(error)
         elif not isinstance(error, nats_py.errors.UnexpectedEOF):  # which connection.lost reports
             _log.warning("connection.error", connection=self.name, error=plain_reason(error))
             self._remember(plain_reason(error))
+
+    def _set_refused_inbox(self, inbox: str | None) -> None:
+        self.refused_inbox = inbox
+        self.api.inbox_refused(inbox)
+
+    async def _renew(self) -> None:
+        """Connect again: that asks for the permissions, and subscribes. Servers do not say when permissions change."""
+        await asyncio.sleep(self._schedule.keep(asyncio.get_running_loop().time()))
+        if self.refused_inbox is not None:
+            await self.client.reconnect(nats_py.errors.Error(f"the server refuses the inbox {self.refused_inbox}"))
 
     def _attempt_failed(self, error: Exception) -> None:
         server, reason = self.server, plain_reason(error)

@@ -32,6 +32,8 @@ class ReconnectSchedule:
         self._refusals = 0
         self._was_refused = False
         self._since: float | None = None
+        self._inbox_refusals = 0  # in succession
+        self._inbox_refused = float("-inf")  # when
 
     def wait(self) -> float:
         """Seconds to wait before the next attempt; none before the first one of all."""
@@ -49,6 +51,14 @@ class ReconnectSchedule:
         """Note that the last attempt reached a server that refused the credentials or the certificate."""
         self._refusals += 1
         self._was_refused = True
+
+    def keep(self, now: float) -> float:
+        """Seconds to keep a connection whose inbox the server refuses: a new one may have other permissions."""
+        highest = _FURTHER * self._longest
+        if now - self._inbox_refused > 2 * highest:
+            self._inbox_refusals = 0
+        self._inbox_refusals, self._inbox_refused = self._inbox_refusals + 1, now
+        return self._random.uniform(0.0, _bounded(_FIRST_REFUSED, _GROWTH_REFUSED, self._inbox_refusals - 1, highest))
 
     def established(self, now: float) -> None:
         """Note that the connection is established."""

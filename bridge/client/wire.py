@@ -157,6 +157,15 @@ class WireClient(Client):
         """
         return f"{self._inbox_prefix.decode()}.{secrets.token_hex(11)}"
 
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is one of this client's inboxes."""
+        return subject.startswith(f"{self._inbox_prefix.decode()}.")
+
+    async def reconnect(self, reason: Exception) -> None:
+        """End the connection, and connect again."""
+        self.ended_by = reason
+        await self.force_reconnect()
+
     async def close(self) -> None:
         """Close permanently, also in the middle of a reconnect, whose socket nats-py would leave open."""
         reconnect = self._reconnection_task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.bridge.client.server_pool import ServerPool
-from nats_bridge.bridge.errors import ServerUnreachableError
+from nats_bridge.bridge.errors import InboxRefusedError, ServerUnreachableError
 from nats_bridge.bridge.settings.secrets import FromFile, Held
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.native_servers.native_server import free_port
@@ -261,6 +262,63 @@ async def test_a_server_that_expects_tls_first_is_recognized(
         with pytest.raises(ServerUnreachableError, match="handshake_first"):
             async with opened(server.url, connect_timeout=2):
                 pass
+
+
+NO_INBOX = 'permissions: {subscribe: {deny: "_INBOX.>"}}'
+
+
+def reload(server: NativeServer) -> None:
+    """Let a server read its configuration again."""
+    (server.directory / "server.conf").write_text(f'server_name: "{server.name}"\n{server.config}', "utf-8")
+    os.kill(server.pid, signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    ("version", "change"),
+    [("2.9.10", NativeServer.restart), ("2.15.3", NativeServer.restart), ("2.15.3", reload)],
+    ids=["2.9.10-restart", "2.15.3-restart", "2.15.3-reload"],  # a reload of 2.9.10 turns its JetStream off
+)
+@pytest.mark.usefixtures("quick_reconnects")
+async def test_a_refused_inbox_is_named_and_heals_with_the_permissions(
+    version: str,
+    change: Callable[[NativeServer], object],
+    native_server: Servers,
+    enduring_peer: OpenPeer,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    keep = ReconnectSchedule.keep
+    monkeypatch.setattr(ReconnectSchedule, "keep", lambda *own: keep(*own) / 100)
+
+    def users(permissions: str) -> str:
+        me = f"{{user: Me, password: w, {permissions}}}"
+        return f"accounts {{A {{jetstream: enabled, users: [{{user: all, password: w}}, {me}]}}}}"
+
+    password = tmp_path / "password"
+    password.write_text("w", "utf-8")
+    server = native_server(version, config=users(""))
+    await asyncio.to_thread(server.start)
+    here = await Scene.make(await enduring_peer(server.url.replace("://", "://all:w@")), "S")
+    connection = {"servers": [server.url], "user": "Me", "password_file": str(password)}
+    async with running(settings_for("", here.rule(), connections={"default": connection}, **FREE)) as bridge:
+        server.config = users(NO_INBOX)
+        await asyncio.to_thread(change, server)
+        link = bridge.connections["default"]
+        await until(lambda: link.reconnects >= 3 and link.refused_inbox is not None)
+        status, text = await get(bridge, "/readyz")
+        assert status == 503
+        assert f"'default': the server refuses the inbox {link.refused_inbox}" in text
+        with pytest.raises(InboxRefusedError, match=re.escape(f"inbox {link.refused_inbox}:")):
+            await link.api.ask("$JS.API.INFO", b"")
+        said = [entry["server_says"] for entry in log if entry["event"] == "connection.refused"]
+        assert any(f'"{link.refused_inbox}"' in each for each in said)
+        server.config = users("")
+        await asyncio.to_thread(change, server)
+        await until(lambda: bridge.runs[0].ready and link.refused_inbox is None)
+        await here.load.burst(3)
+        await here.bridged.count(3)
+        assert (await get(bridge, "/readyz"))[0] == 200
 
 
 ACCOUNTS = {

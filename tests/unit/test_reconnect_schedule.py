@@ -74,3 +74,14 @@ def test_refused_credentials_wait_longer() -> None:
     assert max(waits[:3]) <= 4
     assert 4 * LONGEST_WAIT < max(waits) <= 6 * LONGEST_WAIT
     assert schedule.wait() <= LONGEST_WAIT, "the next server has not refused"
+
+
+def test_a_connection_with_a_refused_inbox_is_kept_longer_each_time() -> None:
+    schedule = lost(3)
+    now, kept = 0.0, []
+    for _ in range(100):
+        kept.append(schedule.keep(now))
+        now += kept[-1]
+    assert max(kept[:3]) <= 4
+    assert 4 * LONGEST_WAIT < max(kept) <= 6 * LONGEST_WAIT
+    assert schedule.keep(now + 13 * LONGEST_WAIT) <= 1, "it was accepted for a while"

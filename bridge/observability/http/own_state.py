@@ -92,8 +92,15 @@ class OwnState:
     def _connected(self) -> Check:
         if not self._sidecar.started:
             return self.startup()[0]
-        lost = [_lost(each) for each in self._sidecar.connections.values() if not each.client.is_connected]
-        return Check("connections", f"not connected: {', '.join(lost)}" if lost else None)
+        connections = self._sidecar.connections.values()
+        wrong = [_lost(each) for each in connections if not each.client.is_connected]
+        wrong = [f"not connected: {', '.join(wrong)}"] if wrong else []
+        wrong += [
+            f"{each.name!r}: the server refuses the inbox {each.refused_inbox}"
+            for each in connections
+            if each.refused_inbox
+        ]
+        return Check("connections", "; ".join(wrong) or None)
 
     def status(self, *, history: bool) -> dict[str, Any]:
         """The whole state; without the rules' recent history if that is not wanted."""
