@@ -178,8 +178,9 @@ class InboxRefusedError(ApiError):
         subject: the inbox.
     """
 
-    code = "not_permitted"
+    code = "inbox_refused"
     exit_code = EXIT_USAGE
+    retriable = True
 
     def __init__(self, place: str, subject: str) -> None:
         super().__init__(
