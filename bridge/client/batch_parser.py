@@ -34,6 +34,7 @@ _UNREADABLE = (ValueError, IndexError, RecursionError)
 """What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
+_PERMISSIONS = "permissions violation"
 _RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
 """Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
 and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
@@ -321,8 +322,11 @@ class BatchParser:
                 raise ValueError("INFO without an object")
             await nc._process_info(info)
         elif kind == b"-ERR":
-            text = line[5:].decode("utf-8", "replace").lower()
-            if _RECONNECT.search(text):  # nats-py would not reconnect
+            said = line[5:].decode("utf-8", "replace")
+            text = said.lower()
+            if _PERMISSIONS in text:  # nats-py would give the subject in lower case
+                await nc._error_cb(errors.Error(f"nats: {said.strip(chr(39))}"))
+            elif _RECONNECT.search(text):  # nats-py would not reconnect
                 refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)

@@ -437,7 +437,7 @@ class Reader(ABC):
         if self.plan.position == "confirmed":
             prefixes.append(f"$JS.ACK.{self.plan.stream}.{self.plan.durable_name}.")
         for prefix in prefixes:
-            if subject.startswith(prefix.lower().encode()):
+            if subject.startswith(prefix.encode()):
                 self._failed(not_allowed(f"stream '{self.plan.stream}'", text, f"publish to '{prefix}>'"))
 
     async def _watch(self) -> None:

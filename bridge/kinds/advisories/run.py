@@ -295,10 +295,9 @@ class AdvisoriesRun(RuleRun):
             self.counters.reconnects += 1
 
     def _listening_refused(self, text: str) -> None:
-        if refused_subscription(text) == self.rule.republish.src.lower().encode():
+        if refused_subscription(text) == self.rule.republish.src.encode():
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"subscribe to '{self.rule.republish.src}'"))
 
     def _publishing_refused(self, text: str) -> None:
-        # The server's text comes in lower case, and others on the connection publish, too.
-        if refused_publication(text) in [subject.lower() for subject in self._publisher.in_flight]:
+        if refused_publication(text) in self._publisher.in_flight:  # others on the connection publish, too
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))

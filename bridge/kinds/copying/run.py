@@ -217,11 +217,11 @@ class CopyRun(RuleRun):
                 entry.restart_round("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
+        """A violation of permissions, of whatever rule on the connection."""
         subject = refused_publication(text)
         mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
-        if subject and any(matches(subject, pattern.lower()) for pattern in mine):
+        if subject and any(matches(subject, pattern) for pattern in mine):
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destinations"))
 
     def _connection_ended(self, reason: str) -> None:

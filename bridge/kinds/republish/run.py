@@ -398,12 +398,12 @@ class RepublishRun(RuleRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
+        """A violation of permissions, of whatever is on the connections."""
         subject = refused_publication(text)
         if subject and self._is_ours(subject):
             self._delivery.refused()
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destination"))
-        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+        elif refused_subscription(text) == AUDIT_SUBJECT.encode():
             self._log.warning(
                 "rule.removals_not_received",
                 reason=text,
@@ -411,14 +411,14 @@ class RepublishRun(RuleRun):
             )
 
     def _is_ours(self, subject: bytes) -> bool:
-        """Whether the rule publishes on a subject, which nats-py gives in lower case."""
-        stream, durable = self.rule.stream.lower().encode(), self._durable_name.lower().encode()
-        if subject.startswith(b"$js.ack."):
+        """Whether the rule publishes on a subject."""
+        stream, durable = self.rule.stream.encode(), self._durable_name.encode()
+        if subject.startswith(b"$JS.ACK."):
             # Other acknowledgements only limit what consumers send ahead; see `bridge.client.delivery_limit`.
             return b".%b.%b." % (stream, durable) in subject
-        if subject.startswith(b"$js.fc."):
+        if subject.startswith(b"$JS.FC."):
             return b".%b." % stream in subject
-        return matches(subject, self.republish.transform.covering.decode().lower().encode())
+        return matches(subject, self.republish.transform.covering)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ async def take_over_from_sidecar(
         )
         await source.flush()
         source.forget(refusals.append)
-        if any(refused_subscription(text) == pattern.lower().encode() for text in refusals):
+        if any(refused_subscription(text) == pattern.encode() for text in refusals):
             raise RuleRefusedError(
                 f"rule '{rule.name}': the user of connection '{source.name}' may not subscribe to {pattern}, by which"
                 " handoff sees with which message the server begins: allow it in the user's permissions"
