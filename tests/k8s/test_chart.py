@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ CHOICES = {
     "classic-sidecar with secrets": CREDENTIALS,
 }
 """Values that people choose, by the overlay next to which they are chosen and why."""
-OF_HELM = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+OF_HELM = {"app.kubernetes.io/instance", "nats-bridge/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 """Labels that say which release an object belongs to."""
 
 
@@ -50,15 +49,6 @@ def by_name(manifests: list[Manifest] | tuple[Manifest, ...]) -> dict[str, Any]:
         if manifest["kind"] == "ConfigMap":
             manifest["metadata"].pop("labels", None)
     return found
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> Path:
-    """A chart with the bridge's as its dependency."""
-    chart = tmp_path / "orders"
-    shutil.copytree(PROJECT / "tests/k8s/app-chart", chart)
-    shutil.copytree(CHART, chart / "charts/nats-bridge")
-    return chart
 
 
 def clusters(choice: str) -> tuple[str, ...]:

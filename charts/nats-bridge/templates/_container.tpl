@@ -1,14 +1,26 @@
 {{- define "nats-bridge.name" -}}
-{{ .Values.fullnameOverride | default (contains "nats-bridge" .Release.Name | ternary .Release.Name (printf "%s-nats-bridge" .Release.Name)) | trunc 63 | trimSuffix "-" }}
+{{ .Values.fullnameOverride | default (contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name)) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{- define "nats-bridge.selector" -}}
-app.kubernetes.io/name: nats-bridge
+{{- define "nats-bridge.identity" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of an application's pods that have this sidecar, by which its policy and its monitor choose them. They leave
+the labels of app.kubernetes.io to the application. */}}
+{{- define "nats-bridge.podLabels" -}}
+nats-bridge: sidecar
+nats-bridge/instance: {{ include "nats-bridge.name" . }}
+{{- end }}
+
+{{/* The labels by which pods of this release, and no others, are chosen. */}}
+{{- define "nats-bridge.selector" -}}
+{{ include (eq .Values.mode "standalone" | ternary "nats-bridge.identity" "nats-bridge.podLabels") . }}
+{{- end }}
+
 {{- define "nats-bridge.labels" -}}
-{{ include "nats-bridge.selector" . }}
+{{ include "nats-bridge.identity" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
