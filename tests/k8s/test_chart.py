@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.k8s.charts import CHART, helm, rendered
-from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, monitored, name_of
+from tests.k8s.rendering import OVERLAYS, Manifest, monitored, name_of
 from tests.k8s.validation import CLUSTERS, problems
 from tests.k8s.workloads import of_kind, pods
 
@@ -121,18 +121,6 @@ def test_values_reach_the_objects() -> None:
     assert pod.workload["spec"]["replicas"] == 3
     assert of_kind(chart, "ServiceMonitor")[0]["metadata"]["labels"]["release"] == "kps"
     assert not of_kind(chart, "PodDisruptionBudget") + of_kind(chart, "NetworkPolicy")
-
-
-def test_a_single_pod_without_leases_ends_before_the_next_one_starts() -> None:
-    config = f"config={PROJECT / 'config/republish-monitor.yaml'}"
-    strategies = {}
-    for replicas in (1, 2):  # more than one pod can be without leases, too: rules of queue groups
-        (pod,) = pods(rendered(CHART, "--set-file", config, "--set", f"replicas={replicas}"))
-        assert problems(pod.workload, "1.37") == []
-        strategies[replicas] = pod.workload["spec"]["strategy"].get("type", "RollingUpdate")
-    assert strategies == {1: "Recreate", 2: "RollingUpdate"}
-    (pod,) = pods(rendered(CHART, *CONFIG, "--set", "replicas=1"))
-    assert "rollingUpdate" in pod.workload["spec"]["strategy"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,20 @@ nats-bridge/instance: {{ include "nats-bridge.name" . }}
 {{ include (eq .Values.mode "standalone" | ternary "nats-bridge.identity" "nats-bridge.podLabels") . }}
 {{- end }}
 
+{{/* The section leadership: as JSON, if the values have to give it. Without leases, a second replica would be refused, or
+repeat the work of the first. It is a variable of the pods: a change makes new pods, and no process reloads this section. */}}
+{{- define "nats-bridge.leadership" -}}
+{{- $config := fromYaml .Values.config }}
+{{- $lacking := and (eq .Values.mode "standalone") (gt (int .Values.replicas) 1) (not (hasKey $config "leadership")) }}
+{{- if or .Values.leadership (and $lacking (kindIs "map" .Values.leadership)) }}
+{{- $connection := .Values.leadership.connection | default "default" }}
+{{- if and $lacking $config.connections (kindIs "map" $config.connections) (not (hasKey $config.connections $connection)) }}
+{{- printf "replicas: %v needs leases, and config has no connection '%s' for them: set leadership.connection to one of %s" .Values.replicas $connection (keys $config.connections | sortAlpha | join ", ") | fail }}
+{{- end }}
+{{- toJson .Values.leadership }}
+{{- end }}
+{{- end }}
+
 {{- define "nats-bridge.labels" -}}
 {{ include "nats-bridge.identity" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -50,6 +64,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
       valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
     - name: OTEL_RESOURCE_ATTRIBUTES
       value: k8s.pod.name=$(POD_NAME),k8s.namespace.name=$(POD_NAMESPACE)
+    {{- with include "nats-bridge.leadership" . }}
+    - {name: BRIDGE_LEADERSHIP, value: {{ . | quote }}}
+    {{- end }}
     {{- with .Values.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
