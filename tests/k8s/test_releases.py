@@ -69,7 +69,7 @@ def test_objects_of_releases_have_names_of_their_own(releases: dict[str, list[Ma
         assert not ours & theirs
 
 
-def test_two_bridges_of_one_release_are_told_apart(tmp_path: Path, application: Path) -> None:
+def test_two_bridges_of_one_release_choose_different_pods(tmp_path: Path, application: Path) -> None:
     chart = application / "Chart.yaml"
     twice = "\n".join(
         f'  - {{name: nats-bridge, alias: {alias}, version: ">=0.1.0", repository: "file://../x"}}'
