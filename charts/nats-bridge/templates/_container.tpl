@@ -67,38 +67,32 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
     {{- with include "nats-bridge.leadership" . }}
     - {name: BRIDGE_LEADERSHIP, value: {{ . | quote }}}
     {{- end }}
-    {{- with .Values.env }}
+    {{- with .Values.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- with .Values.envFrom }}
+  envFrom: {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - {name: bridge-http, containerPort: 8322, protocol: TCP}
-  startupProbe: # connected, within two minutes
-    httpGet: {path: /startupz, port: bridge-http}
-    periodSeconds: 1
-    timeoutSeconds: 5
-    failureThreshold: 120
-  livenessProbe: # the process is not stuck; independent of servers, whose outage would otherwise restart every pod
-    httpGet: {path: /livez, port: bridge-http}
-    periodSeconds: 10
-    timeoutSeconds: 5
-    failureThreshold: 3
-  readinessProbe: # every rule is running, or on standby
-    httpGet: {path: /readyz, port: bridge-http}
-    periodSeconds: 5
-    timeoutSeconds: 5
+  {{- range $probe, $path := dict "startupProbe" "/startupz" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+  {{- with index $.Values $probe }}
+  {{- if .enabled }}
+  {{ $probe }}:
+    httpGet: {path: {{ $path }}, port: bridge-http}
+    {{- toYaml (omit . "enabled") | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
   resources: {{- toYaml .Values.resources | nindent 4 }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    readOnlyRootFilesystem: true
-    allowPrivilegeEscalation: false
-    capabilities: {drop: [ALL]}
-    seccompProfile: {type: RuntimeDefault}
+  securityContext: {{- toYaml .Values.securityContext | nindent 4 }}
   volumeMounts:
     # Whole folders: a file that is mounted by subPath never changes in a running pod.
     - {name: nats-bridge-config, mountPath: /etc/nats-bridge, readOnly: true}
     - {name: nats-bridge-credentials, mountPath: /etc/nats-bridge-credentials, readOnly: true}
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* The pod's volumes. */}}
@@ -107,4 +101,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   configMap: {name: {{ include "nats-bridge.name" . }}}
 - name: nats-bridge-credentials
   secret: {secretName: {{ .Values.credentialsSecret }}, optional: true}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
