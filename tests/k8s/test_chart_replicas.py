@@ -42,7 +42,14 @@ def test_the_default_replicas_have_leases_without_a_section_in_the_configuration
     assert pod.workload["spec"]["replicas"] == 2
     assert settings.leadership is not None
     assert (settings.leadership.connection, settings.leadership.share) == ("default", False)
-    assert strategy(pod) == "RollingUpdate"
+    # The pod before may be the only one of `replicas: 1`, without a lease. Next to it, messages would arrive twice.
+    assert strategy(pod) == "Recreate"
+
+
+def test_replicas_whose_leases_are_written_are_replaced_one_by_one(tmp_path: Path) -> None:
+    for config, value in ((WITH, "replicas=2"), (WITHOUT, "leadership.share=false")):
+        pod, _ = deployed(config, value, folder=tmp_path)
+        assert strategy(pod) == "RollingUpdate"
 
 
 def test_one_replica_has_none_and_ends_before_the_next_one_starts(tmp_path: Path) -> None:
