@@ -456,7 +456,8 @@ class RuleConsumer:
     def _in_use(self) -> RuleRefusedError:
         return RuleRefusedError(
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
-            " stop that one, or give this sidecar or rule another name"
+            " stop that one, or set `leadership: {}` for both, so that one is on standby"
+            " (under another name, every message would arrive twice)"
         )
 
 
