@@ -16,12 +16,10 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
-from nats_bridge.bridge.consuming.reader import Taken
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.republish.check import compile_rule
-from nats_bridge.bridge.kinds.republish.compiled import compiled_loop
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
@@ -137,11 +135,7 @@ class RepublishRun(RuleRun):
         )
         fence = self._context.fence
         consumer = RuleConsumer(self._source.api, plan, fence)
-        # Tracing reads the headers of each message.
-        compiled = None if self._context.tracing else compiled_loop(self._encoder)
-        self._compiled = compiled
-        take = None if compiled is None else self._take
-        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail, take)
+        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail)
         acknowledge = self._acknowledge if at_least_once else None
         delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
         self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
@@ -179,7 +173,6 @@ class RepublishRun(RuleRun):
             "delivery": str(rule.delivery),
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
-            **({"loop": "compiled"} if self._compiled else {}),
         }
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
@@ -293,26 +286,6 @@ class RepublishRun(RuleRun):
         if predecessors.expects:
             predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
-
-    def _take(self, data: bytes, position: int, sid: bytes, following: int, handled: int) -> Taken | None:
-        """Republish deliveries off a read with the compiled loop; see `Take`."""
-        if self._follower.predecessors.expects:
-            return None
-        assert self._compiled is not None
-        made = self._compiled.run(data, position, sid, following, handled, filtered=self.filtered)
-        if made is None:
-            return None
-        if made.too_large:
-            self._warn_too_large()
-        self._newest = made.last_reply
-        oldest_ns = self.metrics.took_bulk(made.size, made.first_reply, made.last_reply, self._backlog)
-        waiting = self._delivery.send(
-            [made.operations] if made.republished else [],
-            made.last_reply,
-            oldest_ns,
-            joined=made.republished,
-        )
-        return Taken(made.position, made.messages, made.last, made.last_reply, waiting)
 
     def _taken(self) -> tuple[int, int]:
         """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
