@@ -210,7 +210,7 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: spark
+types: spark $(TESTS)
 	$(BIN)/mypy
 
 bench: install
