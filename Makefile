@@ -186,11 +186,11 @@ conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
-	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
-	$(BIN)/python -m chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
+	$(BIN)/python -m tests.chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
+	$(BIN)/python -m tests.chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
 
 chaos-smoke: install
-	$(BIN)/python -m chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
+	$(BIN)/python -m tests.chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
 
 soak: install
 	$(BIN)/python -m benchmarks soak $(SOAK)

@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from chaos.evidence import compare, header, opened, version
-from chaos.findings import Judgement, Verdict
-from chaos.plan import RuleUnderTest
-from chaos.story import Original, Received, Story
+from tests.chaos.evidence import compare, header, opened, version
+from tests.chaos.findings import Judgement, Verdict
+from tests.chaos.plan import RuleUnderTest
+from tests.chaos.story import Original, Received, Story
 
 
 def republished(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

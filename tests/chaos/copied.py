@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from chaos.evidence import compare_copy, header, sent_without_answer, source_of, version
-from chaos.findings import Judgement, Verdict
-from chaos.history import digest_of
-from chaos.plan import QUEUES, SCHEDULED, STREAMS, RuleUnderTest
-from chaos.story import Story
+from tests.chaos.evidence import compare_copy, header, sent_without_answer, source_of, version
+from tests.chaos.findings import Judgement, Verdict
+from tests.chaos.history import digest_of
+from tests.chaos.plan import QUEUES, SCHEDULED, STREAMS, RuleUnderTest
+from tests.chaos.story import Story
 
 
 def copied(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

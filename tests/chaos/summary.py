@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from chaos.findings import Judgement
-from chaos.story import CLEAN_STOP, Story
+from tests.chaos.findings import Judgement
+from tests.chaos.story import CLEAN_STOP, Story
 
 _TEXTS, _NUMBERS = ("rule", "kind", "promise"), ("expected", "seen", "lost", "duplicated", "reordered", "wrong")
 _LOSSES, _WRONG = ("lost", "stuck"), ("wrong subject", "wrong headers", "wrong bytes", "wrong sum", "invented", "ended")

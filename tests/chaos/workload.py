@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from chaos.history import Historian, digest_of, text_of
-from chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
-from chaos.peers import Peer
 from nats_bridge.conformance.catalogue.case import Message
 from nats_bridge.conformance.errors import SubjectError
+from tests.chaos.history import Historian, digest_of, text_of
+from tests.chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
+from tests.chaos.peers import Peer
 
 ADVISORY = b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.workers"
 

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any
 
-from chaos.findings import Verdict
-from chaos.history import Event
-from chaos.plan import EXPIRING, LEASED, SCHEDULED
+from tests.chaos.findings import Verdict
+from tests.chaos.history import Event
+from tests.chaos.plan import EXPIRING, LEASED, SCHEDULED
 
 
 @dataclass(frozen=True, slots=True)

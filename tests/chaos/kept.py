@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of, version
-from chaos.findings import Judgement, Verdict
-from chaos.plan import EXPIRING, STREAMS, RuleUnderTest
-from chaos.story import FORGETFUL, Stored, Story
+from tests.chaos.evidence import COPY_ID, RECORD, alike, compare_copy, sent_without_answer, source_of, version
+from tests.chaos.findings import Judgement, Verdict
+from tests.chaos.plan import EXPIRING, STREAMS, RuleUnderTest
+from tests.chaos.story import FORGETFUL, Stored, Story
 
 _SLACK = 1.0  # seconds in which a server may not have written what it has acknowledged
 _MARKER = "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 72h0m0s\r\nNats-Rollup: sub\r\n\r\n"

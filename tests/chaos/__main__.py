@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from chaos.checker import judge
-from chaos.findings import Judgement
-from chaos.history import read_history
-from chaos.plan import chosen
-from chaos.run import Settings, run
-from chaos.story import Story
-from chaos.summary import summary, violated
 from nats_bridge.native_servers.errors import ServersError
+from tests.chaos.checker import judge
+from tests.chaos.findings import Judgement
+from tests.chaos.history import read_history
+from tests.chaos.plan import chosen
+from tests.chaos.run import Settings, run
+from tests.chaos.story import Story
+from tests.chaos.summary import summary, violated
 
 
 @click.command()
@@ -53,7 +53,9 @@ def main(old: Path | None, directory: Path, **given: Any) -> None:
         sys.exit(_judged_again(old, directory))
     given["seed"] = given["seed"] or secrets.token_hex(4)
     shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in given.items()}
-    repeat = shlex.join(["python", "-m", "chaos", *(word for name in shown for word in (f"--{name}", shown[name]))])
+    repeat = shlex.join(
+        ["python", "-m", "tests.chaos", *(word for name in shown for word in (f"--{name}", shown[name]))]
+    )
     try:
         given["rules"] = chosen(given["rules"], given["version"])
     except ValueError as error:
@@ -80,7 +82,7 @@ def _judged_again(history: Path, directory: Path) -> int:
         raise click.UsageError(f"--judge: {history} is no history of a run: {error}") from None
     judgements = judge(story, chosen(",".join(story.run.get("rules", [])) or "all"))
     directory.mkdir(parents=True, exist_ok=True)
-    _report(directory, story, judgements, shlex.join(["python", "-m", "chaos", "--judge", str(history)]))
+    _report(directory, story, judgements, shlex.join(["python", "-m", "tests.chaos", "--judge", str(history)]))
     return 1 if violated(judgements) else 0
 
 

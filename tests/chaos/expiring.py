@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from chaos.history import Historian, text_of
-from chaos.peers import Peer, place_of
-from chaos.plan import EXPIRY, STREAMS
-from chaos.surroundings import Surroundings
-from chaos.workload import Producer
+from tests.chaos.history import Historian, text_of
+from tests.chaos.peers import Peer, place_of
+from tests.chaos.plan import EXPIRY, STREAMS
+from tests.chaos.surroundings import Surroundings
+from tests.chaos.workload import Producer
 
 _TURN = 1500  # leases
 _PATIENCE = 120.0  # seconds until a turn is given up, because something is not copied; the checker reports it

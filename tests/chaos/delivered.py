@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chaos.evidence import alike, header, opened, version
-from chaos.findings import Judgement, Verdict
-from chaos.plan import RuleUnderTest
-from chaos.story import Story
+from tests.chaos.evidence import alike, header, opened, version
+from tests.chaos.findings import Judgement, Verdict
+from tests.chaos.plan import RuleUnderTest
+from tests.chaos.story import Story
 
 
 def ingress(judgement: Judgement, story: Story, rule: RuleUnderTest) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chaos.copied import copied, twin
-from chaos.delivered import dead_letters, ingress
-from chaos.findings import Judgement, Verdict
-from chaos.kept import key_by_key, marked
-from chaos.plan import EXPIRING, LEASED, RuleUnderTest
-from chaos.republished import republished
-from chaos.story import Story
+from tests.chaos.copied import copied, twin
+from tests.chaos.delivered import dead_letters, ingress
+from tests.chaos.findings import Judgement, Verdict
+from tests.chaos.kept import key_by_key, marked
+from tests.chaos.plan import EXPIRING, LEASED, RuleUnderTest
+from tests.chaos.republished import republished
+from tests.chaos.story import Story
 
 
 def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:

@@ -11,18 +11,18 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from chaos.checker import judge
-from chaos.expiring import Expiring
-from chaos.faults import faults
-from chaos.findings import Judgement
-from chaos.history import Historian, read_history
-from chaos.nemesis import Nemesis
-from chaos.observing import look, read_streams, watch
-from chaos.plan import EXPIRING, LEASED, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
-from chaos.sidecars import Sidecar
-from chaos.story import Story
-from chaos.surroundings import Surroundings, Topology
-from chaos.workload import ADVISORY, Listener, Producer, Worker
+from tests.chaos.checker import judge
+from tests.chaos.expiring import Expiring
+from tests.chaos.faults import faults
+from tests.chaos.findings import Judgement
+from tests.chaos.history import Historian, read_history
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.observing import look, read_streams, watch
+from tests.chaos.plan import EXPIRING, LEASED, QUEUES, SCHEDULED, STREAMS, RuleUnderTest, configuration
+from tests.chaos.sidecars import Sidecar
+from tests.chaos.story import Story
+from tests.chaos.surroundings import Surroundings, Topology
+from tests.chaos.workload import ADVISORY, Listener, Producer, Worker
 
 _STILL = 60.0
 """Seconds without any progress, after the last fault was healed, that count as stuck."""

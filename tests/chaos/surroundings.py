@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from chaos.peers import Peer
-from chaos.plan import streams_of
-from chaos.wires import Wire
 from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
 from nats_bridge.native_servers.errors import NoLeaderError
+from tests.chaos.peers import Peer
+from tests.chaos.plan import streams_of
+from tests.chaos.wires import Wire
 
 Topology: TypeAlias = Literal["single", "cluster"]
 

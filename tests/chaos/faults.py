@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from chaos.surroundings import Topology
+from tests.chaos.surroundings import Topology
 
 Lane: TypeAlias = str
 """Faults of one lane come one after the other, those of two lanes at any time: `sidecar` and `servers`."""

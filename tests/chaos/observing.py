@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chaos.history import Historian
-from chaos.peers import Peer, place_of
-from chaos.plan import QUEUES
-from chaos.sidecars import Sidecar
-from chaos.workload import row_of
 from nats_bridge.conformance.errors import SubjectError
+from tests.chaos.history import Historian
+from tests.chaos.peers import Peer, place_of
+from tests.chaos.plan import QUEUES
+from tests.chaos.sidecars import Sidecar
+from tests.chaos.workload import row_of
 
 _INTERVAL = 0.5
 _TRIES = 20

@@ -9,13 +9,13 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from chaos.faults import KINDS, Fault
-from chaos.history import Historian
-from chaos.plan import STREAMS, RuleUnderTest
-from chaos.sidecars import Sidecar
-from chaos.surroundings import Surroundings
 from nats_bridge.conformance.errors import SubjectError
 from nats_bridge.native_servers import NativeServer
+from tests.chaos.faults import KINDS, Fault
+from tests.chaos.history import Historian
+from tests.chaos.plan import STREAMS, RuleUnderTest
+from tests.chaos.sidecars import Sidecar
+from tests.chaos.surroundings import Surroundings
 
 _T = TypeVar("_T")
 _PATIENCE = 90.0

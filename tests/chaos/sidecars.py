@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chaos import stepped_clock
-from chaos.history import Historian
 from nats_bridge.native_servers import free_port
+from tests.chaos import stepped_clock
+from tests.chaos.history import Historian
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 _PAUSE = 0.3  # seconds between the end of a process and the next
 _ASK_LIMIT = 5.0
 
