@@ -132,7 +132,7 @@ class Sidecar:
             log = (self._directory / f"sidecar-{self.number}-{self.restarts}.log").open("wb")
             with log:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "chaos.stepped_clock", "run", "-c", str(self.config)),
+                    *(sys.executable, "-m", "tests.chaos.stepped_clock", "run", "-c", str(self.config)),
                     env={**os.environ, stepped_clock.FILE: str(self._clock)},
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
