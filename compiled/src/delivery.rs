@@ -86,7 +86,8 @@ impl<'a> Ack<'a> {
         let stream_text = until(&mut rest, b'.')?;
         let consumer = number(until(&mut rest, b'.')?)?;
         let time = until(&mut rest, b'.')?;
-        if time.len() != 19 || !time.iter().all(u8::is_ascii_digit) {
+        // With an `@`, a server has left a part of the subject there.
+        if time.len() != 19 || !time.iter().all(u8::is_ascii_digit) || memchr(b'@', rest).is_some() {
             return None;
         }
         let (second, nanoseconds) = time.split_at(10);

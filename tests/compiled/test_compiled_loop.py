@@ -167,3 +167,14 @@ async def test_what_is_common_is_compiled(prefix: bytes) -> None:
     side = Side({"src": "s.*", "dest": "out.$1"}, (), compiled=True, filtered=False)
     await side.read(data, [len(data) // 3])
     assert (side.counters.received, side.in_bulk, side.counters.republished) == (3_000, 3_000, 3_000)
+
+
+async def test_subjects_that_a_server_has_cut_are_left_to_python() -> None:
+    cut = b"MSG c.d 7 $JS.ACK.S.C.1.%d.%d.1700000000000000000.0@s.a@b 1\r\nx\r\n"
+    plain = b"MSG s.e 7 $JS.ACK.S.C.1.%d.%d.1700000000000000000.0 1\r\nx\r\n"
+    data = b"".join([(plain if n % 3 else cut) % (n, n) for n in range(1, 9)])
+    sides = [Side({"src": "s.>", "dest": "out.>"}, (), compiled=compiled, filtered=False) for compiled in (False, True)]
+    for side in sides:
+        await side.read(data, [len(data) // 3])
+        assert b"".join(side.out).count(b"PUB out.a@b@c.d ") == 2
+    assert b"".join(sides[0].out) == b"".join(sides[1].out)
