@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from nats_bridge.bridge.client.carried_subject import restored
 from nats_bridge.bridge.client.nats_py import Client, errors
 from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
 
@@ -75,6 +76,7 @@ class BatchParser:
         self._wanted = 0
         self._sorted: dict[bytes, tuple[Route, list[Delivered]]] = {}
         self._skips = 0
+        self._has_at = False  # whether a reply subject of what is sorted may hold an `@`
         self._epoch = getattr(self, "_epoch", 0) + 1
 
     async def parse(self, chunk: bytes = b"") -> None:
@@ -110,6 +112,7 @@ class BatchParser:
         if not chunk:
             return
         epoch, position, data = self._epoch, 0, chunk
+        self._has_at = False
         if self._unread:
             missing = self._wanted - self._unread_size
             self._unread.append(chunk)
@@ -138,7 +141,15 @@ class BatchParser:
         """Deliver to each subscription the messages that were read for it."""
         batches, self._sorted = self._sorted, {}
         for route, batch in batches.values():
-            route.on_batch(batch)
+            self._deliver(route, batch)
+
+    def _deliver(self, route: Route, batch: list[Delivered]) -> None:
+        if self._has_at:
+            inboxes = bytes(self.nc._inbox_prefix) + b"."
+            for at, (subject, reply, *rest) in enumerate(batch):
+                if b"@" in reply:
+                    batch[at] = (*restored(subject, reply, inboxes), *rest)  # type: ignore[assignment]
+        route.on_batch(batch)
 
     def _bulk_route(self, data: bytes, position: int) -> tuple[InBulk, bytes] | None:
         """What takes the message at a position in bulk, and its sid."""
@@ -214,6 +225,8 @@ class BatchParser:
             position: where the first message begins.
             behind: how much of the read is in `data`.
         """
+        # Reads are searched, not reply subjects: most have none, and this costs nothing for each message.
+        self._has_at = self._has_at or b"@" in data
         position = self._cut_plain(data, position)
         find = data.find
         end = len(data)
@@ -296,7 +309,7 @@ class BatchParser:
                 del self._sorted[sid]
                 current = b""
                 if batch:
-                    route.on_batch(batch)
+                    self._deliver(route, batch)
                 route.on_control(reply, block)
             else:
                 batch.append((fields[1], reply, block, payload))

@@ -161,6 +161,8 @@ class RuleConsumer:
     def _limit_of_connection(self) -> int | None:
         if self.plan.position == "sent" or self.plan.direct:
             return None  # the position of the one is what was sent; the other knows no acknowledgements
+        if self.plan.position == "none" and "%" in self.plan.stream:
+            return None  # servers may not take acknowledgements
         return self._api.delivery_limit.messages
 
     async def position(self, *, otherwise: int | None = None) -> int | None:

@@ -13,6 +13,7 @@ from nats_bridge.bridge.client.permission_violations import not_allowed, refused
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import MOST_PENDING, durables
@@ -78,6 +79,7 @@ class CopyRun(RuleRun):
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
+        check_percent(self._target.server_version, f"rule '{rule.name}': target", rule.target_stream)
         self.remarks = ()
         self._check_target(self._target_config)
         names_of = iter(durables(rule, self._context.sidecar))
@@ -257,6 +259,7 @@ class CopyRun(RuleRun):
         connection = self._connections[source.connection]
         source_stream = await existing_stream(connection, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
+        check_percent(connection.server_version, place, source.name, acknowledges=source.acknowledge)
         sourcing = self._compiled(source, self._context.dialect_at(self._target))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
         patterns = destinations(sourcing)

@@ -16,6 +16,7 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
@@ -87,6 +88,8 @@ class RepublishRun(RuleRun):
         place = f"rule '{rule.name}': stream '{rule.stream}'"
         self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
+        at_least_once = rule.durable and rule.delivery == "at_least_once"
+        check_percent(self._source.server_version, place, rule.stream, acknowledges=at_least_once)
         self.republish = compile_rule(rule, self._context.dialect_at(self._source))
         limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
