@@ -30,11 +30,12 @@ def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterato
 def _moves(rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
     """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.republish.src or ">", rule.republish.dest
-    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    dialect = landscape.dialect(rule.source_connection, version)
+    outcome = compiled(source, destination, dialect)
     text = f"rule '{rule.name}' republishes {source} to {destination}"
     space, leaves = landscape.space(rule.target_connection), tuple(map(Pattern.of, rule.exclude))
     for store in landscape.stores(rule.source_connection, rule.stream):
-        yield Move(text, rule.name, store, space, Pattern.of_source(source), leaves, outcome)
+        yield Move(text, rule.name, store, space, Pattern.of_source(source, dialect), leaves, outcome)
 
 
 KIND = RuleKind(

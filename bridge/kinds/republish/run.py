@@ -32,7 +32,7 @@ from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.transforms.republish import Republish
-from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
+from nats_bridge.transforms.subject import ANY, DOT, collide, is_subset, is_valid_filter, is_wild, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -95,7 +95,8 @@ class RepublishRun(RuleRun):
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
         destination = rule.republish.dest.encode()
-        if self._same_account and any(collide(destination, subject) for subject in subjects):
+        meets = partial(collide, destination, by_first_byte=self._by_first_byte)
+        if self._same_account and any(meets(subject) for subject in subjects):
             raise RuleRefusedError(
                 f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
@@ -402,9 +403,10 @@ class RepublishRun(RuleRun):
         source = self.rule.republish.src
         if source in {"", ">"} or limits.needs_every_subject or self._covers_all(source):
             return None
-        tokens = source.split(".")
-        # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
-        if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
+        tokens = source.encode().split(DOT)
+        wild = partial(is_wild, by_first_byte=self._by_first_byte)
+        # Of a token such as `*x` a consumer's filter takes only itself, and a transform of an older server any token.
+        if any(wild(token) and token != ANY for token in tokens) or not is_valid_filter(source.encode()):
             return None
         subjects = self._info["config"].get("subjects") or ()
         return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
@@ -416,8 +418,14 @@ class RepublishRun(RuleRun):
         return (
             bool(subjects)
             and not config.get("sources")
-            and all(is_subset(subject.encode(), source.encode()) for subject in subjects)
+            and all(
+                is_subset(subject.encode(), source.encode(), by_first_byte=self._by_first_byte) for subject in subjects
+            )
         )
+
+    @property
+    def _by_first_byte(self) -> bool:
+        return self.republish.transform.dialect.first_byte_is_wildcard
 
     def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
         return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()
