@@ -35,6 +35,7 @@ class RetentionFollower:
         encoder: has the model.
         taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
         own_subjects: the stream's subjects that are not published to, by its configuration.
+        changed: called with the stream's new configuration.
         log: the rule's.
 
     Attributes:
@@ -49,6 +50,7 @@ class RetentionFollower:
         encoder: RepublishEncoder,
         taken: Callable[[], tuple[int, int]],
         own_subjects: Callable[[Json], tuple[bytes, ...]],
+        changed: Callable[[Json], None],
         log: FilteringBoundLogger,
     ) -> None:
         self.info = info
@@ -58,6 +60,7 @@ class RetentionFollower:
         self._encoder = encoder
         self._counters = encoder.counters
         self._own_subjects = own_subjects
+        self._changed = changed
         self._log = log
         self._limits = encoder.retention.limits
         self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
@@ -156,6 +159,7 @@ class RetentionFollower:
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
             self._encoder.set_own_subjects(self._own_subjects(info["config"]))
             self._encoder.forget_destinations()
+            self._changed(info["config"])
 
     async def _look_behind_gaps(self) -> None:
         """Request the stream's end once sequences were missing: after it, they are no predecessors."""

@@ -23,6 +23,7 @@ from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
+from nats_bridge.bridge.kinds.republish.native_repeat import sent_twice
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
@@ -31,6 +32,7 @@ from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.republish import Republish
 from nats_bridge.transforms.subject import ANY, DOT, collide, is_subset, is_valid_filter, is_wild, matches
 
@@ -101,6 +103,7 @@ class RepublishRun(RuleRun):
                 f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
             )
+        self._refuse_repetition(config)
         known = () if config.get("sources") else subjects  # sources bring subjects that are none of the stream's
         remark = reserved_remark(self.republish.transform, known, self.republish.exclude)
         self.remarks = (remark,) if remark else ()
@@ -120,7 +123,7 @@ class RepublishRun(RuleRun):
         rule, config = self.rule, self._info["config"]
         self._encoder = self.encoder(Retention(self._limits))
         self._follower = RetentionFollower(
-            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._log
+            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._config_changed, self._log
         )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
@@ -309,6 +312,7 @@ class RepublishRun(RuleRun):
 
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
+        self._refuse_repetition(info["config"])
         self._follower.recreated(info)
 
     async def stream_shortened(self, info: Json, kept: int) -> None:
@@ -347,6 +351,29 @@ class RepublishRun(RuleRun):
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 
     # -- what else happens -------------------------------------------------------------------------------------------
+
+    def _config_changed(self, config: Json) -> None:
+        try:
+            self._refuse_repetition(config)
+        except RuleRefusedError as error:
+            self._fail(error)
+
+    def _refuse_repetition(self, config: Json) -> None:
+        """Check that the stream does not republish the same messages to the same subjects.
+
+        Raises:
+            RuleRefusedError: it does.
+        """
+        if not self._same_account:
+            return
+        subjects = sent_twice(self.republish, config, server_dialect(self._source.server_version))
+        if subjects is not None:
+            native = config["republish"]
+            raise RuleRefusedError(
+                f"rule '{self.rule.name}': stream '{self.rule.stream}' natively republishes"
+                f" {native.get('src') or '>'} to {native['dest']}: messages on {subjects} would arrive twice: remove"
+                " the rule if it was handed over; if not, take republish out of the stream (handoff --back)"
+            )
 
     async def _on_consumer_deleted(self, _: Msg) -> None:
         if self.state != "ready":

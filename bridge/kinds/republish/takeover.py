@@ -61,6 +61,9 @@ class _HoldingRun(RepublishRun):
                 await waiting
         self._holding = False
 
+    def _config_changed(self, config: Json) -> None:
+        """The server republishes from now on, as it should."""
+
     def _up_to_the_end(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         if self.until is not None:
             batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= self.until]
