@@ -219,8 +219,9 @@ class _RowReading:
         """Where it stands."""
         return Standpoint(self._rows.task.plan.source.name, self._created, self._filters, self.handled)
 
-    async def open(self, handled: int, created: str) -> None:
+    async def open(self, handled: int, info: dict[str, Any]) -> None:
         """Begin after a sequence."""
+        created = str(info["created"])
         self._rows.task.check(handled, created, self._rows.kept.forgotten)
         self.handled, self._created = handled, created
         self._feeding = asyncio.create_task(self._feed())
