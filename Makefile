@@ -31,7 +31,7 @@ SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test test-all versions-test follow stress mutants twins spark-test spark-parts compiled compiled-test browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
+.PHONY: help install spark demo unit test test-all versions-test follow stress mutants twins spark-test spark-parts browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
 	soak audit lint format types bench figures lock clean
 
 help:
@@ -49,7 +49,6 @@ help:
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
-	@echo "make compiled-test   the compiled hot loop against Python's (needs cargo); make compiled: only build it, into build/compiled"
 	@echo "make browser-test    the conformance report's page and the status page, in a headless Chromium that is installed already"
 	@echo "make container-test    the image, built and run by podman (as root, on Linux); ARCH=arm64 emulates"
 	@echo "make manifests    the Kubernetes manifests and the chart rendered, validated, and held against the program (needs kubectl; helm, where it is not Linux on x86-64)"
@@ -119,9 +118,7 @@ STEPS := spark-test versions-test chaos-smoke demo docs manifests types audit pa
 test-all: $(INSTALLED) $(SPARK) $(TESTS)
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/nats-bridge servers fetch $(subst $(COMMA),$(SPACE),$(MATRIX)) > /dev/null
-	@if cargo fetch --quiet --locked --manifest-path compiled/Cargo.toml; then compiled=compiled-test; \
-	else echo "THE COMPILED LOOP IS NOT TESTED: there is no cargo, or it could not fetch its crates"; fi; \
-	MAKE="$(MAKE)" .ci/lanes spark-test $$compiled $(filter-out spark-test,$(STEPS))
+	@MAKE="$(MAKE)" .ci/lanes $(STEPS)
 
 versions-test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
@@ -134,7 +131,7 @@ follow: install
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
-# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them. What finds defects of repairs needs PySpark.
+# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them.
 mutants: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
@@ -154,21 +151,6 @@ spark-test: spark
 spark-parts: spark
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python -m pytest tests/spark --all -m "not java" --numprocesses 2 --dist worksteal
-
-# The compiled loop is a wheel of its own, and optional: nothing else needs cargo.
-COMPILED := build/compiled/nats_bridge_compiled.abi3.so
-$(COMPILED): $(wildcard compiled/*.toml compiled/Cargo.lock compiled/src/*.rs) | $(INSTALLED)
-	@command -v cargo > /dev/null || { echo "there is no cargo: https://rustup.rs, or a package of Rust 1.78 or newer"; exit 1; }
-	PYO3_PYTHON=$(abspath $(BIN)/python) cargo build --quiet --release --locked --manifest-path compiled/Cargo.toml --target-dir build/cargo
-	mkdir -p $(@D) && cp build/cargo/release/libnats_bridge_compiled.so $@
-
-compiled: $(COMPILED)
-
-# The same live tests as without it, where messages are republished.
-REPUBLISHING := $(addprefix tests/live/test_,delivery.py exclude.py faults.py last_sequence.py limits.py resume.py)
-compiled-test: $(COMPILED)
-	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	PYTHONPATH=build/compiled $(BIN)/python -m pytest tests/compiled $(REPUBLISHING) --numprocesses $(AT_ONCE) --dist worksteal
 
 browser-test: $(TESTS)
 	$(BIN)/python -m pytest tests/browser
@@ -204,11 +186,11 @@ conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
-	$(BIN)/python -m chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
-	$(BIN)/python -m chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
+	$(BIN)/python -m tests.chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)
+	$(BIN)/python -m tests.chaos --minutes 10 --topology single --report $(CHAOS_REPORT)/single $(CHAOS)
 
 chaos-smoke: install
-	$(BIN)/python -m chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
+	$(BIN)/python -m tests.chaos $(SMOKE) --topology single --report $(CHAOS_REPORT)/smoke $(CHAOS)
 
 soak: install
 	$(BIN)/python -m benchmarks soak $(SOAK)
@@ -228,7 +210,7 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: spark
+types: spark $(TESTS)
 	$(BIN)/mypy
 
 bench: install
@@ -254,4 +236,4 @@ lock: install
 	$(COMPILE) --group install -o requirements/uv.lock
 
 clean:
-	rm -rf .venv .venv-* dist build/cargo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,6 @@ from typing import Any
 
 from benchmarks import (
     catch_up,
-    compiled,
     copy_latency,
     copy_memory,
     distance,
@@ -55,11 +54,10 @@ _BENCHMARKS: Mapping[str, Any] = {
     "telemetry": telemetry,
     "startup": startup,
     "soak": soak,
-    "compiled": compiled,
 }
 """Modules by name. `OLDER`, where there is one, are more servers that it starts."""
 _WITHOUT_SERVER = frozenset({"engine", "startup"})
-_LONG = ("soak", "compiled")
+_LONG = ("soak",)
 """Run only where they are named."""
 _NAMES = tuple(name for name in _BENCHMARKS if name not in _LONG)
 _EXIT_MISSED, _EXIT_IMPOSSIBLE, _EXIT_INTERRUPTED = 1, 2, 130

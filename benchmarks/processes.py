@@ -29,8 +29,6 @@ REPUBLISH: Mapping[str, Any] = {
 }
 """The rule of most benchmarks, on the stream of `bench_stream`."""
 
-COMPILED = Path(__file__).parent.parent / "build" / "compiled"
-"""Where `make compiled` puts the module."""
 PATIENT = "max_pending: 1GB\n"
 """For servers: by default they disconnect a subscriber that lags by 64 MB, which is not what is measured."""
 

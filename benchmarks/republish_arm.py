@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from benchmarks.load import Arrivals, arrivals, publish_chunks
 from benchmarks.processes import (
-    COMPILED,
     REPUBLISH,
     Program,
     bench_stream,
@@ -45,20 +44,18 @@ def native(name: str = "native republish") -> Arm:
     return Arm(name, lambda _: nullcontext(None), is_native=True)
 
 
-def sidecar(name: str, *, stored_first: bool = False, compiled: bool = False, **more: str) -> Arm:
+def sidecar(name: str, *, stored_first: bool = False, **more: str) -> Arm:
     """`nats-bridge run` with one rule.
 
     Args:
         name: for the table.
         stored_first: whether it finds all messages stored.
-        compiled: whether it finds the compiled loop that `make compiled` builds.
         more: of the rule, such as its `delivery`.
     """
     rule = {**REPUBLISH, **more, **({"start": "first"} if stored_first else {})}
-    environment = {"PYTHONPATH": str(COMPILED)} if compiled else {}
     return Arm(
         name,
-        lambda url: running_bridge(configuration(url, rule), environment=environment),
+        lambda url: running_bridge(configuration(url, rule)),
         stored_first=stored_first,
     )
 

@@ -168,3 +168,26 @@ class NotPermittedError(ApiError):
             err_code=0,
             description="permissions violation",
         )
+
+
+class InboxRefusedError(ApiError):
+    """The user may not subscribe to an inbox, so no answer arrives until the permissions change.
+
+    Args:
+        place: the connection.
+        subject: the inbox.
+    """
+
+    code = "inbox_refused"
+    exit_code = EXIT_USAGE
+    retriable = True
+
+    def __init__(self, place: str, subject: str) -> None:
+        super().__init__(
+            f"{place}: the user may not subscribe to the inbox {subject}: allow it in the user's permissions,"
+            " or set the connection's inbox_prefix",
+            http_code=403,
+            err_code=0,
+            description="permissions violation",
+            retriable=True,
+        )

@@ -65,6 +65,8 @@ _CHANGING: Final = re.compile(
 )
 _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
 """At the end of a rule's line in the status; absent when no message has come for a while."""
+_SERVER_NAME: Final = re.compile(r"(nats-server \d+\.\d+\.\d+) native-nats-server-\S+ at ")
+"""The name of a server that a test starts; a reader's server has none."""
 _LEADS: Final = re.compile(r", leads$", re.MULTILINE)
 """Behind the replica whose server leads: a cluster elects any."""
 _PORTS: Final = ("4222", "4223", "4224", "6222", "6223", "6224", "8322")
@@ -139,7 +141,7 @@ def with_outputs(page: str, played: list[Step]) -> str:
 
 def comparable(output: str) -> str:
     """An output without what differs between runs: times, rates, sizes, identities, leaders, and widths of columns."""
-    masked = re.sub(r" {2,}", " ", _LEADS.sub("", _CHANGING.sub("…", output)))
+    masked = re.sub(r" {2,}", " ", _LEADS.sub("", _CHANGING.sub("…", _SERVER_NAME.sub(r"\1 at ", output))))
     return _LATENCY.sub("…", masked)
 
 

@@ -1,17 +1,13 @@
-"""What a capture, a restore and a repair need of the users of their connections, as nats-server reads it."""
+"""What a capture and a restore need of the users of their connections, as nats-server reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nats_bridge.bridge.replication.rules import Need, api_subject, permissions_of, replays, write
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.restore.configuration import probe_of
-
-if TYPE_CHECKING:
-    from nats_bridge.pipeline.diff.request import Place
-
 
 _SERVERS: Final = "servers"
 _OF_STREAMS: Final = (
@@ -59,23 +55,6 @@ def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str
     return permissions_of({_SERVERS: connection}, needs)
 
 
-def repair_permissions(left: Place, right: Place, *, by: str, delete: bool) -> str:
-    """A block of permissions for each side that is a stream.
-
-    Args:
-        left: the left side.
-        right: the side that is repaired.
-        by: what identifies messages; empty where that is decided from the messages.
-        delete: whether messages are deleted.
-    """
-    sides = {"left": left, "right": right}
-    connections = {name: place.connection for name, place in sides.items() if place.connection is not None}
-    needs = [need for name in connections for need in _reads(name, sides[name].name)]
-    if "right" in connections:
-        needs += _repairs(right, by, delete=delete)
-    return permissions_of(connections, needs)
-
-
 def _reads(connection: str, stream: str) -> Iterator[Need]:
     """Those of a read of a stream, `*` for any."""
     for request in ("STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"):
@@ -92,14 +71,3 @@ def _restores(stream: str) -> Iterator[Need]:
     yield write(_SERVERS, probe_of(stream), "reads how far the stream is")
     yield write(_SERVERS, f"{probe_of(stream)}.>", "restores the messages")
     yield from replays(_SERVERS, stream)
-
-
-def _repairs(right: Place, by: str, *, delete: bool) -> Iterator[Need]:
-    yield from replays("right", right.name)
-    for subject in right.subjects or (">",):
-        why = "stores what is missing or wrong" + ("" if right.subjects else "; --right-subject allows less")
-        yield write("right", subject, why)
-    if delete and by in ("subject", "auto"):
-        yield write("right", api_subject("STREAM.PURGE", right.name), "deletes what is too much, --by subject")
-    if delete and by != "subject":
-        yield write("right", api_subject("STREAM.MSG.DELETE", right.name), "deletes what is wrong or too much")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 AT = "2026-11-21T12:00:00.000Z"
+FAILED_AT = "2026-11-21T11:57:00.000Z"
 SAMPLES = 120
 
 
@@ -147,16 +148,20 @@ def nasty() -> dict[str, Any]:
 
 
 def connection(name: str = "default", *, connected: bool = True) -> dict[str, Any]:
-    lost = {"last_error": "the connection was lost", "last_error_at": "2026-11-21T11:57:00.000Z", "reconnects": 3}
+    lost = {"last_error": "the connection was lost", "last_error_at": FAILED_AT, "reconnects": 3}
+    failed = {"server": f"{name}.example:4222", "reason": "connection refused", "at": FAILED_AT, "count": 2}
     return {
         "name": name,
         "connected": connected,
+        "server": f"{name}.example:4222" if connected else None,
+        "server_name": "n1" if connected else None,
         "server_version": "2.15.3" if connected else None,
         "untested_server": None,
         "servers": [f"nats://{name}.example:4222"],
         "reconnects": 0,
         "last_error": None,
         "last_error_at": None,
+        "failed_attempts": [] if connected else [failed],
         **({} if connected else lost),
     }
 

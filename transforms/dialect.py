@@ -129,6 +129,11 @@ class Dialect:
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
     # The start of a source is searched on stored subjects that match its filter_subject; before, on all.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
+    # --- consumers
+    # Reply subjects of deliveries name a stream with `%` as it is; before, the server fills in its numbers there.
+    reply_subjects_keep_percent: bool = _since((2, 9, 16))
+    # Consumers of a stream with `%` in its name take acknowledgements; before, these have no effect.
+    percent_streams_take_acknowledgements: bool = _since((2, 12, 12), (2, 14, 3))
     # --- stream configuration
     # Members that 2.10 added to the configuration; older servers ignore or refuse them.
     stream_fields_of_2_10: bool = _since((2, 10, 0))

@@ -206,7 +206,7 @@ class _Probe:
         self._news.set()
 
     def _on_refusal(self, text: str) -> None:
-        self._refused.update(inbox for inbox in self._ways if inbox.lower() in text.lower())
+        self._refused.update(inbox for inbox in self._ways if inbox in text)
         self._news.set()
 
 

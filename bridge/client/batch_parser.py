@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from nats_bridge.bridge.client.carried_subject import restored
 from nats_bridge.bridge.client.nats_py import Client, errors
 from nats_bridge.bridge.client.operations import LONGEST_LINE, checked_size
 
@@ -34,6 +35,7 @@ _UNREADABLE = (ValueError, IndexError, RecursionError)
 """What parsing raises. nats-py ends the connection for a `ProtocolError`; on others it would silently stop reading."""
 _CONTROL_STATUS = b"NATS/1.0 100"
 _ACK_PREFIX = b"$JS.ACK."
+_PERMISSIONS = "permissions violation"
 _RECONNECT = re.compile("authorization violation|authentication (expired|revoked|timeout)|maximum payload violation")
 """Errors before the server closes a connection that can be reconnected: the user's time is over or the user is unknown,
 and the next connect reads the credentials again; or a reload has lowered `max_payload`, which servers (2.9.10, 2.10.27,
@@ -74,6 +76,7 @@ class BatchParser:
         self._wanted = 0
         self._sorted: dict[bytes, tuple[Route, list[Delivered]]] = {}
         self._skips = 0
+        self._has_at = False  # whether a reply subject of what is sorted may hold an `@`
         self._epoch = getattr(self, "_epoch", 0) + 1
 
     async def parse(self, chunk: bytes = b"") -> None:
@@ -109,6 +112,7 @@ class BatchParser:
         if not chunk:
             return
         epoch, position, data = self._epoch, 0, chunk
+        self._has_at = False
         if self._unread:
             missing = self._wanted - self._unread_size
             self._unread.append(chunk)
@@ -137,7 +141,15 @@ class BatchParser:
         """Deliver to each subscription the messages that were read for it."""
         batches, self._sorted = self._sorted, {}
         for route, batch in batches.values():
-            route.on_batch(batch)
+            self._deliver(route, batch)
+
+    def _deliver(self, route: Route, batch: list[Delivered]) -> None:
+        if self._has_at:
+            inboxes = bytes(self.nc._inbox_prefix) + b"."
+            for at, (subject, reply, *rest) in enumerate(batch):
+                if b"@" in reply:
+                    batch[at] = (*restored(subject, reply, inboxes), *rest)  # type: ignore[assignment]
+        route.on_batch(batch)
 
     def _bulk_route(self, data: bytes, position: int) -> tuple[InBulk, bytes] | None:
         """What takes the message at a position in bulk, and its sid."""
@@ -213,6 +225,8 @@ class BatchParser:
             position: where the first message begins.
             behind: how much of the read is in `data`.
         """
+        # Reads are searched, not reply subjects: most have none, and this costs nothing for each message.
+        self._has_at = self._has_at or b"@" in data
         position = self._cut_plain(data, position)
         find = data.find
         end = len(data)
@@ -295,7 +309,7 @@ class BatchParser:
                 del self._sorted[sid]
                 current = b""
                 if batch:
-                    route.on_batch(batch)
+                    self._deliver(route, batch)
                 route.on_control(reply, block)
             else:
                 batch.append((fields[1], reply, block, payload))
@@ -321,8 +335,11 @@ class BatchParser:
                 raise ValueError("INFO without an object")
             await nc._process_info(info)
         elif kind == b"-ERR":
-            text = line[5:].decode("utf-8", "replace").lower()
-            if _RECONNECT.search(text):  # nats-py would not reconnect
+            said = line[5:].decode("utf-8", "replace")
+            text = said.lower()
+            if _PERMISSIONS in text:  # nats-py would give the subject in lower case
+                await nc._error_cb(errors.Error(f"nats: {said.strip(chr(39))}"))
+            elif _RECONNECT.search(text):  # nats-py would not reconnect
                 refused = errors.Error(f"nats: {text.strip(chr(39))}")
                 await nc._error_cb(refused)
                 await nc._process_op_err(refused)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
@@ -14,8 +16,11 @@ import structlog
 
 from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.audit_advisories import Removals
+from nats_bridge.bridge.client.ended_connections import EndedConnections
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
+from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.untested_server import untested
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
 from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
@@ -23,10 +28,29 @@ from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 _log = structlog.get_logger("bridge.connection")
 
+_BY_THE_SERVER = (nats_py.errors.UnexpectedEOF, OSError)
+"""What a connection ends with if its other end closes it without a reason."""
 _Event: TypeAlias = Literal["disconnect", "reconnect", "refusal", "end"]
 
 _PING = 10  # seconds between two PINGs; the third without a PONG ends the connection
-_RECONNECT_WAIT = 0.25  # seconds between two attempts on the same server
+_REPEAT = 60.0  # seconds until the same cause of failed attempts is logged again
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempts:
+    """Attempts on one server since it accepted the connection, all without success.
+
+    Attributes:
+        server: its address.
+        reason: why the last one failed.
+        at: when that was.
+        count: how many.
+    """
+
+    server: str
+    reason: str
+    at: datetime
+    count: int
 
 
 class Connection:
@@ -40,18 +64,26 @@ class Connection:
         servers: the configured addresses, without user names and passwords.
         reconnects: how often it reconnected.
         last_error: the last error, and when it occurred.
+        refused_inbox: an inbox that the server refuses at present, so that the connection is useless; else None.
         untested_server: a remark about the last server, if this release was not compared with its version; else None.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, longest_wait: float = LONGEST_WAIT) -> None:
         self.name = name
-        self.client = WireClient()
+        self._schedule = ReconnectSchedule(longest_wait)
+        self.client = WireClient(self._schedule)
         self.api = JetStreamApi(self.client, name)
         self.removals = Removals(self.client)
         self.servers: tuple[str, ...] = ()
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
+        self._failed: dict[str, FailedAttempts] = {}
+        self._logged: dict[str, tuple[str, float]] = {}  # by server: the reason, and when
+        self._ended = EndedConnections(self.client)
+        self._ended_soon = False
+        self.refused_inbox: str | None = None
         self.untested_server: str | None = None
+        self._renewal: asyncio.Task[None] | None = None  # of a connection with a refused inbox
         self._closing = False
         self.was_up = False  # whether it was usable at some time
         self._up = asyncio.Event()
@@ -68,6 +100,17 @@ class Connection:
             return f"{version.major}.{version.minor}.{version.patch}"
         except ValueError:
             return TESTED_VERSIONS[-1]
+
+    @property
+    def server(self) -> str:
+        """The address of the connected server."""
+        return self.client.pool.current
+
+    @property
+    def failed_attempts(self) -> list[FailedAttempts]:
+        """The servers that have not accepted the connection since they were tried, each with the last cause."""
+        known = self.client.pool.addresses
+        return [failed for server, failed in sorted(self._failed.items()) if server in known]
 
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
@@ -118,11 +161,15 @@ class Connection:
     async def close(self) -> None:
         """Close the connection permanently."""
         self._closing = True
+        await end_tasks(self._renewal)
         await self.client.close()
 
     def set_up(self) -> None:
         """Notify the listeners that the connection is usable."""
         self.was_up = True
+        self._failed.pop(self.server, None)
+        self._logged.clear()
+        self._ended.established()
         self.untested_server = untested(self.client.reported_version)
         self.api.delivery_limit.established(asyncio.get_running_loop().time())
         self._down.clear()
@@ -134,26 +181,39 @@ class Connection:
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
         self._lost = None
+        self._set_refused_inbox(None)
         if self._closing:
             return
-        _log.warning("connection.lost", connection=self.name)
-        self._remember("the connection was lost")
-        limit = self.api.delivery_limit
-        if limit.lost(asyncio.get_running_loop().time()):
-            _log.warning(
-                "connection.slow_consumer",
-                connection=self.name,
-                messages=limit.messages,
-                meaning="lost soon after it was established: consumers send no more than these at a time",
-            )
+        ended_by = self.client.ended_by
+        reason = plain_reason(ended_by) if ended_by is not None else "the connection was lost"
+        if self.client.is_leaving:
+            reason += "; the server is in lame duck mode"
+        _log.warning("connection.lost", connection=self.name, server=self.server, reason=reason)
+        self._remember(f"the connection was lost: {reason}")
+        may_be_slow = self.api.delivery_limit.lost(asyncio.get_running_loop().time())
+        self._ended_soon = may_be_slow and not self.client.is_leaving and isinstance(ended_by, _BY_THE_SERVER)
         self.client.fail_requests()
         self._notify("disconnect")
 
     async def _on_reconnected(self) -> None:
+        if self._ended_soon:
+            await self._learn_why_it_ended()
         self.set_up()
         self.reconnects += 1
-        _log.info("connection.back", connection=self.name, server=self.server_version)
+        _log.info("connection.back", connection=self.name, server=self.server, version=self.server_version)
         self._notify("reconnect")
+
+    async def _learn_why_it_ended(self) -> None:
+        slow_consumer = await self._ended.was_slow_consumer()
+        limit = self.api.delivery_limit
+        if limit.explained(slow_consumer=slow_consumer):
+            says = "the server ended it as a slow consumer's" if slow_consumer else "lost twice, without a reason"
+            _log.warning(
+                "connection.slow_consumer",
+                connection=self.name,
+                messages=limit.messages,
+                meaning=f"{says}: consumers send no more than these at a time",
+            )
 
     async def _on_closed(self) -> None:
         if self._closing:
@@ -165,20 +225,49 @@ class Connection:
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error)
+        if self._ended.refused(refused_publication(text)):
+            return
         if "permissions violation" in text.lower():
             _log.error("connection.refused", connection=self.name, server_says=text)
             self._remember(text)
             self.api.refused(text)
-            if refused_publication(text).startswith(b"$js.ack.") and self.api.delivery_limit.messages is not None:
+            if refused_publication(text).startswith(b"$JS.ACK.") and self.api.delivery_limit.messages is not None:
                 self.api.delivery_limit.refused()
             self._notify("refusal", text)
-        elif self._up.is_set():
+            if self.client.is_inbox(inbox := refused_subscription(text).decode()):
+                self._set_refused_inbox(inbox)
+                if self._renewal is None or self._renewal.done():
+                    self._renewal = asyncio.create_task(self._renew())
+        elif not self._up.is_set():
+            self._attempt_failed(error)
+        elif not isinstance(error, nats_py.errors.UnexpectedEOF):  # which connection.lost reports
             _log.warning("connection.error", connection=self.name, error=plain_reason(error))
             self._remember(plain_reason(error))
-        elif _decides(error):
-            # nats-py retries an unreachable server silently; only a server that refuses the credentials is reported.
-            _log.error("connection.rejected", connection=self.name, reason=plain_reason(error), meaning="tried again")
-            self._remember(plain_reason(error))
+
+    def _set_refused_inbox(self, inbox: str | None) -> None:
+        self.refused_inbox = inbox
+        self.api.inbox_refused(inbox)
+
+    async def _renew(self) -> None:
+        """Connect again: that asks for the permissions, and subscribes. Servers do not say when permissions change."""
+        await asyncio.sleep(self._schedule.keep(asyncio.get_running_loop().time()))
+        if self.refused_inbox is not None:
+            await self.client.reconnect(nats_py.errors.Error(f"the server refuses the inbox {self.refused_inbox}"))
+
+    def _attempt_failed(self, error: Exception) -> None:
+        server, reason = self.server, plain_reason(error)
+        before = self._failed.get(server)
+        self._failed[server] = FailedAttempts(server, reason, datetime.now(UTC), before.count + 1 if before else 1)
+        self._remember(f"{server}: {reason}")
+        if _decides(error):
+            self._schedule.refused()
+            _log.error("connection.rejected", connection=self.name, server=server, reason=reason, meaning="tried again")
+            return
+        now = asyncio.get_running_loop().time()
+        logged, at = self._logged.get(server, ("", now))
+        if reason != logged or now - at >= _REPEAT:
+            self._logged[server] = reason, now
+            _log.warning("connection.unreachable", connection=self.name, server=server, reason=reason)
 
     def _remember(self, text: str) -> None:
         self.last_error = (datetime.now(UTC), text)
@@ -189,15 +278,16 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
 
     Args:
         name: the connection's name, for messages.
-        options: what `bridge.settings` made of the connection: arguments of nats-py's `connect`.
-        client_name: the client's name in the server's lists.
+        options: what `bridge.settings.connect_options` made of the connection.
+        client_name: the client's name in the server's lists, to which the pod's or machine's name is added.
 
     Raises:
         ServerUnreachableError: none of the servers answers.
         CredentialsError: a server refuses the credentials.
         ConfigError: TLS is asked for and the server offers none.
     """
-    connection = Connection(name)
+    options = dict(options)
+    connection = Connection(name, float(options.pop("reconnect_max_wait", LONGEST_WAIT)))
     connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
     servers = ", ".join(connection.servers)
     failures: list[Exception] = []
@@ -216,7 +306,7 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
         async with limit:
             await connection.client.connect(
                 **options,
-                name=client_name,
+                name=f"{client_name}@{_place()}",
                 error_cb=on_error,
                 disconnected_cb=connection._on_disconnected,
                 reconnected_cb=connection._on_reconnected,
@@ -224,7 +314,6 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
                 allow_reconnect=True,
                 ping_interval=_PING,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]  # any number of seconds works
             )
     except asyncio.CancelledError:
         await connection.close()  # nats-py leaves the socket of a connect that is cancelled open
@@ -255,6 +344,11 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
     return connection
 
 
+def _place() -> str:
+    """Where this process runs, for people: the pod's name, or the machine's."""
+    return os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or socket.gethostname()
+
+
 def _decides(error: Exception) -> bool:
     return isinstance(error, (ClearTextError, ssl.SSLError)) or _refuses_credentials(error)
 
@@ -274,6 +368,10 @@ def plain_reason(error: BaseException) -> str:
         return "the name is not known"
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
+    if isinstance(error, nats_py.errors.UnexpectedEOF):
+        return "the server closed the connection"
+    if isinstance(error, nats_py.errors.StaleConnectionError):
+        return "stale connection: no answer to PING"
     return str(error) or type(error).__name__
 
 

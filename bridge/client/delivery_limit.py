@@ -1,8 +1,10 @@
 """Limits how many messages a server may send ahead on a connection, after it was closed as a slow consumer.
 
 A server ends a connection for which more than `max_pending` bytes wait, without an error (2.9 to 2.15). Flow control of
-push consumers does not prevent that: its window begins with 2 MiB, whatever `max_pending` is. So a connection that ends
-soon after it was established is taken for one that was sent too much, and consumers are created with `max_ack_pending`.
+push consumers does not prevent that: its window begins with 2 MiB, whatever `max_pending` is. After such an end,
+consumers are created with `max_ack_pending`. Only an end soon after the connection was established can come from
+messages that were sent ahead; `ended_connections` asks the server whether it did. If the server may not be asked, the
+second unexplained end in succession counts as one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ _SOON = 10.0  # seconds; a connection that lives longer has not ended because of
 _RELAPSE = 60.0  # seconds from a growth of the limit, in which a loss is taken for its consequence
 _FIRST = 1024  # messages, after the first time
 _SHRINK = 4
+_UNEXPLAINED = 2  # ends
 _CALM, _LONGEST_CALM = 2.0, 3600.0  # seconds without a loss until twice as much is sent ahead
 
 
@@ -28,16 +31,29 @@ class DeliveryLimit:
         self._grown = False  # since the last loss
         self._changed = 0.0  # when it was established, or the limit grew
         self._possible = True
+        self._unexplained = 0  # ends in succession
 
     def established(self, now: float) -> None:
         """Note that the connection is established."""
         self._is_up, self._changed = True, now
 
     def lost(self, now: float) -> bool:
-        """Note that the connection ended; return whether the limit is lower now."""
+        """Note that the connection ended; return whether messages that were sent ahead may be the cause."""
         was_up, self._is_up = self._is_up, False
+        is_soon = was_up and self._possible and now - self._changed < (_RELAPSE if self._grown else _SOON)
+        if not is_soon:
+            self._grown, self._unexplained = False, 0
+        return is_soon
+
+    def explained(self, *, slow_consumer: bool | None) -> bool:
+        """Lower the limit, if the connection ended as a slow consumer's; return whether it is lower now.
+
+        Args:
+            slow_consumer: whether it did, after `lost` has returned True; None if the reason is unknown.
+        """
         grown, self._grown = self._grown, False
-        if not was_up or not self._possible or now - self._changed >= (_RELAPSE if grown else _SOON):
+        self._unexplained = self._unexplained + 1 if slow_consumer is None else 0
+        if not slow_consumer and self._unexplained < _UNEXPLAINED:
             return False
         if grown:
             self._calm = min(2 * self._calm, _LONGEST_CALM)
@@ -45,7 +61,7 @@ class DeliveryLimit:
         return True
 
     def look(self, now: float) -> None:
-        """Raise the limit, where the connection has lasted."""
+        """Raise the limit, if the connection has lasted."""
         if self.messages is None or not self._is_up or now - self._changed < self._calm:
             return
         self.messages = 2 * self.messages if self.messages < _FIRST else None

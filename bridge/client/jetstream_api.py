@@ -20,7 +20,7 @@ from nats_bridge.bridge.client import nats_py
 from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
-from nats_bridge.bridge.errors import ApiError, NotPermittedError
+from nats_bridge.bridge.errors import ApiError, InboxRefusedError, NotPermittedError
 from nats_bridge.transforms.republish import StoredMessage
 from nats_bridge.transforms.timestamp import nanoseconds_of
 
@@ -84,7 +84,8 @@ class JetStreamApi:
         self.connection = connection
         self.delivery_limit = DeliveryLimit()
         self._in_flight: dict[asyncio.Task[Msg], str] = {}
-        self._refused: set[asyncio.Task[Msg]] = set()
+        self._refused: dict[asyncio.Task[Msg], ApiError] = {}
+        self._refused_inbox: str | None = None
         self._not_to_delete_from: set[str] = set()
         self._in_clusters: set[str] = set()  # streams
 
@@ -202,8 +203,11 @@ class JetStreamApi:
 
         Raises:
             NotPermittedError: the connection's user may not ask that.
+            InboxRefusedError: the connection's user may not receive answers.
             ApiError: no answer in time, or none at all.
         """
+        if self._refused_inbox is not None:
+            raise self._no_inbox(self._refused_inbox)
         place, limit = f"connection '{self.connection}'", _LIMIT if within is None else within
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
@@ -211,9 +215,9 @@ class JetStreamApi:
         try:
             answer = await request
         except asyncio.CancelledError:
-            if request not in self._refused:
+            if (refusal := self._refused.get(request)) is None:
                 raise
-            raise NotPermittedError(place, subject) from None
+            raise refusal from None
         except nats_py.errors.NoRespondersError:
             raise ApiError(
                 f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
@@ -236,15 +240,28 @@ class JetStreamApi:
             raise ApiError(f"{place}: {subject}: {error}", description=str(error), retriable=retriable) from None
         finally:
             del self._in_flight[request]
-            self._refused.discard(request)
+            self._refused.pop(request, None)
         return answer.data
 
     def refused(self, text: str) -> None:
         """Fail the pending requests that the permissions violation `text` names."""
         for request, subject in self._in_flight.items():
-            if f'"{subject.lower()}"' in text.lower():
-                self._refused.add(request)
-                request.cancel()
+            if f'"{subject}"' in text:
+                self._fail(request, NotPermittedError(f"connection '{self.connection}'", subject))
+
+    def inbox_refused(self, inbox: str | None) -> None:
+        """Fail all requests from now on, because the server refuses an inbox; None ends that."""
+        self._refused_inbox = inbox
+        if inbox is not None:
+            for request in self._in_flight:
+                self._fail(request, self._no_inbox(inbox))
+
+    def _no_inbox(self, inbox: str) -> InboxRefusedError:
+        return InboxRefusedError(f"connection '{self.connection}'", inbox)
+
+    def _fail(self, request: asyncio.Task[Msg], error: ApiError) -> None:
+        self._refused[request] = error
+        request.cancel()
 
     async def stream_info(self, stream: str, *, deleted: bool = False, subjects: str | None = None) -> Json:
         """`STREAM.INFO`; with the list of interior deletes, or the message counts of some subjects, if wanted."""

@@ -10,12 +10,12 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 
 
 def refused_publication(text: str) -> bytes:
-    """Return the subject that may not be published to, in lower case as nats-py gives it; else empty."""
+    """Return the subject that may not be published to; else empty."""
     return _subject(text, "publish")
 
 
 def refused_subscription(text: str) -> bytes:
-    """Return the subject that may not be subscribed to, in lower case; else empty."""
+    """Return the subject that may not be subscribed to; else empty."""
     return _subject(text, "subscription")
 
 
@@ -33,4 +33,4 @@ def not_allowed(place: str, text: str, wanted: str) -> RuleRefusedError:
 
 def _subject(text: str, kind: str) -> bytes:
     found = _VIOLATION.search(text)
-    return found[2].lower().encode() if found and found[1].lower() == kind else b""
+    return found[2].encode() if found and found[1].lower() == kind else b""

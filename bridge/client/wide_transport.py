@@ -18,6 +18,7 @@ from nats_bridge.bridge.client.nats_py import TcpTransport, errors
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 
 if TYPE_CHECKING:
+    import ssl
     from urllib.parse import ParseResult
 
 
@@ -114,6 +115,18 @@ class WideTransport(TcpTransport):
         # As nats-py does: TLS replaces the second of each pair.
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
+
+    async def connect_tls(
+        self, uri: str | ParseResult, ssl_context: ssl.SSLContext, buffer_size: int, connect_timeout: int
+    ) -> None:
+        """Encrypt the connection; one that cannot be is closed."""
+        try:
+            await super().connect_tls(uri, ssl_context, buffer_size, connect_timeout)
+        except BaseException:
+            # TLS has replaced the protocol of the bare writer: it never learns that it is closed, and nats-py waits.
+            self.release()
+            self._io_writer = self._bare_io_writer = None
+            raise
 
     async def read(self, buffer_size: int) -> bytes:
         """Return a whole read of the socket."""

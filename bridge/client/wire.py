@@ -12,18 +12,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import ParseResult
 
 from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, InBulk, Route
 from nats_bridge.bridge.client.nats_py import Client, errors
+from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
+from nats_bridge.bridge.client.server_pool import ServerPool
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wide_transport import WideTransport
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.settings.tls_context import RenewedContext
 
 if TYPE_CHECKING:
+    from nats.aio.client import Srv
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
@@ -66,15 +70,38 @@ class ClearTextError(errors.Error):
         return "the server offers no TLS"
 
 
+class NoInfoError(errors.Error):
+    """A server ended the connection before it said anything."""
+
+    def __str__(self) -> str:
+        return (
+            "the server ended the connection without INFO: if it expects TLS first, set tls.handshake_first;"
+            " if not, no nats-server listens there"
+        )
+
+
 async def _discard(_: Msg) -> None:
     """Callback of subscriptions whose messages the parser hands on itself."""
 
 
 class WireClient(Client):
-    """A nats-py client that can also deliver raw batches and write raw protocol bytes."""
+    """A nats-py client that can also deliver raw batches and write raw protocol bytes.
 
-    def __init__(self) -> None:
+    Args:
+        schedule: when it connects again; without one, servers are tried when and as nats-py does.
+
+    Attributes:
+        pool: the servers that it may try; only with a schedule.
+        ended_by: the error that ended the last connection.
+        is_leaving: whether the connected server is in lame duck mode.
+    """
+
+    def __init__(self, schedule: ReconnectSchedule | None = None) -> None:
         super().__init__()
+        self._schedule = schedule
+        self.pool = ServerPool(())
+        self.ended_by: Exception | None = None
+        self.is_leaving = False
         self._batches = BatchParser(self)
         self._ps = self._batches  # type: ignore[assignment]
         self._asked: tuple[asyncio.Future[bool] | None, int] = None, 0  # the last PONG, and the writes before it
@@ -130,6 +157,15 @@ class WireClient(Client):
         """
         return f"{self._inbox_prefix.decode()}.{secrets.token_hex(11)}"
 
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is one of this client's inboxes."""
+        return subject.startswith(f"{self._inbox_prefix.decode()}.")
+
+    async def reconnect(self, reason: Exception) -> None:
+        """End the connection, and connect again."""
+        self.ended_by = reason
+        await self.force_reconnect()
+
     async def close(self) -> None:
         """Close permanently, also in the middle of a reconnect, whose socket nats-py would leave open."""
         reconnect = self._reconnection_task
@@ -139,6 +175,69 @@ class WireClient(Client):
         self._wide.is_left = True
         await super().close()
         self._wide.release()
+
+    def _setup_server_pool(self, connect_url: Any) -> None:
+        super()._setup_server_pool(connect_url)
+        self.pool = ServerPool(map(_address, self.servers))
+
+    async def _select_next_server(self) -> None:
+        if self._schedule is None:
+            await super()._select_next_server()
+            return
+        # As nats-py does it, in our order and at our times.
+        while True:
+            await asyncio.sleep(self._schedule.wait())
+            server = self._next_server()
+            limit = self.pool.patience() if self.ended_by is not None else self.options["connect_timeout"]
+            try:
+                async with asyncio.timeout(min(limit, self.options["connect_timeout"])):
+                    await self._connect_to_server(server)
+            except Exception as error:  # whatever a name or an address makes of the system's calls
+                self.pool.failed()
+                self._err = error
+                await self._error_cb(error)
+            else:
+                self._current_server = server
+                return
+
+    def _next_server(self) -> Srv:
+        address = self.pool.next()
+        return next(server for server in self._server_pool if _address(server.uri) == address)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except Exception as error:
+            self.pool.failed()
+            if "when expecting INFO" in str(error):
+                raise NoInfoError from None
+            if isinstance(error, (OSError, errors.Error, TimeoutError)):
+                raise
+            # nats-py tries again after those alone, and would silently stop trying after any other.
+            raise errors.Error(f"{type(error).__name__}: {error}") from error
+        self.pool.accepted()
+        if self._schedule is not None:
+            self._schedule.established(asyncio.get_running_loop().time())
+
+    async def _process_info(self, info: Mapping[str, Any], initial_connection: bool = False) -> None:
+        await super()._process_info(dict(info), initial_connection)
+        self.is_leaving = bool(info.get("ldm"))
+        if self._schedule is None:
+            return
+        self.pool.advertise(_listed(info.get("connect_urls")))
+        known = set(self.pool.addresses)
+        self._server_pool[:] = [server for server in self._server_pool if _address(server.uri) in known]
+
+    async def _process_op_err(self, e: Exception) -> None:
+        if self.is_connected:
+            self.ended_by = e
+        await super()._process_op_err(e)
+
+    async def _attempt_reconnect(self) -> None:
+        self.pool.lost()
+        if self._schedule is not None:
+            self._schedule.lost(asyncio.get_running_loop().time())
+        await super()._attempt_reconnect()
 
     def _connect_command(self) -> bytes:
         # CONNECT carries the credentials. nats-py would send them in clear where the server offers no TLS.
@@ -162,6 +261,12 @@ class WireClient(Client):
     def server_id(self) -> str:
         """The connected server's id, which is unique."""
         return str(self._server_info.get("server_id", ""))
+
+    @property
+    def server_name(self) -> str:
+        """The connected server's name; empty if its configuration has none: servers put their id there."""
+        name = str(self._server_info.get("server_name", ""))
+        return "" if name == self.server_id else name
 
     def release_route(self, sid: bytes) -> None:
         """Stop handing on messages of a subscription."""
@@ -228,3 +333,12 @@ class WireClient(Client):
             self._wide.writelines(self._pending)
             self._pending = []
             self._pending_data_size = 0
+
+
+def _address(uri: ParseResult) -> str:
+    """Host and port, without user name and password."""
+    return str(uri.netloc).rpartition("@")[2]
+
+
+def _listed(addresses: Any) -> list[str]:
+    return [str(address) for address in addresses] if isinstance(addresses, list) else []

@@ -278,11 +278,11 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
-        self.handled, self._gap_after, self._taken = 0, None, b""
+        self.handled, self._gap_after, self._last_reply = 0, None, b""
 
     async def _kept_until(self, last: int) -> int | None:
         """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
-        plan, taken = self.plan, AckReply.parse(self._taken) if self._taken else None
+        plan, taken = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if taken is None:
             return await _held_until(reading, self.handled, 0, last)
@@ -300,7 +300,7 @@ class OrderedReader(Reader):
         await self._listen()
         self._queue.clear()
         await self.consumer.delete()
-        self.handled, self._gap_after, self._taken = kept, None, b""
+        self.handled, self._gap_after, self._last_reply = kept, None, b""
 
     async def _usable_consumer(self) -> Json | None:
         """Return the consumer's info; None if it does not exist, or must be recreated."""

@@ -15,7 +15,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -69,29 +68,6 @@ class BatchSink(Protocol):
         """Forget what was read after sequence `kept`: the stream has lost that, and may hold other messages there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Deliveries that a sink took off a read: each the next one of the consumer, none a redelivery, none missing.
-
-    Attributes:
-        position: where the read continues behind them.
-        messages: how many.
-        last: stream sequence of the last one.
-        reply: its reply subject.
-        waiting: what the reader awaits before the next ones; None for nothing.
-    """
-
-    position: int
-    messages: int
-    last: int
-    reply: bytes
-    waiting: Awaitable[None] | None
-
-
-Take: TypeAlias = Callable[[bytes, int, bytes, int, int], Taken | None]
-"""Gets a read, a position, the subscription's sid, the next consumer sequence, and the last stream sequence."""
-
-
 class Reader(ABC):
     """Reads one stream for one rule.
 
@@ -101,7 +77,6 @@ class Reader(ABC):
         sink: where batches go.
         counters: the rule's counters.
         failed: called once with the error that ends the rule.
-        take: what the sink takes in bulk; None where it takes batches only.
     """
 
     def __init__(
@@ -111,7 +86,6 @@ class Reader(ABC):
         sink: BatchSink,
         counters: ReaderCounters,
         failed: Callable[[BaseException], None],
-        take: Take | None = None,
     ) -> None:
         self.connection = connection
         self.consumer = consumer
@@ -122,7 +96,6 @@ class Reader(ABC):
         self.waits_for = ""  # the request that a server does not answer at this moment
         self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
         self._sink = sink
-        self._take_of_sink = take
         self._counters = counters
         self._failed = failed
         self._seen = KnownStream("")  # the stream when its identity was last decided
@@ -136,7 +109,7 @@ class Reader(ABC):
         self._pace = Pace()
         self._look = asyncio.Event()
         self._unsure = False  # whether batches wait until it is known that the stream is still what was read
-        self._taken = b""  # the reply subject of the last message delivered to the sink
+        self._last_reply = b""  # the reply subject of the last message delivered to the sink
         self._opening = False
         self._filling = False  # whether a range is read again: what is missing in it is counted afterwards
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
@@ -181,8 +154,7 @@ class Reader(ABC):
             await earlier.release()
 
     def _subscribe(self, inbox: str) -> Awaitable[BatchSubscription]:
-        in_bulk = None if self._take_of_sink is None else self._in_bulk
-        return self.connection.client.subscribe_batches(inbox, self._on_batch, self._on_control, in_bulk=in_bulk)
+        return self.connection.client.subscribe_batches(inbox, self._on_batch, self._on_control)
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
@@ -248,9 +220,9 @@ class Reader(ABC):
     @property
     def known(self) -> KnownStream:
         """The stream that is read, with the last message that was."""
-        if not self._taken:
+        if not self._last_reply:
             return self._seen
-        ack = AckReply.parse(self._taken)
+        ack = AckReply.parse(self._last_reply)
         return self._seen.also(Stored(ack.stream_sequence, ack.time_ns))
 
     @property
@@ -288,34 +260,12 @@ class Reader(ABC):
             self._queue.append(batch)
             return
         try:
-            waiting = self._take(batch)
+            waiting = self._deliver(batch)
         except Exception as error:
             self._failed(error)
             return
         if waiting is not None:
             self._work(waiting)
-
-    def _in_bulk(self, data: bytes, position: int, sid: bytes) -> int:
-        """Let the sink take deliveries off a read, where a batch would be delivered at once; see `InBulk`."""
-        assert self._take_of_sink is not None
-        if self._worker is not None or self._unsure or self._gap_after is not None:
-            return position
-        try:
-            taken = self._take_of_sink(data, position, sid, self._next, self.handled)
-        except Exception as error:
-            self._failed(error)
-            return position
-        if taken is None:
-            return position
-        self._last_read = asyncio.get_running_loop().time()
-        self._next += taken.messages
-        self._done, self.handled, self._taken = self.handled, taken.last, taken.reply
-        if self._reports_arrival:
-            self._newest = taken.reply
-            self._report_arrival()
-        if taken.waiting is not None:
-            self._work(taken.waiting)
-        return taken.position
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()
@@ -337,10 +287,10 @@ class Reader(ABC):
         if self._newest and self.consumer.has_sent(self._newest):
             self.connection.client.answer(self._newest)
 
-    def _take(self, batch: list[Delivered]) -> Awaitable[None] | None:
+    def _deliver(self, batch: list[Delivered]) -> Awaitable[None] | None:
         steps = len(batch) - 1
         if not (batch[0][1].startswith(ACK) and batch[-1][1].startswith(ACK)):
-            return self._take_own(batch)
+            return self._deliver_own(batch)
         first = AckReply.parse(batch[0][1])
         last = AckReply.parse(batch[-1][1]) if steps else first
         if (
@@ -352,16 +302,16 @@ class Reader(ABC):
         ):
             self._next = last.consumer_sequence + 1
             return self._hand_on(batch, last.stream_sequence)
-        return self._sort_out(batch) if _is_own(batch) else self._take_own(batch)
+        return self._sort_out(batch) if _is_own(batch) else self._deliver_own(batch)
 
-    def _take_own(self, batch: list[Delivered]) -> Awaitable[None] | None:
+    def _deliver_own(self, batch: list[Delivered]) -> Awaitable[None] | None:
         """Take a batch without messages that another client has published to the inbox.
 
         Servers (2.9 to 2.15) let no client publish with such a reply subject as deliveries have.
         """
         own = [message for message in batch if message[1].startswith(ACK)]
         self._say_forged(f"{len(batch) - len(own)} messages that are no deliveries")
-        return self._take(own) if own else None
+        return self._deliver(own) if own else None
 
     def _say_forged(self, what: str) -> None:
         self._log.warning("reader.foreign_publisher", reason=what, meaning="another client publishes to the inbox")
@@ -377,7 +327,7 @@ class Reader(ABC):
                 gap_after, self._gap_after = self._gap_after, None
         self._done = self.handled  # the caller has awaited the batch before
         self.handled = last
-        self._taken = batch[-1][1]
+        self._last_reply = batch[-1][1]
         return self._sink.accept(batch, gap_after)
 
     # -- the worker --------------------------------------------------------------------------------------------------
@@ -394,7 +344,7 @@ class Reader(ABC):
                     if self.connection.client.is_connected and not self._closing:
                         await self._revive()
                     continue
-                waiting = self._control(*item) if isinstance(item, tuple) else self._take(item)
+                waiting = self._control(*item) if isinstance(item, tuple) else self._deliver(item)
                 if waiting is not None:
                     await waiting
         except asyncio.CancelledError:
@@ -446,7 +396,7 @@ class Reader(ABC):
         if self.plan.position == "confirmed":
             prefixes.append(f"$JS.ACK.{self.plan.stream}.{self.plan.durable_name}.")
         for prefix in prefixes:
-            if subject.startswith(prefix.lower().encode()):
+            if subject.startswith(prefix.encode()):
                 self._failed(not_allowed(f"stream '{self.plan.stream}'", text, f"publish to '{prefix}>'"))
 
     async def _watch(self) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply, acknowledges, asks_for_flow_control
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.transforms import header_block
 
@@ -155,12 +156,13 @@ class Replay:
 
     async def _read(self, policy: Json) -> AsyncGenerator[list[Delivered], None]:
         client = self.api.client
+        check_percent(client.reported_version, f"stream '{self.stream}'", self.stream)
         arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
         inbox = client.new_inbox()
         subscription = await client.subscribe_batches(
             inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
         )
-        limit = self.api.delivery_limit.messages
+        limit = None if "%" in self.stream else self.api.delivery_limit.messages  # servers may not take what ends it
         config = ephemeral_config(
             inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct, limit=limit
         )

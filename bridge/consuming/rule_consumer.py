@@ -161,6 +161,8 @@ class RuleConsumer:
     def _limit_of_connection(self) -> int | None:
         if self.plan.position == "sent" or self.plan.direct:
             return None  # the position of the one is what was sent; the other knows no acknowledgements
+        if self.plan.position == "none" and "%" in self.plan.stream:
+            return None  # servers may not take acknowledgements
         return self._api.delivery_limit.messages
 
     async def position(self, *, otherwise: int | None = None) -> int | None:
@@ -456,7 +458,8 @@ class RuleConsumer:
     def _in_use(self) -> RuleRefusedError:
         return RuleRefusedError(
             f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
-            " stop that one, or give this sidecar or rule another name"
+            " stop that one, or set `leadership: {}` for both, so that one is on standby"
+            " (under another name, every message would arrive twice)"
         )
 
 

@@ -203,7 +203,7 @@ class _Tap:
         arrived: asyncio.Queue[list[Delivered] | RuleRefusedError] = asyncio.Queue()
 
         def refused(text: str) -> None:
-            if refused_subscription(text) == subject.lower().encode():
+            if refused_subscription(text) == subject.encode():
                 rule = f"rule '{self._wanted.rule.name}'"
                 arrived.put_nowait(not_allowed(rule, text, f"subscribe to {subject}"))
 

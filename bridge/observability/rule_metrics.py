@@ -165,15 +165,10 @@ class RuleMetrics:
         Returns:
             When its oldest message was stored, nanoseconds since 1970.
         """
-        size = sum([len(block) + len(payload) for _, _, block, payload in batch])
-        return self.took_bulk(size, batch[0][1], batch[-1][1], backlog)
-
-    def took_bulk(self, size: int, first: bytes, last: bytes, backlog: Backlog) -> int:
-        """The same of messages with so many bytes in all, from the reply subjects of the first one and the last one."""
-        self.bytes_in += size
+        self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
         backlog.batches += 1
-        backlog.since_ns, backlog.messages = _time_and_pending(last)
-        return _time_and_pending(first)[0] if first != last else backlog.since_ns
+        backlog.since_ns, backlog.messages = _time_and_pending(batch[-1][1])
+        return _time_and_pending(batch[0][1])[0] if len(batch) > 1 else backlog.since_ns
 
     def took_published(self, batch: Sequence[Delivered]) -> None:
         """A batch was taken that no stream had stored."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from nats_bridge.bridge.client.ended_connections import WHY_IT_ENDED
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.permissions.denying import denied_subjects
 from nats_bridge.bridge.permissions.need import Need, Way, api_subject, listen, write
@@ -35,6 +36,17 @@ def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Ne
                     f"sees whether connection {other} reaches the same account",
                     without="loops through both connections are not found, unless both list the same streams",
                 )
+
+
+def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
+    """What every connection needs after it was lost."""
+    for connection in inboxes:
+        yield write(
+            connection,
+            WHY_IT_ENDED,
+            "asks the server whether it ended the connection as a slow consumer's",
+            without="two short connections in succession count as a slow consumer's",
+        )
 
 
 def _lease_needs(settings: Settings) -> Iterator[Need]:
@@ -122,7 +134,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
         if name in used
     }
     checked = {name for rule in settings.rules for name in rule.connections}
-    needs = [*_account_needs(inboxes, checked), *_lease_needs(settings)]
+    needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
     return _grants(inboxes, needs)

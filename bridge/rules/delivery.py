@@ -94,23 +94,20 @@ class Delivery:
         self._target.on_reconnect(self._reconnected)
         self._confirmer = asyncio.create_task(self._confirm())
 
-    def send(
-        self, operations: list[bytes], reply: bytes, oldest_ns: int = 0, *, joined: int = 0
-    ) -> Awaitable[None] | None:
+    def send(self, operations: list[bytes], reply: bytes, oldest_ns: int = 0) -> Awaitable[None] | None:
         """Publish a batch's operations (possibly none); `reply` belongs to the batch's last source message.
 
         Args:
             operations: what to write.
             reply: what to acknowledge when that is confirmed.
             oldest_ns: when the batch's oldest message was stored, nanoseconds since 1970; 0 if no stream had it.
-            joined: how many operations there are, where they come as one piece.
 
         Returns:
             None, or something to await before the next batch is sent.
         """
         if self._broken or not self._target.client.is_connected or not self._fence.is_open:
-            return self._send_when_possible(operations, reply, oldest_ns, joined or len(operations))
-        self._write(operations, reply, oldest_ns, joined or len(operations))
+            return self._send_when_possible(operations, reply, oldest_ns)
+        self._write(operations, reply, oldest_ns)
         if self._target.client.unsent_bytes > _MOST_UNSENT or self._unconfirmed_bytes > _MOST_UNCONFIRMED:
             return self._room()
         return None
@@ -167,7 +164,7 @@ class Delivery:
             self._counters.in_doubt += messages + self._held[0]
             self.held, self._held = False, (0, 0)
 
-    def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int, messages: int) -> None:
+    def _write(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
         # Joining large operations would cost more than writing them one by one.
         large = operations and len(operations[0]) > LARGE_WRITE < len(operations[-1])
         pieces = operations if large or not operations else [b"".join(operations)]
@@ -178,21 +175,20 @@ class Delivery:
         keeps = self._acknowledge is not None
         now = asyncio.get_running_loop().time()
         if keeps:
-            written = _Written(pieces, size, messages, reply, now, oldest_ns)
+            written = _Written(pieces, size, len(operations), reply, now, oldest_ns)
             self._unconfirmed_bytes += size
         else:
-            written = _Written((), 0, messages, b"", now, oldest_ns)
+            written = _Written((), 0, len(operations), b"", now, oldest_ns)
             if pieces:
                 self._metrics.arrived(oldest_ns)
         self._unconfirmed.append(written)
         self._changed.set()
 
-    async def _send_when_possible(self, operations: list[bytes], reply: bytes, oldest_ns: int, messages: int) -> None:
-        self.held, self._held = True, (messages, oldest_ns)
+    async def _send_when_possible(self, operations: list[bytes], reply: bytes, oldest_ns: int) -> None:
+        self.held, self._held = True, (len(operations), oldest_ns)
         await self._writable()
         self.held, self._held = False, (0, 0)
-        fitting = self._fitting(operations)
-        self._write(fitting, reply, oldest_ns, len(fitting))
+        self._write(self._fitting(operations), reply, oldest_ns)
 
     async def _writable(self) -> None:
         """Wait until writing is possible and allowed, and what must be written again is."""

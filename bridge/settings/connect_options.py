@@ -1,4 +1,4 @@
-"""Turns a connection, or a context of `nats`, into the arguments of nats-py's `connect`.
+"""Turns a connection, or a context of `nats`, into the options of `bridge.client.connection.open_connection`.
 
 A context is a JSON file with where to connect and as whom. What of it the bridge cannot honour is refused by name
 rather than left out: a context that goes through a proxy must not silently connect without it.
@@ -20,7 +20,7 @@ from nats_bridge.bridge.settings.secrets import CredsFile, FieldError, FromFile,
 
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
-    """The arguments of nats-py's `connect` for a connection.
+    """The options of a connection: arguments of nats-py's `connect`, and `reconnect_max_wait`.
 
     Secrets are callables, so that printing the result shows none and a rotated file is used at the next reconnect.
 
@@ -45,6 +45,7 @@ def options_of(connection: Connection, environ: Mapping[str, str]) -> dict[str, 
     """
     options = _of_context(connection.context, environ) if connection.context else _written_out(connection)
     options["connect_timeout"] = connection.connect_timeout
+    options["reconnect_max_wait"] = connection.reconnect_max_wait
     if "inbox_prefix" in connection.model_fields_set or "inbox_prefix" not in options:
         options["inbox_prefix"] = connection.inbox_prefix.encode()
     return options

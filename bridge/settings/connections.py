@@ -117,6 +117,13 @@ class Connection(Part):
     )
     inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
     connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
+    reconnect_max_wait: float = Field(
+        default=5.0,
+        gt=0,
+        le=600,
+        description="seconds at most between two attempts to connect again, half of it on average; the first attempts"
+        " come sooner, and those after refused credentials up to six times later",
+    )
 
     @field_validator("inbox_prefix")
     @classmethod

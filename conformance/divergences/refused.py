@@ -59,7 +59,7 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         ),
         "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle", "an endless loop"),
         "kd/refused/reserved": _refused_with("which belongs to servers and replies", "is a command to the server"),
-        "kd/refused/star-token": _refused_with("stands for any token in a stream's transform"),
+        "kd/refused/star-token": _refused_with("in a stream's transform. The sidecar cannot subscribe to that"),
         "kd/refused/time": _refused_with("must be a time with zone"),
         "kd/refused/start-beyond-end": _refused_with("is beyond its end"),
         "kd/refused/side-effects": _refused_with("allow_side_effects: true"),

@@ -71,9 +71,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     # -- connections
     "connection.lost": LogEvent(
-        "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("reason",)
+        "warning", "A connection was lost; the sidecar reconnects until it succeeds.", ("server", "reason")
     ),
-    "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server",)),
+    "connection.back": LogEvent("info", "A connection is restored, with its subscriptions.", ("server", "version")),
+    "connection.unreachable": LogEvent(
+        "warning",
+        "An attempt to reconnect to a server failed; once a minute for each server, and whenever the cause changes.",
+        ("server", "reason"),
+    ),
     "connection.untested_server": LogEvent(
         "warning",
         "This release was not compared with the server's version. Once for each connection and version.",
@@ -86,12 +91,15 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
     ),
     "connection.rejected": LogEvent(
-        "error", "A server refused a reconnect: credentials or TLS. The sidecar keeps trying.", ("reason",)
+        "error",
+        "A server refused a reconnect: credentials or TLS. The sidecar keeps trying, less often.",
+        ("server", "reason"),
     ),
     "connection.error": LogEvent("warning", "An error occurred on a connection.", ("error",)),
     "connection.slow_consumer": LogEvent(
         "warning",
-        "The server ended a connection soon after it was established, as a slow consumer's: consumers send less ahead.",
+        "The server ended a connection as a slow consumer's, or twice soon after it was established without a reason:"
+        " consumers send less ahead.",
         ("messages",),
     ),
     # -- a rule's life

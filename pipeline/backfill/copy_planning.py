@@ -28,7 +28,6 @@ from nats_bridge.bridge.replication.rules import (
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.fence import refuse_running
-from nats_bridge.pipeline.backfill.outcomes import CopyOutcomes
 from nats_bridge.pipeline.backfill.planned import Planned
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.errors import OptionError
@@ -103,10 +102,7 @@ async def entry_backfill(
         await last_sequence_behind(target, plan.stream, plan.probe),
         plan.rule,
     )
-    if request.to_parquet is not None:
-        first = request.first or await _begin(plan, source_connection)
-    else:
-        first = 1 + await _handled(plan, request, streams)
+    first = 1 + await _handled(plan, request, streams)
     last = streams.source_last
     if request.last is not None:
         last = min(last, request.last)
@@ -121,7 +117,6 @@ async def entry_backfill(
         first=first,
         patience=request.patience,
     )
-    outcomes = CopyOutcomes(plan, streams.key, streams.target, target.client.max_payload)
     return Planned(
         source=plan.source.name,
         target=plan.stream,
@@ -130,21 +125,11 @@ async def entry_backfill(
         held_from=int(source_info["state"]["first_seq"]),
         first=first,
         last=last,
-        outcomes=outcomes,
         task=task,
         record_of=plan.sourcing.own_record,
         subjects=subjects,
         filters=plan.sourcing.filters,
     )
-
-
-async def _begin(plan: EntryPlan, source_connection: Connection) -> int:
-    """The first sequence that the entry asks for, whatever the target holds."""
-    if plan.source.opt_start_seq is not None:
-        return plan.source.opt_start_seq
-    if plan.source.opt_start_time is not None:
-        return 1 + await Replay(source_connection.api, plan.source.name).before(plan.source.opt_start_time)
-    return 1
 
 
 async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> int:

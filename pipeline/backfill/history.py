@@ -12,7 +12,6 @@ import pyarrow as pa
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.rows import COLUMNS, SCHEMA, Batches
 from nats_bridge.pipeline.backfill.spark_work import REPORT
-from nats_bridge.pipeline.columns import ddl
 from nats_bridge.pipeline.connections import options_of
 from nats_bridge.pipeline.source.planning import planned
 from nats_bridge.pipeline.source.range_reader import arriving
@@ -46,26 +45,15 @@ class LiveHistory:
     last: int
     subjects: tuple[str, ...] = ()
 
-    def in_order(self, spark: SparkSession) -> DataFrame:
-        """The rows in one partition, in the order of their sequences."""
-        return self._load(spark, partitions="1")
-
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
         """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
 
         It reads them itself: rows that come to it through Spark cost as much again.
         """
-        reading = _ReadByItself(self._options(partitions="1"), task)
+        reading = _ReadByItself(self._options(), task)
         return spark.range(0, 1, 1, 1).mapInArrow(reading, REPORT)
 
-    def at_once(self, spark: SparkSession) -> DataFrame:
-        """The rows in as many partitions as there are cores."""
-        return self._load(spark)
-
-    def _load(self, spark: SparkSession, **more: str) -> DataFrame:
-        return spark.read.format("jetstream").schema(ddl(COLUMNS)).options(**self._options(**more)).load()
-
-    def _options(self, **more: str) -> dict[str, str]:
+    def _options(self) -> dict[str, str]:
         options = {
             **options_of(self.connection),
             "stream": self.stream,
@@ -73,7 +61,7 @@ class LiveHistory:
             "endSequence": str(self.last),
             # What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
             "failOnDataLoss": "false",
-            **more,
+            "partitions": "1",
         }
         # The option has commas between filters, so none of them may have one; what we select ourselves is as right.
         if self.subjects and not any("," in subject for subject in self.subjects):
@@ -117,20 +105,15 @@ class CapturedHistory:
     first: int
     last: int
 
-    def in_order(self, spark: SparkSession) -> DataFrame:
-        """The rows in one partition, sorted by their sequences, on disk where memory does not suffice."""
-        return self.at_once(spark).coalesce(1).sortWithinPartitions("sequence")
-
     def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """The report (`REPORT`) of one task that gets the rows in the order of their sequences."""
-        return self.in_order(spark).mapInArrow(task, REPORT)
+        """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
 
-    def at_once(self, spark: SparkSession) -> DataFrame:
-        """The rows as the files hold them."""
+        Spark sorts them in one partition, on disk if memory does not suffice.
+        """
         from nats_bridge.pipeline.capture.reading import read_capture
 
-        rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last)
-        return rows.select(*COLUMNS)
+        rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last).select(*COLUMNS)
+        return rows.coalesce(1).sortWithinPartitions("sequence").mapInArrow(task, REPORT)
 
 
 History = LiveHistory | CapturedHistory

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.replication import Connection
 from nats_bridge.bridge.replication.rules import close_connections, kind_of, open_connections
-from nats_bridge.bridge.settings import CopyingRule, RepublishRule, Settings
+from nats_bridge.bridge.settings import CopyingRule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced
-from nats_bridge.pipeline.backfill.files import write_files
-from nats_bridge.pipeline.backfill.history import History
 from nats_bridge.pipeline.backfill.planned import Planned
-from nats_bridge.pipeline.backfill.republish_planning import republish_backfill
 from nats_bridge.pipeline.backfill.request import EntrySummary, Request
 from nats_bridge.pipeline.backfill.spark_work import KEPT, StoredPosition, done, reported
 from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.pipeline.progress import Progress, Shown, watched
+from nats_bridge.pipeline.progress import Shown, watched
 from nats_bridge.pipeline.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
-def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
+def rule_of(settings: Settings, name: str) -> CopyRule:
     """A rule whose history can be copied.
 
     Raises:
@@ -37,7 +34,7 @@ def rule_of(settings: Settings, name: str) -> RepublishRule | CopyRule:
     rule = settings.rule_named(name)
     if reason := kind_of(rule).no_history:
         raise OptionError(f"rule '{name}' is of kind {rule.kind}: {reason}")
-    assert isinstance(rule, (RepublishRule, CopyingRule))
+    assert isinstance(rule, CopyingRule)
     return rule
 
 
@@ -63,21 +60,13 @@ def backfill(
         loop = open_things.enter_context(LoopThread())
         connections = loop.run(open_connections(settings, set(rule.connections)))
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
-        planned: Iterable[Planned]
-        if isinstance(rule, RepublishRule):
-            if request.sources:
-                raise OptionError(f"--source {request.sources[0]}: rule '{rule.name}' has one stream, '{rule.stream}'")
-            planned = [loop.run(republish_backfill(rule, settings, connections, request))]
-            sources = [(connections[rule.source_connection], rule.stream)]
-        else:
-            plans = loop.run(entry_plans(rule, settings, connections, request))
-            planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
-            sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
+        plans = loop.run(entry_plans(rule, settings, connections, request))
+        planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
+        sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         spark = session()
-        if request.to_parquet is None:
-            open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
+        open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
-        return [job.copied(each, number) for number, each in enumerate(planned)]
+        return [job.copied(each) for each in planned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,32 +87,25 @@ class _Job:
     loop: LoopThread
     connection: Connection
 
-    def copied(self, planned: Planned, number: int) -> EntrySummary:
-        """Publish, or write files; the `number` of the history says whether files of another one are there."""
-        folder, began = self.request.to_parquet, time.monotonic()
-        job, history = self._named(planned), planned.history(self.spark, self.request)
+    def copied(self, planned: Planned) -> EntrySummary:
+        """Publish one history."""
+        began = time.monotonic()
+        name, history = f"backfill {planned.source} → {planned.target}", planned.history(self.spark, self.request)
         nothing = EntrySummary(
             planned.source,
-            folder or planned.target,
+            planned.target,
             planned.first,
             history.last,
             next_sequence=max(history.last + 1, planned.first),
-            start_counts=planned.republished,
         )
         if planned.first > history.last:
             return nothing
         sequences = history.last - history.first + 1
-        with watched(self.spark, job, total=sequences, shown=self.shown) as progress:
+        position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)
+        with watched(self.spark, name, total=sequences, shown=self.shown) as progress:
             progress.kept = KEPT
-            if folder is not None:
-                progress.enter("writing files")
-                mode = "append" if number else "overwrite" if self.request.overwrite else "errorifexists"
-                rows = self._rows(planned, history)
-                counts = done(job, lambda: write_files(rows, planned.outcomes, planned.source, folder, mode=mode))
-                if planned.republished:
-                    counts["unselected"] = 0  # what is before the first one wanted is read, too
-            else:
-                counts = done(job, lambda: self._published(planned, history, progress))
+            progress.enter("copying", count=position)
+            counts = done(name, lambda: reported(history.given_to(planned.task, self.spark)))
             progress.add(counts.get("rows", 0))
         if not counts.get("rows"):
             return nothing
@@ -138,16 +120,3 @@ class _Job:
             out_of_order=counts.get("out_of_order", 0),
             seconds=time.monotonic() - began,
         )
-
-    def _published(self, planned: Planned, history: History, progress: Progress) -> dict[str, int]:
-        """The task's counts."""
-        assert planned.task is not None
-        position = StoredPosition(self.loop, self.connection, planned.target, planned.record_of, history.first)
-        progress.enter("republishing" if planned.republished else "copying", count=position)
-        return reported(history.given_to(planned.task, self.spark))
-
-    def _rows(self, planned: Planned, history: History) -> DataFrame:
-        return history.in_order(self.spark) if planned.republished else history.at_once(self.spark)
-
-    def _named(self, planned: Planned) -> str:
-        return f"backfill {planned.source} → {self.request.to_parquet or planned.target}"

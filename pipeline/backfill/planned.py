@@ -1,4 +1,4 @@
-"""The plan of one history, for every kind of rule."""
+"""The plan of one history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.backfill.history import CapturedHistory, History, LiveHistory, TaskOfRows
-from nats_bridge.pipeline.backfill.outcomes import Outcomes
 from nats_bridge.pipeline.backfill.request import Request
 from nats_bridge.pipeline.errors import OptionError
 from nats_bridge.transforms.source_record import SourceRecord
@@ -22,22 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One stream's history, from the first result that is missing.
+    """One stream's history, from the first copy that is missing.
 
     Attributes:
         source: the stream that is copied from.
-        target: the stream that stores the results; empty where a republish rule publishes nothing.
+        target: the stream that stores the copies.
         connection: where the source is.
         created: when the source was created, as its server reports.
         held_from: the first sequence that the source holds.
-        first: the first sequence whose result is missing.
+        first: the first sequence whose copy is missing.
         last: the last sequence wanted; the source's last, if nothing else is.
-        outcomes: computes the results of rows.
-        task: what publishes them; None where a republish rule publishes nothing.
-        record_of: from a result's header block to the record of the message it was made of; None for another's.
-        subjects: what to ask the source's server for; none for everything.
-        filters: what of the source is wanted; none for everything.
-        republished: whether results name their predecessors, so that the history is read in order from its beginning.
+        task: publishes the copies of rows.
+        record_of: from a copy's header block to its source record; None for the message of another client.
+        subjects: the filters to ask the source's server for; none for everything.
+        filters: the subjects of the source that are wanted; none for everything.
     """
 
     source: str
@@ -47,12 +44,10 @@ class Planned:
     held_from: int
     first: int
     last: int
-    outcomes: Outcomes
-    task: TaskOfRows | None
+    task: TaskOfRows
     record_of: Callable[[bytes], SourceRecord | None]
     subjects: tuple[str, ...] = ()
     filters: tuple[bytes, ...] = ()
-    republished: bool = False
 
     def history(self, spark: SparkSession, request: Request) -> History:
         """The rows to read.
@@ -61,19 +56,18 @@ class Planned:
             OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
             PipelineError: the capture's manifest cannot be read.
         """
-        first = 1 if self.republished else self.first
         if request.capture is None:
-            return LiveHistory(self.connection, self.source, first, self.last, self.subjects)
+            return LiveHistory(self.connection, self.source, self.first, self.last, self.subjects)
         from nats_bridge.pipeline.capture.reading import capture_at
 
         capture = capture_at(spark, request.capture)
-        self._require_held(capture, f"--capture {request.capture}", first)
+        self._require_held(capture, f"--capture {request.capture}")
         last = capture.last if request.last is None else min(request.last, capture.last)
-        return CapturedHistory(request.capture, capture, first, last)
+        return CapturedHistory(request.capture, capture, self.first, last)
 
-    def _require_held(self, capture: Capture, place: str, first: int) -> None:
+    def _require_held(self, capture: Capture, place: str) -> None:
         """Refuse a capture of something else, or with less than the stream holds itself."""
-        stream, created = self.source, self.created
+        stream, created, first = self.source, self.created, self.first
         if capture.stream != stream:
             raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
         if capture.created != created:

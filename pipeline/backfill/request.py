@@ -14,8 +14,6 @@ class Request:
         rule: the rule's name.
         sources: names of streams (buckets, for `kv_sources`) of the rule to copy from; none for all.
         capture: where a capture of the history is; None for the live stream.
-        to_parquet: where to write files instead of publishing; None to publish.
-        overwrite: replace what `to_parquet` holds.
         first: the first sequence wanted; None for what the rule says.
         last: the last sequence wanted; None for the stream's, or the capture's, at the beginning of the job.
         patience: seconds for which the target may be away or full before the job gives up.
@@ -24,8 +22,6 @@ class Request:
     rule: str
     sources: tuple[str, ...] = ()
     capture: str | None = None
-    to_parquet: str | None = None
-    overwrite: bool = False
     first: int | None = None
     last: int | None = None
     patience: float = 60.0
@@ -37,11 +33,11 @@ class EntrySummary:
 
     Attributes:
         source: the stream that was copied from.
-        target: the stream, or the folder, that received.
+        target: the stream that received.
         first: the sequence at which the job began; what was before it was there already, or is not wanted.
         last: the sequence at which it ended.
         read: messages that were read.
-        copied: stored, or written to files.
+        copied: stored.
         already_there: found in the target, where an earlier attempt had stored them.
         unselected: read and not meant by the entry.
         duplicates: the target had their message ids already.
@@ -49,7 +45,6 @@ class EntrySummary:
         out_of_order: stored after later ones.
         seconds: how long it took.
         next_sequence: where the live rule resumes.
-        start_counts: whether its `start` must say so; else the target does.
     """
 
     source: str
@@ -65,7 +60,6 @@ class EntrySummary:
     out_of_order: int = 0
     seconds: float = 0.0
     next_sequence: int = 0
-    start_counts: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The same, as plain data, with the rate in messages per second."""
@@ -90,11 +84,5 @@ class EntrySummary:
         return [
             f"{self.source} → {self.target}: {self.copied:,} copied of {self.read:,} read ({self.first} to {self.last})"
             f"{rest}; {self.seconds:.1f} s{rate}",
-            self._live,
+            f"  the live rule resumes at sequence {self.next_sequence}",
         ]
-
-    @property
-    def _live(self) -> str:
-        if self.start_counts:
-            return f"  the live rule joins with start: {{sequence: {self.next_sequence}}}"
-        return f"  the live rule resumes at sequence {self.next_sequence}"

@@ -107,20 +107,6 @@ def pieces_of(batch: pa.RecordBatch, after: int) -> list[Piece]:
     return [Piece(numbers[start : start + step], rows.slice(start, step)) for start in range(0, len(numbers), step)]
 
 
-def deliveries_of(batch: pa.RecordBatch) -> list[Delivered]:
-    """A batch of rows in any order.
-
-    Raises:
-        SchemaError: a column is missing or of another type, or null where nothing may be.
-    """
-    return _deliveries([_column(batch, name) for name in COLUMNS])
-
-
-def sequence_of(message: Delivered) -> bytes:
-    """The sequence of a row, as text."""
-    return message[1].split(b".")[5]
-
-
 def _column(batch: pa.RecordBatch, name: str) -> Any:
     at = batch.schema.get_field_index(name)
     wanted = SCHEMA.field(name).type

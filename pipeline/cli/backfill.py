@@ -22,8 +22,6 @@ from nats_bridge.pipeline.cli.options import progress_options, spark_options
 @click.option(
     "--to-sequence", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
-@click.option("--to-parquet", "to_parquet", metavar="DIR", help="Write files instead of publishing.")
-@click.option("--overwrite", is_flag=True, help="Replace what the folder of --to-parquet holds.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
 @spark_options
 @progress_options
@@ -45,7 +43,6 @@ def backfill_command(
     Example:
       nats-bridge backfill -c eu.yaml eu
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
-      nats-bridge backfill -c eu.yaml eu --to-parquet eu-history
     """
     from nats_bridge.bridge.cli.asking import quiet_logs
     from nats_bridge.bridge.settings import load

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +17,6 @@ from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:
-    from nats_bridge.pipeline.diff.repair.job import Repair, Repairer
-    from nats_bridge.pipeline.diff.repair.job import Wanted as RepairWanted
     from nats_bridge.pipeline.diff.request import Place, Wanted
     from nats_bridge.pipeline.diff.run import Result
 
@@ -78,23 +75,6 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the conformance suite's reports: HTML, JUnit, Markdown, JSON.",
 )
-@click.option("--repair", is_flag=True, help="Show what would make the right side equal to the left.")
-@click.option("--apply", "apply", is_flag=True, help="With --repair: do it. Without this nothing is changed.")
-@click.option("--delete", is_flag=True, help="With --repair: also delete what is wrong or too much on the right.")
-@click.option(
-    "--stopped",
-    is_flag=True,
-    help="With --repair: nothing copies into the right side any more; also append what it would.",
-)
-@click.option(
-    "--plan",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With --repair: write every step to this file, a line of JSON each.",
-)
-@click.option(
-    "--permissions", is_flag=True, help="With --repair: print what the users must be allowed, and do nothing."
-)
 @click.option("--examples", type=click.IntRange(0), default=3, show_default=True, help="Findings shown of each kind.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 @spark_options
@@ -105,14 +85,14 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     LEFT and RIGHT are streams (NAME or stream:NAME) or directories of captures. Messages are the same if they have
     the same sequence, come from the same message of the same stream, or have the same Nats-Msg-Id; which of these
     holds is found out, or said with --by; with --by subject the newest message of each subject is compared.
-    Exit code 0: equal, 1: different; with --repair --apply 0: repaired, 1: something is left.
+    Exit code 0: equal, 1: different.
 
     \b
     Example:
       nats-bridge diff COPY COPY --left-server nats://old:4222 --right-server nats://new:4222
       nats-bridge diff captures/native captures/bridged --report report/
       nats-bridge diff ORDERS ORDERS_EU --server nats://127.0.0.1:4222 -c bridge.yaml --rule eu
-      nats-bridge diff KV_eu KV_us --left-server nats://eu:4222 --right-server nats://us:4222 --by subject --repair
+      nats-bridge diff KV_eu KV_us --left-server nats://eu:4222 --right-server nats://us:4222 --by subject
     """
     from nats_bridge.pipeline.diff.findings import KINDS
 
@@ -123,12 +103,6 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     if given["report"] is not None and given["report"].is_file():
         raise ConfigError(f"--report {given['report']}: is a file; name a directory")
     wanted = _wanted(places[0], given)
-    if given["repair"] and given["permissions"]:
-        from nats_bridge.pipeline.permissions import repair_permissions
-
-        click.echo(repair_permissions(*places, by=given["by"], delete=given["delete"]))
-        return EXIT_GOOD
-    repair: Repair | None = None
 
     from nats_bridge.pipeline.session import job_session
 
@@ -138,37 +112,13 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         from nats_bridge.pipeline.progress import Shown, watched
 
         job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown(given["quiet"], given["every"])
-        with (
-            watched(spark, job, shown=shown) as progress,
-            _repairer(places[1], wanted, given) as repairer,
-            compared(spark, *places, wanted, progress) as result,
-        ):
-            if repairer is not None:
-                repair = repairer.repair(result, _repair_wanted(given), progress)
+        with watched(spark, job, shown=shown) as progress, compared(spark, *places, wanted, progress) as result:
             if given["out"]:
                 progress.enter("writing the findings")
                 _write(result, given["out"])
         seconds = time.monotonic() - progress.started
-    _print(result, repair, given, seconds)
-    return EXIT_GOOD if (result.is_equal if repair is None else repair.is_complete) else EXIT_NO
-
-
-def _repairer(right: Place, wanted: Wanted, given: dict[str, Any]) -> AbstractContextManager[Repairer | None]:
-    if not given["repair"]:
-        for option in ("apply", "delete", "stopped", "plan", "permissions"):
-            if given[option]:
-                raise ConfigError(f"--{option}: belongs to --repair")
-        return nullcontext()
-    from nats_bridge.pipeline.diff.repair.job import check_rule, repairer
-
-    check_rule(wanted.rule)
-    return repairer(right)
-
-
-def _repair_wanted(given: dict[str, Any]) -> RepairWanted:
-    from nats_bridge.pipeline.diff.repair.job import Wanted as RepairWanted
-
-    return RepairWanted(given["apply"], given["delete"], given["stopped"], given["plan"], given["examples"])
+    _print(result, given, seconds)
+    return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
 def _short(place: Place) -> str:
@@ -238,17 +188,13 @@ def _arguments() -> list[str]:
     return [_PASSWORD.sub("//…@", word) for word in words]
 
 
-def _print(result: Result, repair: Repair | None, given: dict[str, Any], seconds: float) -> None:
-    from nats_bridge.pipeline.diff.repair.report import repair_as_json, repair_lines
+def _print(result: Result, given: dict[str, Any], seconds: float) -> None:
     from nats_bridge.pipeline.diff.summary import as_json, summary
 
     if given["as_json"]:
-        more = {} if repair is None else {"repair": repair_as_json(repair)}
-        click.echo(json.dumps({**as_json(result), **more, "seconds": round(seconds, 3)}, indent=2))
+        click.echo(json.dumps({**as_json(result), "seconds": round(seconds, 3)}, indent=2))
     else:
         click.echo("\n".join(summary(result)))
-        if repair is not None:
-            click.echo("\n" + "\n".join(repair_lines(repair)))
     if given["report"] is not None:
         from nats_bridge.pipeline.diff.report import write_report
 

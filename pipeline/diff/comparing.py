@@ -15,7 +15,6 @@ from typing import Final, Literal, TypeAlias
 
 from nats_bridge.bridge.replication import without_earlier
 from nats_bridge.pipeline.diff.provenance import (
-    REPAIR_HEADER,
     Provenance,
     provenance,
     same_source,
@@ -57,9 +56,8 @@ RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
 COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
-REPAIRED: Final = Ignored("Nats-Repair-Source taken for Nats-Stream-Source")
 
-ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED, REPAIRED)
+ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED)
 """What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
 
 
@@ -104,7 +102,7 @@ def bits_of(comparison: Comparison) -> tuple[int, ...]:
     if is_unrecorded(comparison):
         kinds += (RECORD,) if comparison.rule and comparison.by != "subject" else (RECORD, STAYING)
     elif comparison.bridged:
-        kinds += (RECORD_NAME, IDENTITY, REPAIRED)
+        kinds += (RECORD_NAME, IDENTITY)
     named = range(len(ALLOWANCES), len(ALLOWANCES) + len(comparison.ignored_headers))
     return (*sorted(ALLOWANCES.index(kind) for kind in kinds), *named)
 
@@ -217,7 +215,6 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
                 change(STAYING, b"\n" + prefix, _prefix_remover(prefix))
     elif comparison.bridged:
         change(RECORD_NAME, b"\n" + TWIN_HEADER + b":", _renamer(TWIN_HEADER))
-        change(REPAIRED, b"\n" + REPAIR_HEADER + b":", _renamer(REPAIR_HEADER))
         change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
     if comparison.bridged:
         change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
@@ -273,6 +270,6 @@ def _without_identity(block: bytes) -> bytes:
 
 
 def _without_record(block: bytes) -> bytes:
-    for name in (HEADER, TWIN_HEADER, REPAIR_HEADER):
+    for name in (HEADER, TWIN_HEADER):
         block = header_block.remove(block, name)
     return block

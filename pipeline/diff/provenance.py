@@ -1,10 +1,9 @@
 """Reads the provenance of a stored message from its header block.
 
 Theory of operation: a copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
-target's server refuses that from clients; `Nats-Repair-Source` where a repair appended it), a republished message in
-the lines `Nats-Stream` and `Nats-Sequence`. All are appended, so where a message has been through several, the later
-line is of the last step. Blocks as servers and the bridge write them are read with one regular expression; for all
-others the engine's own reader is asked.
+target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. All
+are appended, so the later line of a message that has several is of the last step. Blocks as servers and the bridge
+write them are read with one regular expression. The engine's own reader reads all others.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from dataclasses import dataclass
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
 
-REPAIR_HEADER = b"Nats-Repair-Source"
-"""The source record of a copy that a repair appended: neither servers nor the sidecar take it for a position."""
-
 _RECORD = re.compile(
-    rb"\nNats-(?:Stream|Bridge|Repair)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
+    rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
     rb"(?: ([^ \t\r\n]+ [^ \t\r\n]+)(?: [^\t\r\n]*)?)?\r\n"
 )
 _REPUBLISHED = re.compile(
@@ -87,7 +83,7 @@ def same_source(shown: bytes, name: bytes) -> bool:
 
 
 def _record(block: bytes) -> tuple[SourceRecord | None, int]:
-    for name in (HEADER, TWIN_HEADER, REPAIR_HEADER):
+    for name in (HEADER, TWIN_HEADER):
         record = first_record(block, name)
         if record is not None:
             return record, block.find(b"\n" + name + b":")

@@ -48,7 +48,6 @@ class Result:
         order_is_exact: whether the messages out of order are the fewest that would have to be moved.
         allowed: kinds that are no difference.
         findings: all of them, with the columns `details.FINDINGS`; to be read while the session lives.
-        identities: what `matching.matched` gives; as long.
     """
 
     left: OpenSide
@@ -63,7 +62,6 @@ class Result:
     order_is_exact: bool
     allowed: frozenset[str]
     findings: DataFrame = field(repr=False)
-    identities: DataFrame = field(repr=False)
 
     @property
     def is_equal(self) -> bool:
@@ -139,7 +137,6 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
             order_is_exact=exact,
             allowed=wanted.allowed,
             findings=shown,
-            identities=found,
         )
     finally:
         if shown is not None:

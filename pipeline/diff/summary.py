@@ -110,7 +110,7 @@ def _verdict(result: Result) -> str:
     allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
     if not result.is_equal:
         return f"DIFFERENT  {_number(total - allowed, 'finding')}" + (f", and {allowed:,} allowed" if allowed else "")
-    return "EQUAL" + (f"  but for {_number(allowed, 'finding')} that are allowed" if allowed else "")
+    return "EQUAL" + (f"  but for {_number(allowed, 'allowed finding')}" if allowed else "")
 
 
 def _number(number: int, what: str) -> str:

@@ -16,7 +16,6 @@ from nats_bridge.pipeline.diff.comparing import (
     MESSAGE_ID,
     RECORD,
     RECORD_NAME,
-    REPAIRED,
     Comparison,
     Read,
     Reader,
@@ -29,7 +28,7 @@ from nats_bridge.transforms.header_block import START
 _MARK: Final = b"-Source: "
 _BEFORE: Final = len(b"\r\nNats-Stream")
 _USUAL: Final = re.compile(
-    rb"\r\nNats-(Stream|Bridge|Repair)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
+    rb"\r\nNats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
     rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
 )
 _OWN: Final = re.compile(rb"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}")
@@ -46,7 +45,7 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
     copied = comparison.by == "provenance:right"
     bit = {what: 1 << at for at, what in enumerate(ALLOWANCES)}
     identity, message_id, record = bit[IDENTITY], bit[MESSAGE_ID], bit[RECORD]
-    renamed = {b"Bridge": bit[RECORD_NAME], b"Repair": bit[REPAIRED], b"Stream": 0}
+    renamed = {b"Bridge": bit[RECORD_NAME], b"Stream": 0}
     marks = tuple(b"\n" + header + b":" for header in comparison.ignored_headers)
     match, own_id = _USUAL.match, _OWN.fullmatch
     first, last = comparison.first, comparison.last if comparison.last is not None else 1 << 64

@@ -25,7 +25,7 @@ from nats_bridge.native_servers.versions import canonical
 from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 from tests.follow.findings import Findings, findings
 from tests.follow.newer import Step, newer, releases, table_until
-from tests.follow.playing import parts, play
+from tests.follow.playing import Progress, parts, play
 from tests.follow.report import markdown
 
 _DIFFERS, _UNREACHABLE, _INTERRUPTED = 1, 3, 130
@@ -67,6 +67,7 @@ def main(start: list[str], asked: list[str], folder: Path) -> None:
         for version in dict.fromkeys(each for step in steps for each in (step.previous, step.version)):
             fetch(version, report=_say)
             shutil.rmtree(folder / version, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
         found = _followed(steps, folder)
     except ServersError as error:
         _say(str(error))
@@ -74,12 +75,10 @@ def main(start: list[str], asked: list[str], folder: Path) -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(_INTERRUPTED)
-    folder.mkdir(parents=True, exist_ok=True)
-    text = markdown(found, folder) if steps else f"No version is newer than the table, which ends at {table[-1]}.\n"
-    (folder / "report.md").write_text(text, "utf-8", "backslashreplace")
-    (folder / "report.json").write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")
-    click.echo(text)
+    text = f"No version is newer than the table, which ends at {table[-1]}.\n" if not steps else markdown(found, folder)
+    _write(text, found, folder)
     _say(f"written: {folder / 'report.md'}, {folder / 'report.json'}")
+    click.echo(text)
     sys.exit(0 if all(each.is_same for each in found) else _DIFFERS)
 
 
@@ -94,9 +93,28 @@ def _followed(steps: Sequence[Step], folder: Path) -> list[Findings]:
         began = time.monotonic()
         waiting = parts(step, folder)
         _say(f"{step.version} after {step.previous}: {', '.join(part.name for part in waiting)}")
-        broken = asyncio.run(play(waiting, _say))
-        found.append(findings(step, folder, cases, broken, time.monotonic() - began))
+        reached = Progress(tuple(part.name for part in waiting))
+
+        def shown(progress: Progress, step: Step = step, began: float = began) -> Findings:
+            """What is known by now; the report is written again, so that a reader can begin before the end."""
+            so_far = findings(step, folder, cases, progress, time.monotonic() - began)
+            _write(markdown([*found, so_far], folder), [*found, so_far], folder)
+            return so_far
+
+        def ended(progress: Progress) -> None:
+            nonlocal reached
+            reached = progress
+            if progress.waiting:
+                shown(progress)
+
+        asyncio.run(play(waiting, _say, ended))
+        found.append(shown(reached))
     return found
+
+
+def _write(text: str, found: Sequence[Findings], folder: Path) -> None:
+    (folder / "report.md").write_text(text, "utf-8", "backslashreplace")
+    (folder / "report.json").write_text(json.dumps([asdict(each) for each in found], indent=1), "utf-8")
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,24 @@ class Part:
         return self.result.with_suffix(".log")
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the parts of a step are.
+
+    Attributes:
+        waiting: names of the parts that have not ended.
+        broken: by name, why a part has no result.
+    """
+
+    waiting: tuple[str, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+
+def catalogue_part(version: str) -> str:
+    """The name of the part that plays the catalogue on a version."""
+    return f"catalogue on {version}"
+
+
 def history_of(folder: Path, version: str) -> Path:
     """The history of the catalogue on a version."""
     return folder / version / "catalogue" / "history.jsonl"
@@ -73,7 +91,7 @@ def parts(step: Step, folder: Path) -> list[Part]:
     for version in (step.previous, step.version):
         history = history_of(folder, version)
         asked = ("--versions", version, "--subjects", "native,engine", "--report", str(history.parent))
-        found.append(Part(f"catalogue on {version}", (*conform, *asked), history))
+        found.append(Part(catalogue_part(version), (*conform, *asked), history))
     for seed in SEEDS:
         file = own / f"seed-{seed}.json"
         asked = ("--versions", step.version, "--seed", str(seed), "--json", str(file))
@@ -81,21 +99,29 @@ def parts(step: Step, folder: Path) -> list[Part]:
     return [part for part in found if not part.result.exists()]
 
 
-async def play(found: Sequence[Part], report: Report) -> dict[str, str]:
-    """Run parts, some at the same time; all are ended where this is cancelled.
+async def play(found: Sequence[Part], report: Report, ended: Callable[[Progress], None]) -> None:
+    """Run parts, some at the same time; all are ended if this is cancelled.
 
-    Returns:
-        by name, why a part has no result.
+    Args:
+        found: the parts.
+        report: gets a line for each part that ended.
+        ended: called after each part.
     """
     turns = asyncio.Semaphore(_AT_ONCE)
+    waiting = [part.name for part in found]
+    broken: dict[str, str] = {}
 
-    async def one(part: Part) -> str:
+    async def one(part: Part) -> None:
         async with turns:
-            return await _run(part, report)
+            reason = await _run(part, report)
+        waiting.remove(part.name)
+        if reason:
+            broken[part.name] = reason
+        ended(Progress(tuple(waiting), dict(broken)))
 
     async with asyncio.TaskGroup() as group:
-        running = {part.name: group.create_task(one(part)) for part in found}
-    return {name: task.result() for name, task in running.items() if task.result()}
+        for part in found:
+            group.create_task(one(part))
 
 
 async def _run(part: Part, report: Report) -> str:

@@ -36,7 +36,9 @@ def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
 
 
-def rendered(chart: Path, *options: str | Path, release: str = "nats-bridge", cluster: str = "1.29") -> list[Manifest]:
+def rendered(
+    chart: str | Path, *options: str | Path, release: str = "nats-bridge", cluster: str = "1.29"
+) -> list[Manifest]:
     """The documents of a chart, as a cluster of this version of Kubernetes would get them."""
     done = helm("template", release, chart, "--kube-version", cluster, *options)
     assert done.returncode == 0, done.stderr

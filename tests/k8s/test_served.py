@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from nats_bridge.native_servers import NativeServer, free_port
+from tests.k8s.charts import CHART, rendered
 from tests.k8s.rendering import OVERLAYS, Manifest, render
 from tests.k8s.workloads import Pod, of_kind, pods
 from tests.live.raw_messages import RawPeer
@@ -164,16 +165,28 @@ async def test_probes_and_metrics_are_answered_at_the_pods_address(
             assert await process.stop() == 0
 
 
+@pytest.fixture(params=["overlay", "chart"])
+def replicated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Manifest, ...]:
+    """Two replicas: of the overlay, and of the chart with a configuration that does not mention leases."""
+    if request.param == "overlay":
+        return render(OVERLAYS["standalone"])
+    settings = yaml.safe_load((OVERLAYS["standalone"] / "config.yaml").read_text("utf-8"))
+    del settings["leadership"]
+    config = tmp_path / "without.yaml"
+    config.write_text(yaml.safe_dump(settings), "utf-8")
+    return tuple(rendered(CHART, "--set-file", f"config={config}"))
+
+
 async def test_of_two_replicas_one_works_and_both_are_ready(
+    replicated: tuple[Manifest, ...],
     pod_here: Callable[..., PodHere],
     native_server: Callable[..., NativeServer],
     raw_peer: Callable[[str], Awaitable[RawPeer]],
 ) -> None:
-    manifests = render(OVERLAYS["standalone"])
     async with native_server("2.10.27") as server, contextlib.AsyncExitStack() as running:
         peer = await raw_peer(server.url)
         await make_streams(peer)
-        replicas = [pod_here(manifests, server.url) for _ in range(manifests_replicas(manifests))]
+        replicas = [pod_here(replicated, server.url) for _ in range(manifests_replicas(replicated))]
         for replica in replicas:
             await running.enter_async_context(replica.running())
 

@@ -56,8 +56,17 @@ def pods(manifests: Iterable[Manifest]) -> list[Pod]:
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether a label selector chooses something with these labels."""
-    wanted = selector.get("matchLabels", {})
-    expressions = selector.get("matchExpressions", [])
-    assert all(expression["operator"] == "Exists" for expression in expressions), "only Exists is known here"
-    assert wanted or expressions, "an empty selector chooses everything"
-    return wanted.items() <= labels.items() and all(expression["key"] in labels for expression in expressions)
+    assert list(selector) == ["matchLabels"], "only labels are known here"
+    wanted: Mapping[str, str] = selector["matchLabels"]
+    assert wanted, "an empty selector chooses everything"
+    return wanted.items() <= labels.items()
+
+
+def chosen_by(manifest: Manifest) -> list[Mapping[str, Any]]:
+    """The label selectors of a manifest for pods, or for what stands for them."""
+    spec = manifest["spec"] if manifest["kind"] != "ConfigMap" else {}
+    template = spec.get("template", {"spec": {}})["spec"]
+    spread = [constraint["labelSelector"] for constraint in template.get("topologySpreadConstraints", [])]
+    if manifest["kind"] == "Service":
+        return [{"matchLabels": spec["selector"]}]
+    return [*(spec[key] for key in ("selector", "podSelector") if key in spec), *spread]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.bridge.client import connection
+from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.bridge.client.wire import WireClient
 from nats_bridge.bridge.consuming import replay
 from nats_bridge.native_servers import NativeServer, fetch
@@ -89,7 +89,7 @@ def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_reconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sidecar connects again sooner; nothing else changes."""
-    monkeypatch.setattr(connection, "_RECONNECT_WAIT", 0.02)
+    monkeypatch.setattr(ReconnectSchedule, "wait", lambda _: 0.02)
 
 
 @pytest.fixture

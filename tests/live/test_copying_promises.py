@@ -180,6 +180,6 @@ async def test_another_rules_missing_permission_does_not_end_a_copying_rule(
         run = bridge.runs[0]
         run._refused('permissions violation for publish to "gone.x"')  # type: ignore[attr-defined]
         assert run.error is None
-        run._refused(f'permissions violation for publish to "{here.target.lower()}.x"')  # type: ignore[attr-defined]
+        run._refused(f'permissions violation for publish to "{here.target}.x"')  # type: ignore[attr-defined]
         assert run.error is not None
         await asyncio.sleep(0)

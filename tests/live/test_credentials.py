@@ -25,6 +25,8 @@ from tests.live.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
 from tests.live.cut_wire import cut_wire
 from tests.live.until import LIMIT, until
 
+pytestmark = pytest.mark.usefixtures("quick_reconnects")
+
 Servers = Callable[..., NativeServer]
 Log = list[MutableMapping[str, Any]]
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.settings import load
 from nats_bridge.native_servers import NativeServer
-from tests.live.commands import Ran
+from tests.live.commands import Ran, command_here
 from tests.live.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Load, Seen
-from tests.live.sidecars import running
+from tests.live.sidecars import failure_of, running, settings_for
 from tests.live.until import until
 
 
@@ -227,3 +229,62 @@ async def test_what_cannot_be_handed_over(
     place.configure(republish={"src": ">", "dest": f"other{stream}.>"})
     assert "a stream has only one republish" in (await place.handoff()).err
     assert "write the rule's republish as the server's" in (await place.handoff("--back")).err
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_a_rule_that_was_handed_over_is_not_run_again(
+    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    url = await servers.url(version)
+    peer = await raw_peer(url)
+    stream = unique_name("fenced")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
+    place = Place(url, stream, tmp_path)
+    load_on = Load(peer, stream)
+    await load_on.burst(5)
+    ran = await place.handoff("--apply")
+    assert ran.code == 0, ran.err
+    seen = await Seen.of(peer, f"out{stream}.>")
+    said = f"natively republishes {stream}.> to out{stream}.>: messages on {stream}.> would arrive twice"
+    for more in ({}, {"durable": False}, {"delivery": "at_least_once", "durable": True}):
+        place.configure(**more)
+        error = await failure_of(load(place.config))
+        assert isinstance(error, RuleRefusedError)
+        assert said in str(error)
+    checked = await command_here("check", "-c", str(place.config), "--server", "config")
+    assert checked.code == 1
+    assert said in checked.err
+    await load_on.burst(5)
+    await seen.until_sequence(10)
+    assert seen.sequences == list(range(6, 11))
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_a_stream_that_begins_to_republish_the_same_ends_a_rule(
+    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    peer = await raw_peer(url)
+    stream = unique_name("repeated")
+    config = (await peer.create_stream(name=stream, subjects=[f"{stream}.>"]))["config"]
+    republish = {"src": f"{stream}.*.x", "dest": f"out{stream}.$1.x"}
+    sidecar = Sidecar(settings_for(url, {"name": "rule", "stream": stream, "republish": republish}))
+    await sidecar.start()
+    try:
+        # Subjects that the rule does not send there.
+        for native in (
+            {"src": f"{stream}.>", "dest": f"other{stream}.>"},
+            {"src": f"{stream}.a", "dest": f"out{stream}"},
+        ):
+            assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", config | {"republish": native})
+            seen = await Seen.of(peer, f"out{stream}.>")
+            last = int((await peer.store(f"{stream}.a.x".encode()))["seq"])
+            await seen.until_sequence(last)
+            assert sidecar.error is None
+        native = {"src": f"{stream}.>", "dest": f"out{stream}.>"}
+        assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", config | {"republish": native})
+        await until(lambda: sidecar.error is not None)
+        assert isinstance(sidecar.error, RuleRefusedError)
+        assert f"messages on {stream}.*.x would arrive twice" in str(sidecar.error)
+    finally:
+        await sidecar.stop()

@@ -72,10 +72,12 @@ async def test_an_outage_makes_it_unready_and_does_not_kill_it(
         async with running(settings_for(source.url, here.rule(to="target"), connections=connections, **FREE)) as bridge:
             await asyncio.to_thread(target.stop)
             await until(lambda: not bridge.runs[0].ready)
+            await until(lambda: bool(bridge.connections["target"].failed_attempts))
+            cause = f"{target.url.partition('://')[2]}: connection refused"
             assert await get(bridge, "/livez") == (200, "ok\n")
             assert await get(bridge, "/readyz") == (
                 503,
-                "[-] connections: not connected: 'target'\n[+] not draining\n"
+                f"[-] connections: not connected: 'target' ({cause})\n[+] not draining\n"
                 "[-] rule rule: waiting: connection 'target'\nnot ok\n",
             )
             assert (await status_of(bridge))["ready"] is False

@@ -303,7 +303,7 @@ async def test_an_atomic_batch(servers: SharedServers, unique_name: Name, raw_pe
         ("_INBOX.>", "kept{n}.>", "would take messages of '_INBOX.>'"),
         ("", "kept{n}.x", "src is empty, which means every subject"),
         ("in{n}.a", "", "dest is empty, so nothing would be transformed"),
-        ("in{n}.*x", "kept{n}.y", "token '*x' stands for any token"),
+        ("in{n}.*x", "kept{n}.y", "token '*x' stands for itself in a stream's transform. The sidecar cannot subscribe"),
         ("in{n}. x", "kept{n}.y", "cannot be subscribed to"),
         ("in{n}.*", "kept{n}.$2", "wildcard index out of range in $2"),
         ("in{n}.*", "kept{n}.{{{{nothing(1)}}}}", "unknown function in {{{{nothing(1)}}}}"),

@@ -20,6 +20,8 @@ from tests.live.sidecar_process import Load, Scene, Seen
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
+pytestmark = pytest.mark.usefixtures("quick_reconnects")
+
 Servers = Callable[..., NativeServer]
 
 ROOM = 160_000  # bytes

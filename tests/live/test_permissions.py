@@ -180,10 +180,9 @@ class Stage:
         missing = self.lacking.get(name)
         if missing is None:
             return False
-        lacking = replace(missing, subject=missing.subject.lower())  # as the client reports it
         said = [("publish", refused_publication(text)) for text in self.refusals()]
         said += [("subscribe", refused_subscription(text)) for text in self.refusals()]
-        return any(subject and covers(lacking, way, subject.decode()) for way, subject in said)
+        return any(subject and covers(missing, way, subject.decode()) for way, subject in said)
 
     async def lose_consumers(self) -> None:
         """Another client deletes every consumer but the one that others have."""

@@ -602,7 +602,7 @@ async def test_the_printed_permissions_are_enough(
     [
         ("nats-bridge_redrive.>", "allow the user to publish to 'nats-bridge_redrive.DLQ."),
         ("$JS.API.STREAM.MSG.GET.T", "$JS.API.STREAM.MSG.GET.T"),
-        ("T.>", "allow the user to publish to 't.a'"),
+        ("T.>", "allow the user to publish to 'T.a'"),
     ],
     ids=["records", "messages", "subjects"],
 )

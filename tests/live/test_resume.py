@@ -148,6 +148,8 @@ async def test_a_second_process_is_refused_until_the_first_is_killed(
         await first.ready()
         refused = await failure_of(settings_for(url, rule))
         assert f"consumer 'nats-bridge_rule' of stream '{here.name}' is in use by another process" in str(refused)
+        # Another name would be a second rule, which publishes everything again.
+        assert "set `leadership: {}` for both" in str(refused)
         assert getattr(refused, "exit_code", None) == 2
         # The first one has not noticed anything.
         await here.load.burst(10)

@@ -131,7 +131,7 @@ async def test_a_refused_publication_ends_the_sidecar(
             assert await process.ended() == 2
             said = await process.said("rule.failed")
             assert "the server refuses a publication" in said["reason"]
-            assert "bridges.s3" in said["reason"]
+            assert "bridgeS.s3" in said["reason"]
         # The refused message and what came with it are not acknowledged: the next start has them again.
         (consumer,) = await here.consumers()
         assert consumer["ack_floor"]["stream_seq"] < 3

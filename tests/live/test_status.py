@@ -154,7 +154,8 @@ async def test_the_command_shows_it(
         assert await asyncio.to_thread(call) == 0
         out = capsys.readouterr().out
         assert "nats-bridge is ready (nats-bridge " in out
-        assert f"connection default: nats-server 2.15.3 at {url}\n" in out
+        address = url.partition("://")[2]
+        assert f"connection default: nats-server 2.15.3 {servers['2.15.3'].name} at {address}\n" in out
         bridge.draining = True
         assert await asyncio.to_thread(call) == 1
         assert "nats-bridge is draining (" in capsys.readouterr().out

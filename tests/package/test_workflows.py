@@ -54,8 +54,6 @@ def test_a_release_begins_with_a_tag_and_needs_the_tests_of_the_package() -> Non
         "build": None,
         "publish": "build",
         "image": "build",
-        "compiled": None,
-        "publish-compiled": ["publish", "compiled"],
     }
 
 

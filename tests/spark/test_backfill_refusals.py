@@ -50,6 +50,10 @@ async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) 
     [
         ({"name": "other", "kind": "republish", "stream": "S", "republish": {"dest": "d.>"}}, "there are other"),
         (
+            {"name": "rule", "kind": "republish", "stream": "S", "republish": {"dest": "d.>"}},
+            "let the sidecar begin with start: first",
+        ),
+        (
             {
                 "name": "rule",
                 "kind": "subject_transform",

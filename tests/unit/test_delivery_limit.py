@@ -6,8 +6,9 @@ from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
 
 
 def lost_soon(limit: DeliveryLimit, now: float) -> bool:
+    """Establish the connection, and have the server end it as a slow consumer's."""
     limit.established(now)
-    return limit.lost(now + 1)
+    return limit.lost(now + 1) and limit.explained(slow_consumer=True)
 
 
 def test_no_limit_while_connections_last() -> None:
@@ -48,6 +49,7 @@ def test_after_a_recovery_that_failed_the_next_one_is_slower() -> None:
     limit.look(12)
     assert limit.messages is None
     assert limit.lost(50), "it asked for more"
+    assert limit.explained(slow_consumer=True)
     assert limit.messages == 1024
     limit.established(51)
     limit.look(54)
@@ -81,3 +83,21 @@ def test_without_the_permission_there_is_no_limit_ever_again() -> None:
     limit.refused()
     assert not lost_soon(limit, 2)
     assert limit.messages is None
+
+
+def test_ends_for_other_reasons_ask_for_no_less() -> None:
+    limit = DeliveryLimit()
+    for number in range(5):
+        limit.established(number)
+        assert limit.lost(number + 0.5)
+        assert not limit.explained(slow_consumer=False)
+    assert limit.messages is None
+
+
+def test_without_a_reason_the_second_end_in_succession_asks_for_less() -> None:
+    limit = DeliveryLimit()
+    for now in (0, 100, 101, 102):  # the second one lasts
+        limit.established(now)
+        if limit.lost(now + (50 if now == 100 else 0.5)):
+            limit.explained(slow_consumer=None)
+        assert limit.messages == (1024 if now == 102 else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from nats_bridge.conformance.reports.changes import Change
 from nats_bridge.native_servers import InvalidVersionError
 from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 from tests.follow.__main__ import main
-from tests.follow.findings import Findings, compared, disagreements, failing, first_difference
+from tests.follow.findings import Findings, compared, disagreements, failing, findings, first_difference
 from tests.follow.newer import Step, newer, releases, table_until
-from tests.follow.playing import parts
-from tests.follow.report import RECIPE, markdown, summary
+from tests.follow.playing import Part, Progress, parts, play
+from tests.follow.report import RECIPE, followed, markdown, summary
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CYCLE, ORDER
 from tests.unit.docs.pages import ROOT, anchors
@@ -156,7 +157,17 @@ def test_equal_disagreements_of_several_seeds_are_reported_once() -> None:
     assert one.name == "seed 1, trial 7, republish: received"
     assert "  server: a\n  engine: b\n  shrunk" in one.text
     assert one.again == ".venv/bin/python -m tests.differential --versions 2.15.3 --seed 1"
-    assert [each.name for each in others] == [f"seed {seed}, 1 more that were not shrunk" for seed in (1, 2)]
+    assert [each.name for each in others] == [f"seed {seed}, 1 more" for seed in (1, 2)]
+
+
+def test_few_inputs_of_a_seed_are_shown_and_the_others_counted() -> None:
+    entry = "clause: C\ncases:\n- id: native/differential/{0}\n  title: T\n  transform: {{src: in.{0}, dest: out.x}}\n"
+    shown = {"kind": "republish", "where": "received", "native": "a", "engine": "b", "asked": 1}
+    many = [{"number": number, **shown, "entry": entry.format(number)} for number in range(1, 10)]
+    found = list(disagreements(STEP, [[{"seed": 1, "disagreements": many}]]))
+    assert [each.count for each in found] == [1] * 5 + [4]
+    assert found[-1].text == "trials 6, 7, 8, 9"
+    assert followed([Findings(STEP, disagreements=tuple(found))]).endswith("random comparisons that disagree: 9")
 
 
 def test_live_tests_that_fail_are_named_with_their_command() -> None:
@@ -167,10 +178,54 @@ def test_live_tests_that_fail_are_named_with_their_command() -> None:
     )
     (failed,) = failing(STEP, report)
     assert failed.name == "tests/live/test_twin.py::test_a[2.15.3]"
-    assert failed.text == "AssertionError: x"
+    assert failed.text == "AssertionError: x\ny"
     assert failed.again.startswith(
         "NATS_BRIDGE_TEST_SERVER=2.15.3 .venv/bin/python -m pytest 'tests/live/test_twin.py::"
     )
+
+
+def test_the_last_line_says_whether_the_version_is_followed() -> None:
+    accepted = {CYCLE.id: Observation((Decision(config={"name": "S"}),))}
+    assert followed([]) == "followed: yes, 0 cases changed, nothing left"
+    assert followed([found(accepted, accepted), found({})]) == "followed: yes, 1 case changed, nothing left"
+    last = markdown([found(accepted)], Path("build/follow")).splitlines()[-1]
+    assert last == "followed: no, 1 case changed. Left: cases that the engine does not follow: 1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / STEP.version).mkdir()
+    return tmp_path
+
+
+def test_what_has_ended_is_reported_before_the_rest_has(folder: Path) -> None:
+    names = tuple(part.name for part in parts(STEP, folder))
+    live = folder / STEP.version / "live.xml"
+    live.write_text(
+        '<testsuites><testsuite><testcase classname="tests.live.test_x" name="test_log"><failure message="E  -'
+        ' connection.untested_server"/></testcase><testcase classname="tests.live.test_x" name="test_y"><failure'
+        ' message="assert 1"/></testcase></testsuite></testsuites>'
+    )
+    waiting = names[1:]
+    result = findings(STEP, folder, (ORDER,), Progress(waiting), 1.0)
+    assert (result.broken, result.changed, result.unfollowed) == ({}, (), ())
+    assert [each.name for each in result.failed] == ["tests/live/test_x.py::test_y"]
+    assert [each.name for each in result.untested] == ["tests/live/test_x.py::test_log"]
+    text = markdown([result], folder)
+    assert f"Not ended yet: {', '.join(waiting)}." in text
+    assert "## Live tests that name connection.untested_server: 1" in text
+    assert f"parts that have not ended: {len(waiting)}" in text.splitlines()[-1]
+
+
+async def test_each_end_of_a_part_is_reported(folder: Path) -> None:
+    def part(name: str, code: int) -> Part:
+        command = (sys.executable, "-c", f"import sys; open({str(folder / name)!r}, 'w'); sys.exit({code})")
+        return Part(name, command, folder / name)
+
+    seen: list[Progress] = []
+    await play([part("one", 0), part("two", 1), part("three", 4)], lambda _: None, seen.append)
+    assert [len(each.waiting) for each in seen] == [2, 1, 0]
+    assert seen[-1].broken == {"three": "it ended with 4: no output"}
 
 
 def test_the_recipe_that_the_report_names_is_there() -> None:

@@ -136,6 +136,19 @@ def test_what_can_loop_is_refused(there: tuple[str, str], back: tuple[str, str])
     assert set(look(rule("there", "A", *there), rule("back", "B", *back), default=streams)) == {"there", "back"}
 
 
+@pytest.mark.parametrize(
+    ("version", "loops"), [("2.14.9", True), ("2.14.10", False), ("2.15.1", True), ("2.15.3", False)]
+)
+def test_a_token_such_as_star_x_is_a_wildcard_up_to_2_14_9_and_2_15_2(version: str, loops: bool) -> None:
+    """`a.*x` takes `a.y` of a rule there; servers that were patched take only `a.*x` itself."""
+    streams = [stream("A", "a.>"), stream("B", "b.>")]
+    found = look(rule("r", "A", "a.*x", "b.y"), rule("s", "B", "b.y", "a.y"), default=streams, version=version)
+    assert bool(found) == loops
+    native = stream("A", "a.>", republish={"src": "a.*x", "dest": "b.y"})
+    found = look(rule("s", "B", "b.y", "a.y"), default=[native, streams[1]], version=version)
+    assert bool(found) == loops
+
+
 def test_a_turn_is_reported_once_even_if_the_subjects_need_two() -> None:
     streams = [stream("A", "a.>")]
     found = look(rule("swap", "A", "a.*.*.x", "a.$2.$1.x"), default=streams)

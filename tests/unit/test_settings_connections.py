@@ -43,7 +43,12 @@ def _write(path: Path, text: str) -> Path:
 
 
 def test_a_plain_connection() -> None:
-    assert _options() == {"servers": ["nats://h:1"], "inbox_prefix": b"_INBOX", "connect_timeout": 5.0}
+    assert _options() == {
+        "servers": ["nats://h:1"],
+        "inbox_prefix": b"_INBOX",
+        "connect_timeout": 5.0,
+        "reconnect_max_wait": 5.0,
+    }
 
 
 def test_password_and_token_are_read_when_they_are_needed_and_never_shown(tmp_path: Path) -> None:

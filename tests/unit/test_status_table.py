@@ -28,13 +28,14 @@ def plain(lines: list[str]) -> list[str]:
 def test_a_sidecar_with_one_of_everything() -> None:
     lines = plain(status_lines(samples.trouble(), 150))
     assert lines[0] == "orders-bridge is not ready (nats-bridge 0.1.0, up 3 h)"
-    assert lines[1] == "connection default: nats-server 2.15.3 at nats://default.example:4222"
+    assert lines[1] == "connection default: nats-server 2.15.3 n1 at default.example:4222"
     assert lines[2] == (
         "connection west: not connected at nats://west.example:4222, 3 reconnects; last error the connection was lost"
     )
-    assert lines[3].startswith("configuration /etc/nats-bridge/config.yaml, loaded at ")
-    assert ", last reload applied at " in lines[3]
-    table = lines[5:]
+    assert lines[3] == f"  west.example:4222 failed 2 times, last at {clock(samples.FAILED_AT)}: connection refused"
+    assert lines[4].startswith("configuration /etc/nats-bridge/config.yaml, loaded at ")
+    assert ", last reload applied at " in lines[4]
+    table = lines[6:]
     assert table[0].split() == ["RULE", "STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY", "P50", "/", "P99"]
     assert table[1].split() == ["monitor", "ready", "yes", "910/s", "882/s", "0", "0.8", "ms", "/", "4.2", "ms"]
     assert table[2].split()[5:8] == ["1.2M", "(90", "min)"]
@@ -94,7 +95,7 @@ def test_no_line_is_longer_than_the_screen_is_wide() -> None:
 
 def test_columns_are_left_out_where_there_is_no_room_and_the_state_is_the_last_one() -> None:
     def heads(width: int) -> list[str]:
-        found = plain(status_lines(samples.trouble(), width))[5]
+        found = plain(status_lines(samples.trouble(), width))[6]
         return [name for name in ("STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY") if name in found]
 
     assert heads(150) == ["STATE", "LEADER", "IN", "OUT", "BEHIND", "LATENCY"]

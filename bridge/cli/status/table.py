@@ -99,11 +99,14 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
     name = printable(str(document.get("name", "")))
     lines = [_cut([(name, None), (" is ", None), (state, colour), (f" ({about})", None)], width)]
     for link in document.get("connections") or ():
-        at = f"nats-server {link['server_version']}" if link["connected"] else "not connected"
         again = f", {link['reconnects']} reconnects" if link.get("reconnects") else ""
         wrong = f"; last error {link['last_error']}" if link.get("last_error") and not link["connected"] else ""
-        text = printable(f"connection {link['name']}: {at} at {', '.join(link['servers'])}{again}{wrong}")
+        text = printable(f"connection {link['name']}: {_server(link)}{again}{wrong}")
         lines.append(_cut([(text, None if link["connected"] else "red")], width))
+        lines += [
+            _cut([(f"  {printable(_failed_attempts(failed))}", None if link["connected"] else "red")], width)
+            for failed in link.get("failed_attempts") or ()
+        ]
         lines += [click.style(line, fg="yellow") for line in _wrapped(link.get("untested_server") or "", width)]
     config = document.get("config") or {}
     if config.get("path"):
@@ -114,6 +117,20 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
         lines.append(_cut([(text, "red" if refused else None)], width))
         lines += [click.style(line, fg="red") for line in _wrapped(f"refused: {refused}", width) if refused]
     return lines
+
+
+def _server(link: Mapping[str, Any]) -> str:
+    """The server of a connection, or those that it has not reached."""
+    configured = ", ".join(link["servers"])
+    if not link["connected"]:
+        return f"not connected at {configured}"
+    name = f" {link['server_name']}" if link.get("server_name") else ""
+    return f"nats-server {link['server_version']}{name} at {link.get('server') or configured}"
+
+
+def _failed_attempts(failed: Mapping[str, Any]) -> str:
+    times = "once" if failed["count"] == 1 else f"{failed['count']} times"
+    return f"{failed['server']} failed {times}, last at {clock(failed['at'])}: {failed['reason']}"
 
 
 def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:

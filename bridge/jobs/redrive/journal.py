@@ -215,7 +215,7 @@ class Journal:
         )
 
     def _on_refusal(self, text: str) -> None:
-        if refused_publication(text) == self._subject.lower().encode():
+        if refused_publication(text) == self._subject.encode():
             self._refused.set()
 
     def _apply(self, record: Json) -> None:

@@ -125,7 +125,7 @@ class Redriving:
         self._open: set[bytes] = set()  # ids of the present window that may be stored
         self._began = 0.0  # when the present window may have been published first, by the loop's clock
         self._doubtful: list[int] = []  # not in the journal yet
-        self._subjects: set[bytes] = set()  # of the present window, in lower case as the server's texts have them
+        self._subjects: set[bytes] = set()  # of the present window
         self.outcome = Outcome()
 
     async def open(self) -> None:
@@ -265,7 +265,7 @@ class Redriving:
                     break
             if not self._open:
                 self._began = asyncio.get_running_loop().time()
-            self._subjects = {one.subject.lower() for one in left}
+            self._subjects = {one.subject for one in left}
             answers = [self._requests.send(one.subject, one.block, one.payload) for one in left]
             await self._answered(answers)
             if self._refused.done():

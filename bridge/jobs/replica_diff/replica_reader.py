@@ -125,7 +125,7 @@ class ReplicaReader:
 
     def _refused(self, text: str) -> None:
         subject = f"{_NEXT}.{self._stream}."
-        if subject.lower() in text.lower():
+        if subject in text:
             self._arrived.put_nowait(NotPermittedError(f"connection '{self._connection.name}'", f"{subject}*"))
 
     async def read(self) -> list[tuple[int, Held]]:

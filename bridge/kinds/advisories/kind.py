@@ -35,10 +35,11 @@ def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterat
 def _moves(rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
     """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.republish.src or ">", rule.republish.dest
-    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    dialect = landscape.dialect(rule.source_connection, version)
+    outcome = compiled(source, destination, dialect)
     text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
     takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
-    yield Move(text, rule.name, takes, puts, Pattern.of_source(source), (), outcome)
+    yield Move(text, rule.name, takes, puts, Pattern.of_source(source, dialect), (), outcome)
 
 
 KIND = RuleKind(

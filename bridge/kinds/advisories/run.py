@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.consuming.replay import LIMITED
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner, durable_name
 from nats_bridge.bridge.errors import ApiError
@@ -100,6 +101,8 @@ class AdvisoriesRun(RuleRun):
         self._republish = compile_advisories(rule, self._context.dialect_at(self._source))
         remark = reserved_remark(self._republish.transform, exclude=self._republish.exclude)
         self.remarks = (remark,) if remark else ()
+        if captured := rule.captured_by:
+            check_percent(self._source.server_version, f"rule '{rule.name}'", captured, acknowledges=True)
         for stream in dict.fromkeys((*filter(None, (rule.captured_by,)), *rule.copies_in)):
             await existing_stream(self._source, rule.name, stream)
 
@@ -295,10 +298,9 @@ class AdvisoriesRun(RuleRun):
             self.counters.reconnects += 1
 
     def _listening_refused(self, text: str) -> None:
-        if refused_subscription(text) == self.rule.republish.src.lower().encode():
+        if refused_subscription(text) == self.rule.republish.src.encode():
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"subscribe to '{self.rule.republish.src}'"))
 
     def _publishing_refused(self, text: str) -> None:
-        # The server's text comes in lower case, and others on the connection publish, too.
-        if refused_publication(text) in [subject.lower() for subject in self._publisher.in_flight]:
+        if refused_publication(text) in self._publisher.in_flight:  # others on the connection publish, too
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))

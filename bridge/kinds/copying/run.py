@@ -13,6 +13,7 @@ from nats_bridge.bridge.client.permission_violations import not_allowed, refused
 from nats_bridge.bridge.client.stream_advisories import StreamEvents
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
 from nats_bridge.bridge.kinds.copying.acknowledging import MOST_PENDING, durables
@@ -78,6 +79,7 @@ class CopyRun(RuleRun):
         rule = self.rule
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
+        check_percent(self._target.server_version, f"rule '{rule.name}': target", rule.target_stream)
         self.remarks = ()
         self._check_target(self._target_config)
         names_of = iter(durables(rule, self._context.sidecar))
@@ -217,11 +219,11 @@ class CopyRun(RuleRun):
                 entry.restart_round("the target's configuration was changed")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever rule on the connection; the server's text is in lower case."""
+        """A violation of permissions, of whatever rule on the connection."""
         subject = refused_publication(text)
         mine = [pattern for plan in self._plans for pattern in (*destinations(plan.sourcing), plan.probe)]
         mine += [self.rule.on_rejected.skip.encode()] if self.rule.on_rejected.skip else []
-        if subject and any(matches(subject, pattern.lower()) for pattern in mine):
+        if subject and any(matches(subject, pattern) for pattern in mine):
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destinations"))
 
     def _connection_ended(self, reason: str) -> None:
@@ -257,6 +259,7 @@ class CopyRun(RuleRun):
         connection = self._connections[source.connection]
         source_stream = await existing_stream(connection, rule.name, source.name)
         place = f"rule '{rule.name}': source '{source.name}'"
+        check_percent(connection.server_version, place, source.name, acknowledges=source.acknowledge)
         sourcing = self._compiled(source, self._context.dialect_at(self._target))
         subjects = [subject.encode() for subject in target["config"]["subjects"]]
         patterns = destinations(sourcing)

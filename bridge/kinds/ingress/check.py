@@ -11,7 +11,7 @@ from nats_bridge.bridge.rules.loops.subject_overlap import first_matching
 from nats_bridge.bridge.settings import SubjectTransformRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import collide, is_valid_filter
+from nats_bridge.transforms.subject import collide, is_valid_filter, is_wild
 from nats_bridge.transforms.transform import Transform, compile_mapping, compile_transform
 
 _NOT_FOR_RULES = ("$JS.>", "$SYS.>", "_INBOX.>", "_R_.>")
@@ -47,9 +47,10 @@ def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: 
         raise ConfigError(f"{place}: src '{source}' cannot be subscribed to: no empty tokens, no white space")
     for token in source.split("."):
         if token.startswith("*") and token != "*":
+            meant = "any token" if is_wild(token.encode(), by_first_byte=dialect.first_byte_is_wildcard) else "itself"
             raise ConfigError(
-                f"{place}: src '{source}': token '{token}' stands for any token in a stream's transform and only for"
-                " itself in a subscription; write '*'"
+                f"{place}: src '{source}': token '{token}' stands for {meant} in a stream's transform. The sidecar"
+                " cannot subscribe to that; write '*', or a token without '*'"
             )
     for taken in (*_NOT_FOR_RULES, f"{inbox_prefix}.>"):
         if collide(pattern, taken.encode()):

@@ -31,11 +31,12 @@ def _makes(rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> 
 def _moves(rule: SubjectTransformRule, landscape: Landscape, version: str) -> Iterator[Move]:
     """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.subject_transform.src or ">", rule.subject_transform.dest
-    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    dialect = landscape.dialect(rule.source_connection, version)
+    outcome = compiled(source, destination, dialect)
     if destination:
         space = landscape.space(rule.source_connection)
         text = f"rule '{rule.name}' transforms {source} to {destination}"
-        yield Move(text, rule.name, space, space, Pattern.of_source(source), (), outcome)
+        yield Move(text, rule.name, space, space, Pattern.of_source(source, dialect), (), outcome)
 
 
 KIND = RuleKind(

@@ -285,10 +285,10 @@ class IngressRun(RuleRun):
     def _refused(self, text: str) -> None:
         rule, subject = self.rule, refused_publication(text)
         subjects = self._target.subjects if self._target is not None else ()
-        # The server's text comes in lower case. Others on the connection publish, too.
-        if subject and any(matches(subject, own.lower()) for own in subjects):
+        # Others on the connection publish, too.
+        if subject and any(matches(subject, own) for own in subjects):
             advice = f"publish to the subjects of stream '{rule.stream}'"
-        elif refused_subscription(text) == rule.subject_transform.src.lower().encode():
+        elif refused_subscription(text) == rule.subject_transform.src.encode():
             advice = f"subscribe to '{rule.subject_transform.src}'"
             advice += f" with queue group '{self._queue}'" if self._queue else ""
         else:

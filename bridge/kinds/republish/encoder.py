@@ -35,8 +35,6 @@ _ENTRY_BYTES = 260
 _SEARCHED_SUBJECTS = 65_536
 _ENTERS = 16
 """Of so many messages whose subject has no entry, one gives it one, when there are many."""
-_SPREAD = 0x9E3779B1
-"""Times a sequence, it spreads which messages these are, whatever the order of subjects is."""
 _LOOKS = 8
 """How many entries are inspected to find one that was not seen lately."""
 _NONE = b"0"
@@ -115,6 +113,7 @@ class RepublishEncoder:
         # header lines (the reason, where not published).
         self._entries: dict[bytes, list[Any]] = {}
         self._room = _HOT_BYTES
+        self._missed = 0  # messages whose subject had no entry while there was no room
         self._unswept: list[bytes] = []  # subjects that the present sweep has not come to
         self._sweeps = (0, 0)  # the stream's sequence when the sweep before began, and when the present one did
         self._second = b""
@@ -125,33 +124,6 @@ class RepublishEncoder:
         """See `Args`; call `forget_destinations` after a change, unless nothing is known yet."""
         # Most rules can land on none of them, and a search for each new subject costs.
         self._would_loop = matcher([each for each in patterns if may_land_on(self._republish.transform, each)])
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a message needs nothing but its subject's entry: nothing is removed, and no line is special."""
-        return self._plain and not self.retention.active and not self.retention.forgettable
-
-    def compiled(self, loop: Callable[..., Any], sequences: Callable[[], Any]) -> Any:
-        """Make a compiled loop over the entries of this encoder.
-
-        Args:
-            loop: `HotLoop` of `compiled/src/lib.rs`.
-            sequences: makes the compact map that the loop shares with this encoder.
-        """
-        compact = sequences()
-        for subject, sequence in self.last_sequences.items():
-            compact.set(subject, sequence)
-        self.last_sequences = compact
-        return loop(
-            self._republish.stream,
-            self._entries,
-            compact,
-            self._is_full,
-            self._enter,
-            self._derive,
-            _ENTERS,
-            self._count_dropped,
-        )
 
     def seed(self, subject: bytes, sequence: bytes) -> None:
         """Set the last sequence (decimal text) of a subject, before or between batches."""
@@ -377,18 +349,17 @@ class RepublishEncoder:
             sequence: that of its message, which is stored as its last one where the entry is not kept.
             is_kept: whether the entry must be kept, because the message may have to be handled again.
         """
-        while self._is_full():
+        while self._room <= 0 and self._entries:
             if is_kept:
                 self._push_out(int(sequence), is_forced=True)
-            elif not _enters(int(sequence)) or not self._push_out(int(sequence)):
+                continue
+            self._missed += 1
+            if self._missed % _ENTERS or not self._push_out(int(sequence)):
                 return self._derive(subject, self.last_sequences.exchange(subject, sequence) or _NONE)
         last = self.last_sequences.get(subject) if len(self.last_sequences) else None
         entry = self._entries[subject] = self._derive(subject, last or _NONE)
         self._room -= _size_of(subject)
         return entry
-
-    def _is_full(self) -> bool:
-        return self._room <= 0 and bool(self._entries)
 
     def _push_out(self, sequence: int, *, is_forced: bool = False) -> bool:
         """Move an entry into the compact map.
@@ -438,11 +409,6 @@ class RepublishEncoder:
         self._entries.clear()
         self._room = _HOT_BYTES
         self._unswept, self._sweeps = [], (0, 0)
-
-
-def _enters(sequence: int) -> bool:
-    """Whether the subject of a message gets an entry where there is no room."""
-    return not (sequence * _SPREAD >> 16 & 0xFFFF) % _ENTERS
 
 
 def _size_of(subject: bytes) -> int:

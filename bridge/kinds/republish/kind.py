@@ -30,11 +30,12 @@ def _makes(rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterato
 def _moves(rule: RepublishRule, landscape: Landscape, version: str) -> Iterator[Move]:
     """The moves of a rule; see `RuleKind.moves`."""
     source, destination = rule.republish.src or ">", rule.republish.dest
-    outcome = compiled(source, destination, landscape.dialect(rule.source_connection, version))
+    dialect = landscape.dialect(rule.source_connection, version)
+    outcome = compiled(source, destination, dialect)
     text = f"rule '{rule.name}' republishes {source} to {destination}"
     space, leaves = landscape.space(rule.target_connection), tuple(map(Pattern.of, rule.exclude))
     for store in landscape.stores(rule.source_connection, rule.stream):
-        yield Move(text, rule.name, store, space, Pattern.of_source(source), leaves, outcome)
+        yield Move(text, rule.name, store, space, Pattern.of_source(source, dialect), leaves, outcome)
 
 
 KIND = RuleKind(
@@ -60,6 +61,10 @@ KIND = RuleKind(
     ),
     durables=lambda rule, sidecar: (
         (Durable.of(rule.name, rule.stream, rule.source_connection, sidecar),) if rule.durable else ()
+    ),
+    no_history=(
+        "republished messages reach the subscribers of the moment. To republish the history, let the sidecar begin with"
+        " start: first. To analyse it, read the stream with Spark (format jetstream)"
     ),
     keeps_position=lambda rule: rule.durable,
     reads_stream=True,

@@ -36,6 +36,7 @@ class RetentionFollower:
         encoder: has the model.
         taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
         own_subjects: the stream's subjects that are not published to, by its configuration.
+        changed: called with the stream's new configuration.
         log: the rule's.
 
     Attributes:
@@ -50,6 +51,7 @@ class RetentionFollower:
         encoder: RepublishEncoder,
         taken: Callable[[], tuple[int, int]],
         own_subjects: Callable[[Json], tuple[bytes, ...]],
+        changed: Callable[[Json], None],
         log: FilteringBoundLogger,
     ) -> None:
         self.info = info
@@ -59,6 +61,7 @@ class RetentionFollower:
         self._encoder = encoder
         self._counters = encoder.counters
         self._own_subjects = own_subjects
+        self._changed = changed
         self._log = log
         self._limits = encoder.retention.limits
         self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
@@ -157,6 +160,7 @@ class RetentionFollower:
                 self._log.warning("rule.limits_changed", uncertain=", ".join(limits.uncertain) or "nothing")
             self._encoder.set_own_subjects(self._own_subjects(info["config"]))
             self._encoder.forget_destinations()
+            self._changed(info["config"])
 
     async def _is_followed(self, info: Json) -> bool:
         try:

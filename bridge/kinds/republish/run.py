@@ -16,14 +16,14 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.lag import LagWatch
 from nats_bridge.bridge.consuming.missing_streams import existing_stream
 from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
-from nats_bridge.bridge.consuming.reader import Taken
+from nats_bridge.bridge.consuming.percent_names import check_percent
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.bridge.errors import RuleRefusedError
 from nats_bridge.bridge.kinds.republish.check import compile_rule
-from nats_bridge.bridge.kinds.republish.compiled import compiled_loop
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
+from nats_bridge.bridge.kinds.republish.native_repeat import sent_twice
 from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.bridge.kinds.republish.seeding import Seeding
@@ -32,8 +32,9 @@ from nats_bridge.bridge.rules.delivery import Delivery
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.bridge.rules.run import RuleRun
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.republish import Republish
-from nats_bridge.transforms.subject import collide, is_subset, is_valid_filter, matches
+from nats_bridge.transforms.subject import ANY, DOT, collide, is_subset, is_valid_filter, is_wild, matches
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -89,16 +90,20 @@ class RepublishRun(RuleRun):
         place = f"rule '{rule.name}': stream '{rule.stream}'"
         self._info = await existing_stream(self._source, rule.name, rule.stream)
         config = self._info["config"]
+        at_least_once = rule.durable and rule.delivery == "at_least_once"
+        check_percent(self._source.server_version, place, rule.stream, acknowledges=at_least_once)
         self.republish = compile_rule(rule, self._context.dialect_at(self._source))
         limits = self._limits = StreamLimits.of(config)
         subjects = [subject.encode() for subject in config.get("subjects") or ()]
         self._same_account = await self._publishes_to_own_account()
         destination = rule.republish.dest.encode()
-        if self._same_account and any(collide(destination, subject) for subject in subjects):
+        meets = partial(collide, destination, by_first_byte=self._by_first_byte)
+        if self._same_account and any(meets(subject) for subject in subjects):
             raise RuleRefusedError(
                 f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
                 f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
             )
+        self._refuse_repetition(config)
         known = () if config.get("sources") else subjects  # sources bring subjects that are none of the stream's
         remark = reserved_remark(self.republish.transform, known, self.republish.exclude)
         self.remarks = (remark,) if remark else ()
@@ -118,7 +123,7 @@ class RepublishRun(RuleRun):
         rule, config = self.rule, self._info["config"]
         self._encoder = self.encoder(Retention(self._limits))
         self._follower = RetentionFollower(
-            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._log
+            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._config_changed, self._log
         )
         at_least_once = rule.delivery == "at_least_once"
         position: Literal["none", "sent", "confirmed"] = "none"
@@ -137,11 +142,7 @@ class RepublishRun(RuleRun):
         )
         fence = self._context.fence
         consumer = RuleConsumer(self._source.api, plan, fence)
-        # Tracing reads the headers of each message.
-        compiled = None if self._context.tracing else compiled_loop(self._encoder)
-        self._compiled = compiled
-        take = None if compiled is None else self._take
-        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail, take)
+        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail)
         acknowledge = self._acknowledge if at_least_once else None
         delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
         self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
@@ -179,7 +180,6 @@ class RepublishRun(RuleRun):
             "delivery": str(rule.delivery),
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
-            **({"loop": "compiled"} if self._compiled else {}),
         }
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
@@ -294,26 +294,6 @@ class RepublishRun(RuleRun):
             predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
-    def _take(self, data: bytes, position: int, sid: bytes, following: int, handled: int) -> Taken | None:
-        """Republish deliveries off a read with the compiled loop; see `Take`."""
-        if self._follower.predecessors.expects:
-            return None
-        assert self._compiled is not None
-        made = self._compiled.run(data, position, sid, following, handled, filtered=self.filtered)
-        if made is None:
-            return None
-        if made.too_large:
-            self._warn_too_large()
-        self._newest = made.last_reply
-        oldest_ns = self.metrics.took_bulk(made.size, made.first_reply, made.last_reply, self._backlog)
-        waiting = self._delivery.send(
-            [made.operations] if made.republished else [],
-            made.last_reply,
-            oldest_ns,
-            joined=made.republished,
-        )
-        return Taken(made.position, made.messages, made.last, made.last_reply, waiting)
-
     def _taken(self) -> tuple[int, int]:
         """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
@@ -332,6 +312,7 @@ class RepublishRun(RuleRun):
 
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream; see `BatchSink`."""
+        self._refuse_repetition(info["config"])
         self._follower.recreated(info)
 
     async def stream_shortened(self, info: Json, kept: int) -> None:
@@ -371,6 +352,29 @@ class RepublishRun(RuleRun):
 
     # -- what else happens -------------------------------------------------------------------------------------------
 
+    def _config_changed(self, config: Json) -> None:
+        try:
+            self._refuse_repetition(config)
+        except RuleRefusedError as error:
+            self._fail(error)
+
+    def _refuse_repetition(self, config: Json) -> None:
+        """Check that the stream does not republish the same messages to the same subjects.
+
+        Raises:
+            RuleRefusedError: it does.
+        """
+        if not self._same_account:
+            return
+        subjects = sent_twice(self.republish, config, server_dialect(self._source.server_version))
+        if subjects is not None:
+            native = config["republish"]
+            raise RuleRefusedError(
+                f"rule '{self.rule.name}': stream '{self.rule.stream}' natively republishes"
+                f" {native.get('src') or '>'} to {native['dest']}: messages on {subjects} would arrive twice: remove"
+                " the rule if it was handed over; if not, take republish out of the stream (handoff --back)"
+            )
+
     async def _on_consumer_deleted(self, _: Msg) -> None:
         if self.state != "ready":
             return
@@ -398,12 +402,12 @@ class RepublishRun(RuleRun):
             self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
 
     def _refused(self, text: str) -> None:
-        """A violation of permissions, of whatever is on the connections; the server's text is in lower case."""
+        """A violation of permissions, of whatever is on the connections."""
         subject = refused_publication(text)
         if subject and self._is_ours(subject):
             self._delivery.refused()
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destination"))
-        elif refused_subscription(text) == AUDIT_SUBJECT.lower().encode():
+        elif refused_subscription(text) == AUDIT_SUBJECT.encode():
             self._log.warning(
                 "rule.removals_not_received",
                 reason=text,
@@ -411,14 +415,14 @@ class RepublishRun(RuleRun):
             )
 
     def _is_ours(self, subject: bytes) -> bool:
-        """Whether the rule publishes on a subject, which nats-py gives in lower case."""
-        stream, durable = self.rule.stream.lower().encode(), self._durable_name.lower().encode()
-        if subject.startswith(b"$js.ack."):
+        """Whether the rule publishes on a subject."""
+        stream, durable = self.rule.stream.encode(), self._durable_name.encode()
+        if subject.startswith(b"$JS.ACK."):
             # Other acknowledgements only limit what consumers send ahead; see `bridge.client.delivery_limit`.
             return b".%b.%b." % (stream, durable) in subject
-        if subject.startswith(b"$js.fc."):
+        if subject.startswith(b"$JS.FC."):
             return b".%b." % stream in subject
-        return matches(subject, self.republish.transform.covering.decode().lower().encode())
+        return matches(subject, self.republish.transform.covering)
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -426,9 +430,10 @@ class RepublishRun(RuleRun):
         source = self.rule.republish.src
         if source in {"", ">"} or limits.needs_every_subject or self._covers_all(source):
             return None
-        tokens = source.split(".")
-        # A token such as `*x` matches anything in a transform but only itself in a consumer's filter.
-        if any(token.startswith("*") and token != "*" for token in tokens) or not is_valid_filter(source.encode()):
+        tokens = source.encode().split(DOT)
+        wild = partial(is_wild, by_first_byte=self._by_first_byte)
+        # Of a token such as `*x` a consumer's filter takes only itself, and a transform of an older server any token.
+        if any(wild(token) and token != ANY for token in tokens) or not is_valid_filter(source.encode()):
             return None
         subjects = self._info["config"].get("subjects") or ()
         return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
@@ -440,8 +445,14 @@ class RepublishRun(RuleRun):
         return (
             bool(subjects)
             and not config.get("sources")
-            and all(is_subset(subject.encode(), source.encode()) for subject in subjects)
+            and all(
+                is_subset(subject.encode(), source.encode(), by_first_byte=self._by_first_byte) for subject in subjects
+            )
         )
+
+    @property
+    def _by_first_byte(self) -> bool:
+        return self.republish.transform.dialect.first_byte_is_wildcard
 
     def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
         return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()

@@ -61,6 +61,9 @@ class _HoldingRun(RepublishRun):
                 await waiting
         self._holding = False
 
+    def _config_changed(self, config: Json) -> None:
+        """The server republishes from now on, as it should."""
+
     def _up_to_the_end(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
         if self.until is not None:
             batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= self.until]
@@ -103,7 +106,7 @@ async def take_over_from_sidecar(
         )
         await source.flush()
         source.forget(refusals.append)
-        if any(refused_subscription(text) == pattern.lower().encode() for text in refusals):
+        if any(refused_subscription(text) == pattern.encode() for text in refusals):
             raise RuleRefusedError(
                 f"rule '{rule.name}': the user of connection '{source.name}' may not subscribe to {pattern}, by which"
                 " handoff sees with which message the server begins: allow it in the user's permissions"

@@ -92,8 +92,15 @@ class OwnState:
     def _connected(self) -> Check:
         if not self._sidecar.started:
             return self.startup()[0]
-        lost = [repr(each.name) for each in self._sidecar.connections.values() if not each.client.is_connected]
-        return Check("connections", f"not connected: {', '.join(lost)}" if lost else None)
+        connections = self._sidecar.connections.values()
+        wrong = [_lost(each) for each in connections if not each.client.is_connected]
+        wrong = [f"not connected: {', '.join(wrong)}"] if wrong else []
+        wrong += [
+            f"{each.name!r}: the server refuses the inbox {each.refused_inbox}"
+            for each in connections
+            if each.refused_inbox
+        ]
+        return Check("connections", "; ".join(wrong) or None)
 
     def status(self, *, history: bool) -> dict[str, Any]:
         """The whole state; without the rules' recent history if that is not wanted."""
@@ -161,18 +168,29 @@ def _without_name(supervisor: RuleSupervisor, text: str) -> str:
     return text.removeprefix(f"rule '{supervisor.rule.name}': ")
 
 
+def _lost(connection: Connection) -> str:
+    causes = "; ".join(f"{failed.server}: {failed.reason}" for failed in connection.failed_attempts)
+    return f"{connection.name!r} ({causes})" if causes else repr(connection.name)
+
+
 def _connection(connection: Connection) -> dict[str, Any]:
     connected = connection.client.is_connected
     at, error = connection.last_error or (None, None)
     return {
         "name": connection.name,
         "connected": connected,
+        "server": connection.server if connected else None,
+        "server_name": connection.client.server_name or None if connected else None,
         "server_version": connection.server_version if connected else None,
         "untested_server": connection.untested_server if connected else None,
         "servers": list(connection.servers),
         "reconnects": connection.reconnects,
         "last_error": error,
         "last_error_at": _as_time(at) if at is not None else None,
+        "failed_attempts": [
+            {"server": failed.server, "reason": failed.reason, "at": _as_time(failed.at), "count": failed.count}
+            for failed in connection.failed_attempts
+        ],
     }
 
 

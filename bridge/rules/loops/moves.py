@@ -161,7 +161,7 @@ class Landscape:
             source, destination = republish.get("src") or ">", republish["dest"]
             text = f"native republish {source} to {destination}"
             outcome = _native(source, destination, reach.dialect)
-            yield Move(text, None, store, space, Pattern.of_source(source), (), outcome)
+            yield Move(text, None, store, space, Pattern.of_source(source, reach.dialect), (), outcome)
         entries = [("source", entry) for entry in config.get("sources") or ()]
         if config.get("mirror"):
             entries.append(("mirror", config["mirror"]))
@@ -205,7 +205,7 @@ def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> It
     if not destination:
         yield Move("", None, door, store)
         return
-    matching = Pattern.of_source(source)
+    matching = Pattern.of_source(source, version)
     text = f"native subject_transform {source} to {destination}"
     yield Move(text, None, door, store, matching, (), _native(source, destination, version))
     yield Move("", None, door, store, EVERYTHING, (matching,))

@@ -10,11 +10,13 @@ leaves out a subject that can really occur; it may stand for more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from nats_bridge.transforms.destination import CUTTING, Kind, Part
+from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.functions import modulus_of
-from nats_bridge.transforms.subject import ANY, DOT, REST, bytes_of
+from nats_bridge.transforms.subject import ANY, DOT, REST, bytes_of, is_wild
 from nats_bridge.transforms.transform import Transform
 
 
@@ -53,10 +55,14 @@ class Pattern:
         return cls(tuple(tokens[:-1]), rest=True) if tokens[-1] == REST else cls(tuple(tokens))
 
     @classmethod
-    def of_source(cls, text: str | bytes) -> Pattern:
-        """The set of subjects of a transform's source: there a token that begins with `*` matches anything, too."""
+    def of_source(cls, text: str | bytes, dialect: Dialect) -> Pattern:
+        """The set of subjects that a transform's source matches on servers of a dialect.
+
+        Until 2.14.10 and 2.15.3 a token such as `*x` matches any token there (`Dialect.first_byte_is_wildcard`).
+        """
         pattern = cls.of(text)
-        loose = tuple(ANY if isinstance(token, bytes) and token[:1] == ANY else token for token in pattern.tokens)
+        wild = partial(is_wild, by_first_byte=dialect.first_byte_is_wildcard)
+        loose = tuple(ANY if isinstance(token, bytes) and wild(token) else token for token in pattern.tokens)
         return cls(loose, pattern.rest)
 
     @classmethod
@@ -97,7 +103,7 @@ class Pattern:
 
         A transform with an empty destination leaves the subjects as they are.
         """
-        matching = self.meet(Pattern.of_source(transform.pattern))
+        matching = self.meet(Pattern.of_source(transform.pattern, transform.dialect))
         if matching is None or transform.is_empty:
             return matching
         if not transform.is_random and (subject := matching.literal) is not None:

@@ -1,14 +1,40 @@
 {{- define "nats-bridge.name" -}}
-{{ .Values.fullnameOverride | default (contains "nats-bridge" .Release.Name | ternary .Release.Name (printf "%s-nats-bridge" .Release.Name)) | trunc 63 | trimSuffix "-" }}
+{{ .Values.fullnameOverride | default (contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name)) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{- define "nats-bridge.selector" -}}
-app.kubernetes.io/name: nats-bridge
+{{- define "nats-bridge.identity" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The labels of an application's pods that have this sidecar, by which its policy and its monitor choose them. They leave
+the labels of app.kubernetes.io to the application. */}}
+{{- define "nats-bridge.podLabels" -}}
+nats-bridge: sidecar
+nats-bridge/instance: {{ include "nats-bridge.name" . }}
+{{- end }}
+
+{{/* The labels by which pods of this release, and no others, are chosen. */}}
+{{- define "nats-bridge.selector" -}}
+{{ include (eq .Values.mode "standalone" | ternary "nats-bridge.identity" "nats-bridge.podLabels") . }}
+{{- end }}
+
+{{/* The section leadership: as JSON, if the values have to give it. Without leases, a second replica would be refused, or
+repeat the work of the first. It is a variable of the pods: a change makes new pods, and no process reloads this section. */}}
+{{- define "nats-bridge.leadership" -}}
+{{- $config := fromYaml .Values.config }}
+{{- $lacking := and (eq .Values.mode "standalone") (gt (int .Values.replicas) 1) (not (hasKey $config "leadership")) }}
+{{- if or .Values.leadership (and $lacking (kindIs "map" .Values.leadership)) }}
+{{- $connection := .Values.leadership.connection | default "default" }}
+{{- if and $lacking $config.connections (kindIs "map" $config.connections) (not (hasKey $config.connections $connection)) }}
+{{- printf "replicas: %v needs leases, and config has no connection '%s' for them: set leadership.connection to one of %s" .Values.replicas $connection (keys $config.connections | sortAlpha | join ", ") | fail }}
+{{- end }}
+{{- toJson .Values.leadership }}
+{{- end }}
+{{- end }}
+
 {{- define "nats-bridge.labels" -}}
-{{ include "nats-bridge.selector" . }}
+{{ include "nats-bridge.identity" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
@@ -38,38 +64,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
       valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
     - name: OTEL_RESOURCE_ATTRIBUTES
       value: k8s.pod.name=$(POD_NAME),k8s.namespace.name=$(POD_NAMESPACE)
-    {{- with .Values.env }}
+    {{- with include "nats-bridge.leadership" . }}
+    - {name: BRIDGE_LEADERSHIP, value: {{ . | quote }}}
+    {{- end }}
+    {{- with .Values.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- with .Values.envFrom }}
+  envFrom: {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - {name: bridge-http, containerPort: 8322, protocol: TCP}
-  startupProbe: # connected, within two minutes
-    httpGet: {path: /startupz, port: bridge-http}
-    periodSeconds: 1
-    timeoutSeconds: 5
-    failureThreshold: 120
-  livenessProbe: # the process is not stuck; independent of servers, whose outage would otherwise restart every pod
-    httpGet: {path: /livez, port: bridge-http}
-    periodSeconds: 10
-    timeoutSeconds: 5
-    failureThreshold: 3
-  readinessProbe: # every rule is running, or on standby
-    httpGet: {path: /readyz, port: bridge-http}
-    periodSeconds: 5
-    timeoutSeconds: 5
+  {{- range $probe, $path := dict "startupProbe" "/startupz" "livenessProbe" "/livez" "readinessProbe" "/readyz" }}
+  {{- with index $.Values $probe }}
+  {{- if .enabled }}
+  {{ $probe }}:
+    httpGet: {path: {{ $path }}, port: bridge-http}
+    {{- toYaml (omit . "enabled") | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
   resources: {{- toYaml .Values.resources | nindent 4 }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    readOnlyRootFilesystem: true
-    allowPrivilegeEscalation: false
-    capabilities: {drop: [ALL]}
-    seccompProfile: {type: RuntimeDefault}
+  securityContext: {{- toYaml .Values.securityContext | nindent 4 }}
   volumeMounts:
     # Whole folders: a file that is mounted by subPath never changes in a running pod.
     - {name: nats-bridge-config, mountPath: /etc/nats-bridge, readOnly: true}
     - {name: nats-bridge-credentials, mountPath: /etc/nats-bridge-credentials, readOnly: true}
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* The pod's volumes. */}}
@@ -78,4 +101,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   configMap: {name: {{ include "nats-bridge.name" . }}}
 - name: nats-bridge-credentials
   secret: {secretName: {{ .Values.credentialsSecret }}, optional: true}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from chaos.checker import judge
-from chaos.findings import Judgement
-from chaos.history import digest_of
-from chaos.plan import RULES
-from chaos.story import Story
+from tests.chaos.checker import judge
+from tests.chaos.findings import Judgement
+from tests.chaos.history import digest_of
+from tests.chaos.plan import RULES
+from tests.chaos.story import Story
 
 Event = dict[str, Any]
 COUNT = 12

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from chaos.evidence import version
-from chaos.plan import RULES
-from chaos.story import Original
+from tests.chaos.evidence import version
+from tests.chaos.plan import RULES
+from tests.chaos.story import Original
 
 (TAKEN,) = (rule for rule in RULES if rule.name == "taken")
 

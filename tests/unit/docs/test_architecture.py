@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache, partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -29,6 +30,35 @@ def test_a_message_passes_at_most_six_files_and_returns_to_none_but_the_socket(k
     assert [name for name in files if files.count(name) > 1 and name != "client/wire"] == []
     for name in files:
         assert (ROOT / "bridge" / f"{name}.py").is_file(), name
+
+
+def test_modules_in_the_tables_exist() -> None:
+    named = 0
+    bases: list[Path] = []
+    for line in PAGE.splitlines():
+        if line.startswith("#"):
+            bases = [ROOT, *(ROOT / folder for folder in re.findall(r"\b[a-z_]+/[a-z_/]*", line))]
+            bases += [base.parent for base in bases[1:]]
+        elif module := re.match(r"\| module of `(.*)` \|", line):
+            bases = [ROOT / "bridge/kinds" / module[1]]
+        elif line.startswith("| `"):
+            packages, _, about = line.strip("| ").partition(" | ")
+            rows = re.findall(r"`([^`]+)`", packages)
+            within = {base / (row if row.endswith("/") else Path(row).parent) for base in bases for row in rows}
+            for name in [*rows, *re.findall(r"`([a-z_][a-z_/]*)`", about)]:
+                named += 1
+                assert any(map(partial(_has_module, name), {*bases, *within})), f"{name} in: {line}"
+    assert named > 200
+
+
+def _has_module(name: str, folder: Path) -> bool:
+    """Whether a package or module is in a folder, or in one of its packages."""
+    return any((place / name).is_dir() or (place / f"{name}.py").is_file() for place in (folder, *_packages_of(folder)))
+
+
+@cache
+def _packages_of(folder: Path) -> list[Path]:
+    return [] if folder == ROOT else [init.parent for init in folder.rglob("__init__.py")]
 
 
 def test_ten_changes_take_three_files_at_most() -> None:

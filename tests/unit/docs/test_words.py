@@ -18,7 +18,6 @@ PACKAGES = (
     "conformance",
     "native_servers",
     "marked_yaml",
-    "chaos",
     "benchmarks",
     "docs",
     "tests",

@@ -469,9 +469,10 @@ function showConnections() {
   }, ({ parts }, link) => {
     setAttribute(parts.sign, "class", `sign ${link.connected ? "ready" : "failed"}`);
     setText(parts.sign, link.connected ? "✓" : "✗");
-    setText(parts.name, `${link.name}: ${link.connected ? `nats-server ${link.server_version}` : "not connected"}`);
+    setText(parts.name, `${link.name}: ${link.connected ? `nats-server ${link.server_version} at ${link.server}` : "not connected"}`);
     const error = link.last_error ? `last error${link.last_error_at ? ` at ${moment(link.last_error_at)}` : ""}: ${link.last_error}` : "";
-    setText(parts.more, [link.servers.join(", "), link.untested_server, link.reconnects ? plural(link.reconnects, "reconnect") : "", error].filter(Boolean).join(" · "));
+    const failed = (link.failed_attempts || []).map((each) => `${each.server} failed ${plural(each.count, "time")}: ${each.reason}`);
+    setText(parts.more, [link.servers.join(", "), link.untested_server, link.reconnects ? plural(link.reconnects, "reconnect") : "", error, ...failed].filter(Boolean).join(" · "));
   });
 }
 
