@@ -229,7 +229,7 @@ class Reader(ABC):
     def standpoint(self) -> Standpoint:
         """Its position in the stream; see `bridge.consuming.lag`."""
         plan = self.plan
-        return Standpoint(plan.stream, self._seen.created, plan.filters, self.handled, plan.direct)
+        return Standpoint(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
         """The number of messages not delivered, queued here or on the server; see `bridge.consuming.lag`.

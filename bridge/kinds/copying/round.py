@@ -19,6 +19,7 @@ import structlog
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import message_sequence
@@ -223,7 +224,11 @@ class Round:
             self._gap_filler.key = key
         self.encoder.there = set(resume.there)
         context.standpoint = Standpoint(
-            plan.source.name, streams.created, streams.source.filters, resume.handled, direct=bool(plan.durable)
+            plan.source.name,
+            KnownStream.of(streams.source_info),
+            streams.source.filters,
+            resume.handled,
+            direct=bool(plan.durable),
         )
         await self.reader.open(resume.handled, streams.source_info)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
