@@ -9,6 +9,7 @@ import pytest
 
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
+from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Seen
 from tests.live.sidecars import running, settings_for
@@ -16,7 +17,6 @@ from tests.live.until import until
 
 pytestmark = pytest.mark.usefixtures("quick_reconnects")
 
-_CHANGES_IT = ["2.9.10", "2.10.27", "2.12.15"]
 _WINDOW_NS = 100_000_000
 
 
@@ -30,25 +30,7 @@ async def _store(peer: RawPeer, name: str, first: int, last: int, ids: str) -> N
         await peer.store(f"{name}.x".encode(), b"%d" % number, _block(b"id-%d" % number if own else None))
 
 
-async def _created(peer: RawPeer, stream: str) -> str:
-    return str((await peer.api(f"STREAM.INFO.{stream}"))["created"])
-
-
-async def _change_creation_time(server: NativeServer, open_peer: OpenPeer, stream: str) -> RawPeer:
-    """Restart, update, restart, as an administrator does over the weeks; return a connection."""
-    server.restart()
-    peer = await open_peer(server.url)
-    before = await _created(peer, stream)
-    config = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
-    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", config | {"max_msgs": 1_000_000})
-    await peer.close()
-    server.restart()
-    peer = await open_peer(server.url)
-    assert await _created(peer, stream) != before
-    return peer
-
-
-@pytest.mark.parametrize("version", _CHANGES_IT)
+@pytest.mark.parametrize("version", CHANGE_IT)
 @pytest.mark.parametrize("ids", ["none", "some", "all"])
 @pytest.mark.parametrize("runs_during", [True, False])
 async def test_another_creation_time_of_the_source_of_copies(
@@ -71,12 +53,12 @@ async def test_another_creation_time_of_the_source_of_copies(
         async with running(settings) as bridge:
             await here.holds(20)
             if runs_during:
-                here.peer = await _change_creation_time(server, raw_peer, "S")
+                here.peer = await change_creation_time(server, raw_peer, "S")
                 await _store(here.peer, "S", 21, 40, ids)
                 await here.holds(40)
                 assert bridge.supervisors[0].counters()["recreated_streams"] == 0
         if not runs_during:
-            here.peer = await _change_creation_time(server, raw_peer, "S")
+            here.peer = await change_creation_time(server, raw_peer, "S")
             await _store(here.peer, "S", 21, 40, ids)
         for last in (41, 42):
             async with running(settings):
@@ -85,7 +67,7 @@ async def test_another_creation_time_of_the_source_of_copies(
         await here.are_exact()
 
 
-@pytest.mark.parametrize("version", _CHANGES_IT)
+@pytest.mark.parametrize("version", CHANGE_IT)
 async def test_another_creation_time_of_the_target_of_copies(
     version: str,
     native_server: Callable[..., NativeServer],
@@ -103,14 +85,14 @@ async def test_another_creation_time_of_the_target_of_copies(
         await _store(here.peer, "S", 1, 20, "none")
         async with running(settings) as bridge:
             await here.holds(20)
-            here.target_peer = await _change_creation_time(target, raw_peer, here.target)
+            here.target_peer = await change_creation_time(target, raw_peer, here.target)
             await until(lambda: bridge.supervisors[0].counters()["rounds"] > 1)
             await _store(here.peer, "S", 21, 40, "none")
             await here.holds(40)
         await here.are_exact()
 
 
-@pytest.mark.parametrize("version", _CHANGES_IT)
+@pytest.mark.parametrize("version", CHANGE_IT)
 @pytest.mark.parametrize("more", [{}, {"durable": False}, {"delivery": "at_least_once"}], ids=repr)
 async def test_another_creation_time_of_a_republished_stream(
     version: str,
@@ -134,7 +116,7 @@ async def test_another_creation_time_of_a_republished_stream(
         await _store(peer, "S", 1, 20, "none")
         async with running(settings_for("", rule, connections=connections)) as bridge:
             await seen.count(20)
-            peer = await _change_creation_time(server, raw_peer, "S")
+            peer = await change_creation_time(server, raw_peer, "S")
             await _store(peer, "S", 21, 40, "none")
             await seen.until_sequence(40)
             counters = bridge.supervisors[0].counters()
