@@ -2,7 +2,7 @@
 
 The creation time alone does not say it. Servers before 2.14 change it: after a restart, an update of the stream stores
 the time of that restart, and the next restart reports it (2.9.10, 2.10.27, 2.12.15). So another creation time is only
-the reason to look at messages. A stream never gives a sequence twice with the same time, and all messages of a
+the reason to compare messages. A stream never gives a sequence twice with the same time, and all messages of a
 recreated stream are younger than those of the one before. Only times of one stream are compared with each other: the
 clocks of two servers can differ.
 

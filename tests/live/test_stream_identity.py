@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -85,10 +86,12 @@ async def test_another_creation_time_of_the_target_of_copies(
         await _store(here.peer, "S", 1, 20, "none")
         async with running(settings) as bridge:
             await here.holds(20)
+            storing = asyncio.create_task(_store(here.peer, "S", 21, 1020, "none"))
             here.target_peer = await change_creation_time(target, raw_peer, here.target)
             await until(lambda: bridge.supervisors[0].counters()["rounds"] > 1)
-            await _store(here.peer, "S", 21, 40, "none")
-            await here.holds(40)
+            await storing
+            await _store(here.peer, "S", 1021, 1040, "none")
+            await here.holds(1040)
         await here.are_exact()
 
 

@@ -86,7 +86,7 @@ def test_a_stream_that_grew_and_removed_messages_is_never_taken_for_a_recreated_
 
 @given(st.data())
 def test_a_recreated_stream_is_never_taken_for_the_one_before(data: st.DataObject) -> None:
-    """Where nothing is left at or before what is known, reading goes on with the first message either way."""
+    """Where nothing is left at or before what is known, reading continues with the first message either way."""
     before = data.draw(_stored(0))
     known = KnownStream("", tuple(data.draw(st.lists(st.sampled_from(before), min_size=1))))
     messages = data.draw(_stored(before[-1].time_ns))

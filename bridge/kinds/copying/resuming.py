@@ -348,7 +348,7 @@ async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
 async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
     """Whether the target is the stream that stored a copy at a place; all others that it held are gone.
 
-    Where no place is known, it is another one: all that is missing is copied again, and what is there is not.
+    Where no place is known, it is another one: the rule copies again all that the target lacks, and only that.
     """
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
