@@ -22,6 +22,7 @@ import structlog
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import BridgeError, NotPermittedError
 from nats_bridge.bridge.observability.log_throttle import Pace
@@ -42,14 +43,14 @@ class Standpoint:
 
     Attributes:
         stream: its name.
-        created: the stream's creation time, as in `STREAM.INFO`.
+        known: by what the stream is recognised.
         filters: only these subjects; none for all.
         handled: the stream sequence up to which everything was read.
         direct: no other consumer may be created, not even for a moment: the stream would keep messages for it.
     """
 
     stream: str
-    created: str
+    known: KnownStream
     filters: tuple[str, ...]
     handled: int
     direct: bool = False
@@ -74,7 +75,7 @@ async def waiting_after(api: JetStreamApi, at: Standpoint) -> int | None:
     """
     info = await api.request(f"STREAM.INFO.{at.stream}", patience=0)
     state = info["state"]
-    handled = at.handled if info["created"] == at.created else 0
+    handled = at.handled if await at.known.verdict(api, info) != "recreated" else 0
     first, last = int(state["first_seq"]), int(state["last_seq"])
     if last < handled:
         return None  # a server lost the end of its store: the rule handles that

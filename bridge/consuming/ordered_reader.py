@@ -20,6 +20,7 @@ import contextlib
 
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.settled_stream import settled_stream
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.reader import Reader
@@ -213,8 +214,8 @@ class OrderedReader(Reader):
         await self._fence.opened()
         if self._subscription is None:
             await self._listen()
-        stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self._created)
-        if stream["created"] != self._created:
+        stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
+        if await self._is_another(stream):
             await self._stream_recreated(stream)
         else:
             info = await self._usable_consumer()
@@ -260,12 +261,23 @@ class OrderedReader(Reader):
         await self._subscription.release()
         self._subscription = await self._subscribe(self.consumer.inbox)
 
+    async def _is_another(self, stream: Json) -> bool:
+        """Whether the stream was recreated; only then is there something that was not read of it."""
+        known = self.known
+        if stream["created"] == known.created:
+            return False
+        if await known.verdict(self.connection.api, stream) == "recreated":
+            return True
+        self._log.info("reader.creation_time_changed", created=stream["created"], before=known.created)
+        self._seen = KnownStream.of(stream)
+        return False
+
     async def _stream_recreated(self, stream: Json) -> None:
         self._counters.recreated_streams += 1
         self._log.warning("reader.stream_recreated", created=stream["created"])
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
-        self._created = stream["created"]
+        self._seen = KnownStream.of(stream)
         self.handled, self._gap_after, self._last_reply = 0, None, b""
 
     async def _kept_until(self, last: int) -> int | None:

@@ -22,6 +22,7 @@ import structlog
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.client.permission_violations import not_allowed, refused_publication
+from nats_bridge.bridge.client.stream_identity import KnownStream, Stored
 from nats_bridge.bridge.client.tasks import end_tasks, task_over
 from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.bridge.consuming import replay
@@ -97,7 +98,7 @@ class Reader(ABC):
         self._sink = sink
         self._counters = counters
         self._failed = failed
-        self._created = ""
+        self._seen = KnownStream("")  # the stream when its identity was last decided
         self._next = 1  # next consumer sequence
         self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
         self._queue: deque[_Item | None] = deque()  # None: what follows arrived after the connection was lost
@@ -117,15 +118,15 @@ class Reader(ABC):
         self._reports_arrival = False  # whether the consumer waits for that
         self._newest = b""  # what the newest message of such a consumer is acknowledged by
 
-    async def open(self, handled: int, created: str) -> None:
-        """Start delivering what follows stream sequence `handled`; `created` identifies the stream.
+    async def open(self, handled: int, info: Json) -> None:
+        """Start delivering what follows stream sequence `handled` of the stream with this `STREAM.INFO`.
 
         Raises:
             RuleRefusedError: another process is bound to the durable consumer.
             ApiError: the server refuses.
         """
         self.handled = handled
-        self._created = created
+        self._seen = KnownStream.of(info)
         await self._listen()
         # Until the consumer's own sequences are known, batches have to wait.
         self._opening = True
@@ -217,10 +218,18 @@ class Reader(ABC):
         return self._worker is not None or bool(self._queue)
 
     @property
+    def known(self) -> KnownStream:
+        """The stream that is read, with the last message that was."""
+        if not self._last_reply:
+            return self._seen
+        ack = AckReply.parse(self._last_reply)
+        return self._seen.also(Stored(ack.stream_sequence, ack.time_ns))
+
+    @property
     def standpoint(self) -> Standpoint:
         """Its position in the stream; see `bridge.consuming.lag`."""
         plan = self.plan
-        return Standpoint(plan.stream, self._created, plan.filters, self.handled, plan.direct)
+        return Standpoint(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
         """The number of messages not delivered, queued here or on the server; see `bridge.consuming.lag`.

@@ -11,6 +11,7 @@ from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUN
 from nats_bridge.bridge.client.operations import publication
 from nats_bridge.bridge.client.permission_violations import refused_publication
 from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.consuming.ack_reply import AckReply

@@ -244,6 +244,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "reader.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
     ),
+    "reader.creation_time_changed": LogEvent(
+        "info",
+        "The server reports another creation time, as servers before 2.14 do after restarts; the stream is the same,"
+        " and reading continues.",
+        ("created", "before"),
+    ),
     "reader.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
     "reader.stream_shorter": LogEvent(
         "warning",

@@ -23,6 +23,7 @@ from nats_bridge.bridge.replication import (
     CopyEntry,
     EntryContext,
     EntryPlan,
+    KnownStream,
     Reading,
     Round,
     RuleMetrics,
@@ -206,7 +207,7 @@ class _RowReading:
         self._rows = rows
         self._round = sink
         self._filters = filters
-        self._created = ""
+        self._known = KnownStream("")
         self._feeding: asyncio.Task[None] | None = None
 
     @property
@@ -217,12 +218,13 @@ class _RowReading:
     @property
     def standpoint(self) -> Standpoint:
         """Where it stands."""
-        return Standpoint(self._rows.task.plan.source.name, self._created, self._filters, self.handled)
+        return Standpoint(self._rows.task.plan.source.name, self._known, self._filters, self.handled)
 
-    async def open(self, handled: int, created: str) -> None:
+    async def open(self, handled: int, info: dict[str, Any]) -> None:
         """Begin after a sequence."""
-        self._rows.task.check(handled, created, self._rows.kept.forgotten)
-        self.handled, self._created = handled, created
+        self._known = KnownStream.of(info)
+        self._rows.task.check(handled, self._known.created, self._rows.kept.forgotten)
+        self.handled = handled
         self._feeding = asyncio.create_task(self._feed())
 
     async def not_taken(self) -> int | None:

@@ -23,6 +23,7 @@ from nats_bridge.transforms.subject import matches
 from tests.live.commands import Ran, command_here
 from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of
+from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
@@ -346,6 +347,45 @@ async def test_when_the_source_is_away(
     assert await here.moved("ahead") == []
     shown = (await here.plan("--saved", saved, code=1)).out
     assert "perhaps acknowledged, and not in" in shown
+
+
+@pytest.mark.parametrize("version", CHANGE_IT)
+@pytest.mark.parametrize("kind", ["sources", "keep", "native", "mirror"])
+async def test_another_creation_time_of_the_source(
+    version: str,
+    kind: str,
+    native_server: Servers,
+    raw_peer: OpenPeer,
+    connect: Connect,
+    scene: Callable[..., Any],
+) -> None:
+    async with native_server(version) as server:
+        here: Scene = await scene(kind, server.url)
+        await here.publish(10)
+        await here.copied(10)
+        here.peer = here.target_peer = await change_creation_time(server, raw_peer, here.name)
+        here.client = here.target_client = await connect(server.url)
+        await here.consumer("plain", 5, [0, 1, 2, 3, 4])
+        saved = str(here.folder / "saved.json")
+        ran = await command_here("failover", "save", saved, "--server", server.url)
+        assert ran.code == 0, ran.out + ran.err
+        for options in ([], ["--saved", saved]):
+            assert (await here.planned(*options))["plain"]["begins"] == 6
+        assert await here.moved("plain") == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("kind", ["keep", "mirror"])
+async def test_copies_of_an_earlier_source_under_its_sequences(
+    newest_version: str, kind: str, servers: SharedServers, scene: Callable[..., Any]
+) -> None:
+    here: Scene = await scene(kind, await servers.url(newest_version))
+    await here.publish(10)
+    await here.copied(10)
+    await here.peer.api(f"STREAM.DELETE.{here.name}")
+    await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+    await here.publish(10)
+    (stream,) = json.loads((await here.plan("--json", code=1)).out)["streams"]
+    assert "is not the stream of that name" in stream["problems"][0]
 
 
 @pytest.mark.exhaustive

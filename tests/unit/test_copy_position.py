@@ -13,7 +13,6 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     SourceMessage,
     behind_confirmed,
     compare,
-    identity_changed,
     of_this_source,
 )
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
@@ -211,51 +210,25 @@ def test_nothing_is_sent_twice_and_nothing_between_two_copies_is_left_out(
     assert all(n > resume.handled for n in resume.there)
 
 
-CREATED = START  # the source's creation
-
-
-@pytest.mark.parametrize(
-    ("copies", "changed"),
-    [
-        ([], False),
-        ([copy(1), copy(2)], False),
-        ([copy(1, key=OTHER), copy(2, key=OTHER)], True),
-        # The newest copy with an id of ours decides.
-        ([copy(9, key=OTHER), copy(1)], False),
-        ([copy(1), copy(9, key=OTHER)], True),
-        # ... unless a newer one, with its publisher's id, is too young to be of an earlier source.
-        ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED + 1)], False),
-        ([copy(9, key=OTHER), copy(1, own_id=b"order-1", stored=CREATED - 1)], True),
-        ([copy(9), copy(1, own_id=b"order-1")], False),
-        # Without any, the clocks do. An id of another entry came with the message.
-        ([copy(1, key=ELSEWHERE, stored=CREATED - 1)], True),
-        ([copy(1, key=ELSEWHERE, stored=CREATED + 1)], False),
-        ([copy(1), copy(2, key=ELSEWHERE, stored=CREATED + 1)], False),
-        ([copy(1, own_id=b"order-1", stored=CREATED - 1)], True),
-        ([copy(1, own_id=b"order-1", stored=CREATED)], False),
-        ([copy(1, own_id=b"", stored=CREATED - 1), copy(2, own_id=b"", stored=CREATED + 1)], False),
-    ],
-)
-def test_a_new_source_of_the_same_name_is_noticed(copies: list[StoredCopy], changed: bool) -> None:
-    assert identity_changed(copies, KEY, CREATED) is changed
+SINCE = START  # when the newest copy of an earlier source was stored
 
 
 def test_copies_of_earlier_sources_are_left_out() -> None:
-    old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=CREATED - 1), copy(9, own_id=b"", stored=CREATED - 1)]
-    new = [copy(1), copy(2, own_id=b"order-2", stored=CREATED), copy(3, own_id=b"", stored=CREATED + 5)]
-    assert of_this_source([*old, *new], KEY, CREATED) == tuple(new)
-    assert of_this_source(old, KEY, CREATED) == ()
+    old = [copy(8, key=OTHER), copy(9, own_id=b"order-9", stored=SINCE), copy(9, own_id=b"", stored=SINCE)]
+    new = [copy(1), copy(2, own_id=b"order-2", stored=SINCE + 1), copy(3, own_id=b"", stored=SINCE + 5)]
+    assert of_this_source([*old, *new], KEY, SINCE) == tuple(new)
+    assert of_this_source(old, KEY, SINCE) == ()
     # A copy made under the present key stays, whatever the clocks say.
-    early = copy(1, stored=CREATED - 1)
-    assert of_this_source([early], KEY, CREATED) == (early,)
+    early = copy(1, stored=SINCE)
+    assert of_this_source([early], KEY, SINCE) == (early,)
 
 
 def test_copies_with_ids_of_elsewhere_are_kept_unless_their_record_leaves_open_whose_they_are() -> None:
-    inherited = copy(2, key=ELSEWHERE, stored=CREATED + 1)
-    assert of_this_source([copy(1), inherited], KEY, CREATED) == (copy(1), inherited)
+    inherited = copy(2, key=ELSEWHERE, stored=SINCE + 1)
+    assert of_this_source([copy(1), inherited], KEY, SINCE) == (copy(1), inherited)
     # The records of 2.9 name the stream only: here the id shows that it is another entry's copy.
-    open_record = StoredCopy(b"s.2", CREATED + 1, SourceRecord(b"S", 2), inherited.message_id)
-    assert of_this_source([copy(1), open_record], KEY, CREATED) == (copy(1),)
+    open_record = StoredCopy(b"s.2", SINCE + 1, SourceRecord(b"S", 2), inherited.message_id)
+    assert of_this_source([copy(1), open_record], KEY, SINCE) == (copy(1),)
 
 
 def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:

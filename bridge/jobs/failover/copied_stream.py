@@ -10,6 +10,7 @@ from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import ApiError
 from nats_bridge.bridge.jobs.failover.account import Account
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.bridge.kinds.copying.source_identity import SourceIdentity
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.bridge.kinds.watching.link import Link, links_of
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
@@ -17,6 +18,8 @@ from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import EngineError
 from nats_bridge.transforms.source_record import SourceRecord
 from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
+
+_UNKNOWN = SourceIdentity(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,14 @@ class Entry:
         is_own: whether a source record is of the entry.
         key: what the message ids of its copies begin with; empty where the server copies.
         by: the rule, or what is configured in the target.
+        identity: which copies are of the present source; known after `identify`.
     """
 
     sourcing: Sourcing
     is_own: Callable[[SourceRecord], bool]
     key: bytes
     by: str
+    identity: SourceIdentity = _UNKNOWN
 
 
 @dataclass(slots=True)

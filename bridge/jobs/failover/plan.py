@@ -14,6 +14,7 @@ from nats_bridge.bridge.jobs.failover.account import Account, read_account, savi
 from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream, CopiedStreams
 from nats_bridge.bridge.jobs.failover.filters import MovedFilters, moved_filters
 from nats_bridge.bridge.jobs.failover.positions import Copies, Place, find_places
+from nats_bridge.bridge.jobs.failover.source_identity import identify
 from nats_bridge.bridge.jobs.failover.way_back import WayBack, way_back
 from nats_bridge.bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
@@ -21,7 +22,6 @@ from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.transforms.reserved import is_reserved
-from nats_bridge.transforms.timestamp import nanoseconds_of
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Sequences: the first and the last of each range."""
@@ -168,6 +168,7 @@ def failover_needs(source: str, target: str) -> Iterator[Need]:
     yield from replays(source, ANY_STREAM)
     yield from replays(target, ANY_STREAM)
     yield write(target, api_subject("STREAM.MSG.GET", ANY_STREAM), "the newest copy")
+    yield write(source, api_subject("STREAM.MSG.GET", ANY_STREAM), "whether it holds what was copied")
 
 
 async def make_plan(
@@ -215,6 +216,7 @@ async def _planned(copied: CopiedStream, account: Account, source: Connection | 
         else:
             movable.append((consumer, moved, place))
     places = [place for _, _, place in movable]
+    is_source = await identify(copied, target, source.api if source is not None else None)
     copies = await find_places(copied, target.api, source.api if source is not None else None, places)
     for consumer, moved, place in movable:
         moves.append(_move(copied, consumer, moved, place, copies, there, is_saved=source is None))
@@ -229,7 +231,7 @@ async def _planned(copied: CopiedStream, account: Account, source: Connection | 
         tuple(moves),
         tuple(sorted(ephemeral)),
         account.unlisted.get(copied.source_name, 0),
-        tuple(_wrong_source(copied)),
+        () if is_source else (_wrong_source(copied),),
         way_back(copied, copies.newest_at),
     )
 
@@ -245,14 +247,11 @@ def _filters(copied: CopiedStream, filters: Sequence[str]) -> MovedFilters:
     return moved_filters(filters, subjects, [each.sourcing for each in copied.entries], copied.others)
 
 
-def _wrong_source(copied: CopiedStream) -> list[str]:
-    """Where sequences are kept, the target's times show whether it holds copies of an earlier stream."""
-    state, source = copied.target["state"], copied.source
-    if not copied.keeps_sequence or not int(state["messages"]) or source["config"].get("mirror"):
-        return []
-    if nanoseconds_of(state["last_ts"]) >= nanoseconds_of(source["created"]):
-        return []
-    return [f"{copied.source_name} was created {source['created']}, after the newest message of {copied.target_name}"]
+def _wrong_source(copied: CopiedStream) -> str:
+    return (
+        f"{copied.source_name} (created {copied.source['created']}) is not the stream of that name that"
+        f" {copied.target_name} holds copies of"
+    )
 
 
 def _move(

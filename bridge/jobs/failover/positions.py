@@ -23,7 +23,6 @@ from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.source_record import last_record
 from nats_bridge.transforms.subject import matcher
-from nats_bridge.transforms.timestamp import nanoseconds_of
 
 _PIECE = 65_536  # sequences
 _NO_CONSUMER = 2**64  # above every floor
@@ -149,7 +148,7 @@ async def find_places(
     """Find the places of all consumers of a stream.
 
     Args:
-        copied: the stream and its copy.
+        copied: the stream and its copy; it is known which copies are of the present source (`identify`).
         target: the API of the copy's connection.
         source: that of the source's; None where it does not answer.
         places: of the consumers; filled in here.
@@ -170,7 +169,6 @@ class _InTarget:
     def __init__(self, copied: CopiedStream) -> None:
         self.messages: list[tuple[int, int, int, bytes]] = []
         self._copied = copied
-        self._created_ns = nanoseconds_of(str(copied.source["created"]))
 
     def take(self, batch: list[Delivered]) -> None:
         self.messages += [(*self._read(message), message[0]) for message in batch]
@@ -186,8 +184,8 @@ class _InTarget:
             if record is None or not entry.is_own(record):
                 continue
             copy = StoredCopy(subject, stored.time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
-            is_young = stored.time_ns >= self._created_ns
-            if is_of_this_source(copy, entry.key, self._created_ns) if entry.key else is_young:
+            key, since_ns = entry.identity.key, entry.identity.since_ns
+            if is_of_this_source(copy, key, since_ns) if entry.key else stored.time_ns > since_ns:
                 return stored.stream_sequence, record.sequence, number
         return stored.stream_sequence, 0, 0
 

@@ -70,20 +70,18 @@ class Counting:
         self._shown: set[bytes] = set()  # of these, what is known is what the target shows
         self._removed = 0
         self._made: dict[bytes, _Counter] = {}
-        self._created = ""
         self._forgets = False
 
-    def begin(self, target: Target, info: Json, *, target_lost: bool) -> None:
+    def begin(self, target: Target, info: Json, *, kept: bool) -> None:
         """A round begins.
 
         Args:
             target: the stream that receives.
             info: its `STREAM.INFO`.
-            target_lost: whether it has lost copies that it had confirmed, and with them what they added.
+            kept: whether it is the stream of the round before, and has lost nothing that it had confirmed.
         """
-        if target.created != self._created or target_lost:
+        if not kept:
             self._known.clear()
-        self._created = target.created
         self._shown.clear()
         self._removed = _removed(info)
         self._forgets = target.forgets and self._removed > 0

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.bridge.kinds.copying.resume_point import of_this_source
+from nats_bridge.bridge.kinds.copying.source_identity import SourceIdentity, identity_by_copies
 from nats_bridge.bridge.kinds.copying.tail_reader import TargetTail, read_tail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.transforms.sourcing import Sourcing
-from nats_bridge.transforms.timestamp import nanoseconds_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class EntryStreams:
         target: the same, as copying needs it.
         last: the target's last sequence, once that is known.
         rule: the rule's name, for the log.
+        identity: which copies are of the present source, once that is known.
     """
 
     sourcing: Sourcing
@@ -38,21 +38,26 @@ class EntryStreams:
     target: Target
     last: int = 0
     rule: str = ""
+    identity: SourceIdentity | None = None
 
     @property
     def created(self) -> str:
         """When the source was created, as its server says it."""
         return str(self.source_info["created"])
 
-    @cached_property
-    def created_ns(self) -> int:
-        """The same, in nanoseconds since 1970."""
-        return nanoseconds_of(self.created)
+    @property
+    def fresh_key(self) -> bytes:
+        """The entry's key with a source of which there are no copies yet."""
+        return entry_key(self.sourcing, self.created)
 
-    @cached_property
+    @property
     def key(self) -> bytes:
         """The entry's key with the present source."""
-        return entry_key(self.sourcing, self.created)
+        return self.identity.key if self.identity is not None else self.fresh_key
+
+    async def identified(self, tail: TargetTail) -> EntryStreams:
+        """The same, with the identity that its newest copies show; errors as for `newest`."""
+        return replace(self, identity=await identity_by_copies(self, tail.copies))
 
     @property
     def source_last(self) -> int:
@@ -81,4 +86,9 @@ class EntryStreams:
 
     def of_present(self, tail: TargetTail) -> TargetTail:
         """The copies of the present source, of those that were read."""
-        return replace(tail, copies=of_this_source(tail.copies, self.key, self.created_ns))
+        return replace(tail, copies=of_this_source(tail.copies, self.key, self.since_ns))
+
+    @property
+    def since_ns(self) -> int:
+        """When the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for none."""
+        return self.identity.since_ns if self.identity is not None else 0

@@ -23,12 +23,15 @@ class GapFiller:
         source: the source's name, for messages.
         key: the entry's key for message ids.
         filler: the subject for fillers; None if there is none.
+
+    Attributes:
+        key: the same.
     """
 
     def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
         self._rule = rule
         self._source = source
-        self._key = key
+        self.key = key
         self._filler = filler
         self._next = 1
 
@@ -76,6 +79,6 @@ class GapFiller:
 
     def _filling(self, number: int) -> Operation:
         assert self._filler is not None
-        block = b"NATS/1.0\r\nNats-Msg-Id: bridge-%b-%d-0\r\n\r\n" % (self._key, number)
+        block = b"NATS/1.0\r\nNats-Msg-Id: bridge-%b-%d-0\r\n\r\n" % (self.key, number)
         line = b"HPUB %b %d %d\r\n" % (self._filler.encode(), len(block), len(block))
         return b"%d" % number, line + block + b"\r\n"

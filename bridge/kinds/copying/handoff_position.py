@@ -15,7 +15,6 @@ from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.handoff.native_search import Found
 from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.bridge.kinds.copying.resume_point import identity_changed
 from nats_bridge.bridge.kinds.copying.resuming import NEWEST, compared_entry
 
 _MOST_LISTED = 5
@@ -34,7 +33,8 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
     """
     source, stream = streams.source.stream, streams.target.name
     tail = await streams.newest(NEWEST)
-    if identity_changed(tail.copies, streams.key, streams.created_ns):
+    streams = await streams.identified(tail)
+    if streams.identity is not None and streams.identity.recreated:
         raise EntryRefusedError(
             f"stream '{source}' is a new one (created {streams.created}), and '{stream}' holds copies of the old one"
             " only: set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand"

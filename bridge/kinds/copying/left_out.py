@@ -97,7 +97,7 @@ class _Numbers:
         if record is None:
             return 0
         copy = StoredCopy(subject, time_ns, record, header_block.read(block, b"Nats-Msg-Id"))
-        return record.sequence if is_of_this_source(copy, streams.key, streams.created_ns) else 0
+        return record.sequence if is_of_this_source(copy, streams.key, streams.since_ns) else 0
 
 
 def gaps(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -61,37 +61,25 @@ class Resume:
     source_lost: bool = False
 
 
-def identity_changed(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> bool:
-    """Whether the newest copies are of an earlier stream with the source's name.
-
-    Args:
-        copies: the newest copies, in stored order.
-        key: the entry's key with the present source.
-        created_ns: when the present source was created, in nanoseconds since 1970.
-    """
-    for copy in reversed(copies):
-        copy_id = copy.copy_id
-        if copy_id is not None and copy_id.is_of(key):
-            return copy_id.entry != key
-        if copy.time_ns >= created_ns:
-            return False  # with its publisher's id, and too young to be of an earlier one
-    return bool(copies)
-
-
-def of_this_source(copies: Sequence[StoredCopy], key: bytes, created_ns: int) -> tuple[StoredCopy, ...]:
+def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
     """The copies without those of earlier streams of the same name, and of other entries of the same stream.
 
     Records of the oldest form do not say of which entry they are; then ids do.
+
+    Args:
+        copies: any of the target's.
+        key: the entry's key with the present source.
+        since_ns: when the target stored the newest copy of an earlier one, in nanoseconds since 1970.
     """
-    return tuple(copy for copy in copies if is_of_this_source(copy, key, created_ns))
+    return tuple(copy for copy in copies if is_of_this_source(copy, key, since_ns))
 
 
-def is_of_this_source(copy: StoredCopy, key: bytes, created_ns: int) -> bool:
+def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
     """Whether a copy is one that `of_this_source` keeps."""
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key
-    return copy.time_ns >= created_ns
+    return copy.time_ns > since_ns
 
 
 def compare(

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import structlog
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.bridge.client.settled_stream import settled_stream
+from nats_bridge.bridge.client.stream_identity import KnownStream, Stored, Verdict
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
@@ -25,9 +26,9 @@ from nats_bridge.bridge.kinds.copying.resume_point import (
     SourceMessage,
     behind_confirmed,
     compare,
-    identity_changed,
     is_of,
 )
+from nats_bridge.bridge.kinds.copying.source_identity import SourceIdentity
 from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy, TargetTail
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import CHECKED_COPIES, LEAST
@@ -65,11 +66,19 @@ class Resuming:
 
     Args:
         plan: what the entry does.
+
+    Attributes:
+        identity: which copies are of the present source; known after a position.
+        same_target: whether the target is the one of the round before.
     """
 
     def __init__(self, plan: EntryPlan) -> None:
         self._plan = plan
-        self._streams: tuple[bytes, str] = (b"", "")  # the entry's key and the target's creation time
+        self.identity = SourceIdentity(b"")
+        self.same_target = False
+        self._source: KnownStream | None = None
+        self._target: KnownStream | None = None
+        self._key = b""  # the entry's, when its round began
         self._confirmed = Confirmed()
         self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
         self._lost_at_source = 0  # the newest copy of a message that the source has lost, by its sequence there
@@ -84,9 +93,9 @@ class Resuming:
             ApiError: a server cannot be asked.
         """
         tail = await streams.newest(max(NEWEST, 2 * self._widest))
-        known = self._streams
-        confirmed, target_lost = await self._recall(streams)
-        if identity_changed(tail.copies, streams.key, streams.created_ns):
+        streams = await self._identified(streams, tail)
+        confirmed, target, target_lost = await self._recall(streams)
+        if self.identity.recreated:
             self.decide_about_recreated(streams.created)
             return Resume(0)
         tail = streams.of_present(tail)
@@ -100,7 +109,7 @@ class Resuming:
         self._reported = frozenset()
         if not tail.copies:
             return Resume(await self._first_position(streams), target_lost=target_lost)
-        if known[0] == streams.key and known[1] != streams.target.created:
+        if target == "recreated":
             # Another client recreated it during the round: it holds only what was in flight.
             there = frozenset(copy.record.sequence for copy in tail.copies)
             return Resume(await self._first_position(streams), there, missing=len(there))
@@ -108,14 +117,52 @@ class Resuming:
         self._report(resume)
         return replace(resume, target_lost=target_lost)
 
-    async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, bool]:
-        """What the target has confirmed in earlier rounds and still holds, or removed; and whether it has lost some."""
-        known, self._streams = self._streams, (streams.key, streams.target.created)
+    async def _identified(self, streams: EntryStreams, tail: TargetTail) -> EntryStreams:
+        """The streams with the identity of the source: by what is known of it, or else by its copies."""
+        info, known = streams.source_info, self._source
+        verdict: Verdict = "unknown" if known is None else await known.verdict(streams.source.api, info)
+        if verdict == "same":
+            streams = replace(streams, identity=replace(self.identity, recreated=False))
+        else:
+            streams = await streams.identified(tail)
+            if verdict == "recreated":
+                newest_ns = max((copy.time_ns for copy in tail.copies), default=0)
+                streams = replace(streams, identity=SourceIdentity(streams.fresh_key, newest_ns, recreated=True))
+        if streams.identity is not None:
+            self.identity = streams.identity
+            self._source = KnownStream.of(info)
+        return streams
+
+    def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
+        """The source was recreated during a round.
+
+        Args:
+            info: its `STREAM.INFO`.
+            key: the entry's key with it.
+            since_ns: when the target stored its newest message before that, in nanoseconds since 1970.
+        """
+        self.identity, self._source = SourceIdentity(key, since_ns), KnownStream.of(info)
+
+    async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, Verdict, bool]:
+        """Recall what the target has confirmed.
+
+        Returns:
+            What it has confirmed in earlier rounds and still holds, or removed; whether it is the same stream as then,
+            which is unknown in the first round; and whether it has lost some.
+        """
+        known, self._target = self._target, KnownStream.of(streams.target_info)
+        key, self._key = self._key, streams.key
         confirmed, self._confirmed = self._confirmed, Confirmed()
-        if known != self._streams or not confirmed.sequence:
-            return Confirmed(), False
+        target: Verdict = "unknown"
+        if known is not None and key == streams.key:
+            target = await known.verdict(streams.target_api, streams.target_info)
+            if target == "unknown":
+                target = await _verdict_by_place(streams, confirmed.placed)
+        self.same_target = target == "same"
+        if not self.same_target or not confirmed.sequence:
+            return Confirmed(), target, False
         if streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed):
-            return confirmed, False
+            return confirmed, target, False
         self._log.warning(
             "copying.target_shorter",
             position=confirmed.sequence,
@@ -123,13 +170,13 @@ class Resuming:
             if self._plan.durable
             else "what it has lost and the source still holds is copied again",
         )
-        return Confirmed(), True
+        return Confirmed(), target, True
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
         highest, source_last = max(map(_order, tail.copies)), streams.source_last
         if highest > source_last:
-            info = await settled_stream(streams.source.api, streams.source.stream, highest, streams.created)
+            info = await settled_stream(streams.source.api, streams.source.stream, highest)
             source_last = int(info["state"]["last_seq"])
 
         def left(tail: TargetTail) -> TargetTail:
@@ -181,8 +228,9 @@ class Resuming:
             ApiError: the target cannot be asked.
         """
         tail = await streams.newest(wanted, whatever_age=True)
-        _, target_lost = await self._recall(streams)
-        if identity_changed(tail.copies, streams.key, streams.created_ns):
+        streams = await self._identified(streams, tail)
+        _, _, target_lost = await self._recall(streams)
+        if self.identity.recreated:
             self.decide_about_recreated(streams.created)
         return {_order(copy): copy for copy in streams.of_present(tail).copies}, target_lost
 
@@ -207,11 +255,12 @@ class Resuming:
         await self.remove_fillers(streams.target_api)  # an earlier round may have left some
         newest = await streams.target_api.stored_message(plan.stream, last) if last else None
         copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
-        if copy_id is not None and copy_id.entry != streams.key:
+        if copy_id is not None and await self._is_of_another(streams, copy_id):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
                 " old one under the same sequences: delete it and create it again"
             )
+        self.identity = SourceIdentity(copy_id.entry if copy_id is not None else streams.key)
         foreign = newest is not None and not await _is_copy(streams, newest, copy_id)
         if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
             raise RuleRefusedError(
@@ -227,6 +276,12 @@ class Resuming:
             before = await Replay(streams.source.api, plan.source.name).before(plan.source.opt_start_time)
             return Resume(max(last, min(before, source_last)))
         return Resume(last)
+
+    async def _is_of_another(self, streams: EntryStreams, copy_id: CopyId) -> bool:
+        known = KnownStream("", (Stored(copy_id.sequence, copy_id.time_ns),))
+        if copy_id.entry == streams.key:
+            return False
+        return await known.verdict(streams.source.api, streams.source_info) == "recreated"
 
     async def remove_fillers(self, target: JetStreamApi) -> None:
         """Purge what took the place of numbers that the source lacks."""
@@ -288,6 +343,19 @@ async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
         return True
     record = streams.sourcing.own_record(stored.header_block)
     return record is not None and record.sequence <= sequence
+
+
+async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
+    """Whether the target is the stream that stored a copy at a place; all others that it held are gone.
+
+    Where no place is known, it is another one: the rule copies again all that the target lacks, and only that.
+    """
+    sequence, place = placed
+    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
+    if stored is None:
+        return "unknown" if 0 < place < int(streams.target_info["state"]["first_seq"]) else "recreated"
+    record = streams.sourcing.own_record(stored.header_block)
+    return "same" if record is not None and record.sequence == sequence else "recreated"
 
 
 async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:

@@ -19,6 +19,7 @@ import structlog
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.ack_reply import message_sequence
@@ -49,6 +50,7 @@ from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import Backlog, RuleMetrics
 from nats_bridge.transforms.source_record import TWIN_HEADER
+from nats_bridge.transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.observability.telemetry.tracing import RuleTracing
@@ -216,11 +218,19 @@ class Round:
         self.publisher.begin(last)
         self._streams = streams = replace(self._streams, last=last)
         resume = await self._resume()
+        key = context.resuming.identity.key
+        self.encoder.retarget(streams.target, key)
+        if self._gap_filler is not None:
+            self._gap_filler.key = key
         self.encoder.there = set(resume.there)
         context.standpoint = Standpoint(
-            plan.source.name, streams.created, streams.source.filters, resume.handled, direct=bool(plan.durable)
+            plan.source.name,
+            KnownStream.of(streams.source_info),
+            streams.source.filters,
+            resume.handled,
+            direct=bool(plan.durable),
         )
-        await self.reader.open(resume.handled, streams.created)
+        await self.reader.open(resume.handled, streams.source_info)
         self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
 
     async def _resume(self) -> Resume:
@@ -238,7 +248,8 @@ class Round:
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost
-        context.counting.begin(streams.target, streams.target_info, target_lost=resume.target_lost)
+        kept = resuming.same_target and not resume.target_lost
+        context.counting.begin(streams.target, streams.target_info, kept=kept)
         return resume
 
     async def _close(self) -> None:
@@ -311,7 +322,9 @@ class Round:
         context.resuming.decide_about_recreated(created)
         self.encoder.there.clear()
         target_info = await context.target.api.stream_info(self.plan.stream)
-        self.encoder.retarget(context.target_of(target_info), entry_key(self.plan.sourcing, created))
+        key = entry_key(self.plan.sourcing, created)
+        self.encoder.retarget(context.target_of(target_info), key)
+        context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
 
     async def stream_shortened(self, info: Json, kept: int) -> None:
         """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.consuming.lag import Standpoint
 
 
@@ -30,8 +31,8 @@ class Reading(Protocol):
     def standpoint(self) -> Standpoint:
         """Its standpoint; see `bridge.consuming.lag`."""
 
-    async def open(self, handled: int, created: str) -> None:
-        """Begin after a sequence of the source that was created at this time."""
+    async def open(self, handled: int, info: Json) -> None:
+        """Begin after a sequence of the source with this `STREAM.INFO`."""
 
     async def not_taken(self) -> int | None:
         """How many messages wait for it; see `bridge.consuming.lag`."""

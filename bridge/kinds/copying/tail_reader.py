@@ -44,6 +44,7 @@ class StoredCopy:
         record: where it comes from.
         message_id: its `Nats-Msg-Id`; None without one.
         rollup: its `Nats-Rollup`; None without one.
+        sequence: its sequence in the target.
     """
 
     subject: bytes
@@ -51,6 +52,7 @@ class StoredCopy:
     record: SourceRecord
     message_id: bytes | None
     rollup: bytes | None = None
+    sequence: int = 0
 
     @property
     def copy_id(self) -> CopyId | None:
@@ -140,9 +142,9 @@ class _Copies:
                 self.ids.add(message_id)
             record = self._record_of(block)
             if record is not None:
-                time_ns = AckReply.parse(reply).time_ns
+                ack = AckReply.parse(reply)
                 rollup = header_block.read(block, b"Nats-Rollup")
-                self.copies.append(StoredCopy(subject, time_ns, record, message_id, rollup))
+                self.copies.append(StoredCopy(subject, ack.time_ns, record, message_id, rollup, ack.stream_sequence))
 
 
 class _Takes(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.bridge.client.audit_advisories import Changed, Deleted, Purged, Removal
 from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.stream_identity import KnownStream
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.errors import ApiError
@@ -150,7 +151,7 @@ class RetentionFollower:
             retention.after(time_ns, lambda coming: retention.left_from(min(first, coming), deleted))
         else:
             retention.raise_floor(first)
-        if info["config"] != self.info["config"] and info["created"] == self.info["created"]:
+        if info["config"] != self.info["config"] and await self._is_followed(info):
             self.info = info
             limits = StreamLimits.of(info["config"])
             if limits != self._limits:
@@ -160,6 +161,12 @@ class RetentionFollower:
             self._encoder.set_own_subjects(self._own_subjects(info["config"]))
             self._encoder.forget_destinations()
             self._changed(info["config"])
+
+    async def _is_followed(self, info: Json) -> bool:
+        try:
+            return await KnownStream.of(self.info).verdict(self._source.api, info) == "same"
+        except ApiError:
+            return False
 
     async def _look_behind_gaps(self) -> None:
         """Request the stream's end once sequences were missing: after it, they are no predecessors."""

@@ -162,7 +162,7 @@ class RepublishRun(RuleRun):
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
         await self._follower.begin(handled)
-        await self._reader.open(handled, self._info["created"])
+        await self._reader.open(handled, self._info)
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
         self._say_side_effects()
         if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:

@@ -1,0 +1,107 @@
+"""Whether a stream with another creation time is the one that was seen before, from messages that are known."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nats_bridge.bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
+
+
+def _bounds(messages: list[Stored], last: Stored) -> Bounds:
+    return Bounds(messages[0] if messages else None, last)
+
+
+def _judged(known: KnownStream, messages: list[Stored], last: Stored) -> Verdict:
+    held = {
+        sequence: time_ns for sequence, time_ns in messages if sequence in {each.sequence for each in known.messages}
+    }
+    return judge(known.messages, held, _bounds(messages, last))
+
+
+KNOWN = (Stored(10, 1010), Stored(4, 1004))
+END = Stored(12, 2012)
+
+
+@pytest.mark.parametrize(
+    ("messages", "last", "verdict"),
+    [
+        pytest.param([Stored(10, 1010)], Stored(12, 1012), "same", id="one is where it was"),
+        pytest.param([Stored(4, 1004), Stored(10, 1999)], Stored(10, 1999), "same", id="it lost its end"),
+        pytest.param([], Stored(10, 1010), "same", id="it was purged"),
+        pytest.param([Stored(n, 2000 + n) for n in range(1, 13)], END, "recreated", id="others have their sequences"),
+        pytest.param([], Stored(0, 0), "recreated", id="it is empty"),
+        pytest.param([Stored(1, 2001), Stored(2, 2002)], Stored(2, 2002), "recreated", id="it is shorter and younger"),
+        pytest.param([Stored(3, 1003)], Stored(3, 1003), "same", id="it is shorter and older"),
+        pytest.param([Stored(5, 1005)], Stored(12, 1012), "same", id="an older one is left"),
+        pytest.param([Stored(5, 2005)], END, "recreated", id="younger ones are left"),
+        pytest.param([Stored(11, 1011)], Stored(12, 1012), "unknown", id="it begins behind them"),
+        pytest.param([], END, "unknown", id="nothing is left"),
+    ],
+)
+def test_the_table(messages: list[Stored], last: Stored, verdict: Verdict) -> None:
+    assert _judged(KnownStream("", KNOWN), messages, last) == verdict
+
+
+def test_of_a_stream_without_messages_nothing_is_known() -> None:
+    assert judge((), {}, _bounds([Stored(1, 1)], Stored(1, 1))) == "unknown"
+
+
+def test_what_is_known_of_a_stream() -> None:
+    state = {
+        "messages": 2,
+        "first_seq": 3,
+        "first_ts": "1970-01-01T00:00:01Z",
+        "last_seq": 7,
+        "last_ts": "1970-01-01T00:00:02.5Z",
+    }
+    known = KnownStream.of({"created": "then", "state": state})
+    assert known == KnownStream("then", (Stored(7, 2_500_000_000), Stored(3, 1_000_000_000)))
+    assert known.also(Stored(8, 9)).messages[0] == Stored(8, 9)
+    purged = state | {"messages": 0, "first_seq": 8, "first_ts": "0001-01-01T00:00:00Z"}
+    assert KnownStream.of({"created": "then", "state": purged}).messages == (Stored(7, 2_500_000_000),)
+    unused = purged | {"first_seq": 0, "last_seq": 0, "last_ts": "0001-01-01T00:00:00Z"}
+    assert KnownStream.of({"created": "then", "state": unused}).messages == ()
+
+
+@st.composite
+def _stored(draw: st.DrawFn, since: int) -> list[Stored]:
+    steps = draw(st.lists(st.integers(1, 5), min_size=1, max_size=12))
+    return [Stored(number, since + sum(steps[:number])) for number in range(1, len(steps) + 1)]
+
+
+def _left(draw: st.DrawFn, messages: list[Stored]) -> list[Stored]:
+    return [message for message in messages if draw(st.booleans())]
+
+
+@given(st.data())
+def test_a_stream_that_grew_and_removed_messages_is_never_taken_for_a_recreated_one(data: st.DataObject) -> None:
+    messages = data.draw(_stored(0))
+    seen_end = data.draw(st.integers(1, len(messages)))
+    known = KnownStream("", tuple(data.draw(st.lists(st.sampled_from(messages[:seen_end]), min_size=1))))
+    left = _left(data.draw, messages)
+    assert _judged(known, left, messages[-1]) != "recreated"
+
+
+@given(st.data())
+def test_a_recreated_stream_is_never_taken_for_the_one_before(data: st.DataObject) -> None:
+    """Where nothing is left at or before what is known, reading continues with the first message either way."""
+    before = data.draw(_stored(0))
+    known = KnownStream("", tuple(data.draw(st.lists(st.sampled_from(before), min_size=1))))
+    messages = data.draw(_stored(before[-1].time_ns))
+    left = _left(data.draw, messages)
+    verdict = _judged(known, left, messages[-1])
+    assert verdict != "same"
+    if verdict == "unknown":
+        assert all(message.sequence > max(known.messages).sequence for message in left)
+
+
+@given(st.data())
+def test_a_stream_that_lost_its_end_is_the_same_as_long_as_a_known_message_is_left(data: st.DataObject) -> None:
+    messages = data.draw(_stored(0))
+    kept = data.draw(st.integers(1, len(messages)))
+    known = KnownStream("", (messages[-1], data.draw(st.sampled_from(messages[:kept]))))
+    later = [Stored(kept + number, 1000 + number) for number in range(1, data.draw(st.integers(0, 12)) + 1)]
+    now = [*messages[:kept], *later]
+    assert _judged(known, now, now[-1]) == "same"
