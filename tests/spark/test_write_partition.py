@@ -492,3 +492,34 @@ async def test_another_stream_that_answers_is_an_error(
 async def test_large_rows_go_in_small_pieces(url: str, peer: RawPeer, stream: str) -> None:
     await write(plan_of(url, stream), TaskPlace(0, 0), rows(stream, 0, 60, size=900_000))
     assert await payloads(peer, stream) == expected(60)
+
+
+# -- headers of other clients ----------------------------------------------------------------------------------------
+
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+
+
+@pytest.mark.parametrize("version", ["2.11.17", "2.14.10", "2.15.3"])
+@pytest.mark.parametrize("column", ["header_block", "headers"])
+async def test_a_message_is_not_traced_with_the_permissions_of_the_write(
+    column: str, url: str, peer: RawPeer, stream: str, unique_name: Callable[[str], str]
+) -> None:
+    """A server of 2.11 and newer reports a message there, and the API takes the report for a request to purge."""
+    victim, behind = unique_name("VICTIM"), unique_name("behind")
+    await peer.create_stream(name=victim, subjects=[f"{victim}.>"])
+    await peer.store(f"{victim}.a".encode(), b"precious")
+    command = f"$JS.API.STREAM.PURGE.{victim}"
+    commands, reported = await peer.collect(command), await peer.collect(behind)
+    block = f"NATS/1.0\r\nA: b\r\nNats-Trace-Dest: {command}\r\nNats-Trace-Only: true\r\nC: d\r\n\r\n".encode()
+    lines = [dict(zip(("name", "value"), line.split(": "), strict=True)) for line in block.decode().split("\r\n")[1:-2]]
+    given = pa.array([block], pa.binary()) if column == "header_block" else pa.array([lines], HEADERS)
+    batch = pa.RecordBatch.from_pydict({"subject": [f"{stream}.a"], "data": [b"x"], column: given})
+    done = await write(plan_of(url, stream, RowLayout(0, 1, **{column: 2})), TaskPlace(0, 0), batch)
+    assert done.rows == 1
+    # Servers send reports in their order.
+    await peer.store(f"{stream}.b".encode(), b"", f"NATS/1.0\r\nNats-Trace-Dest: {behind}\r\n\r\n".encode())
+    await reported.count(1)
+    assert commands.messages == []
+    (message,) = await stored_messages(peer, stream, 1)
+    assert message.header_block.startswith(b"NATS/1.0\r\nA: b\r\nNats-Trace-Only: true\r\nC: d\r\nNats-Msg-Id: ")
+    assert (await info(peer, victim))["state"]["messages"] == 1
