@@ -40,10 +40,6 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
     "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
     "redrive": ("bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
-    "replica-diff": (
-        "bridge.cli.replica_diff:replica_diff_command",
-        "Compare what the servers of a cluster hold of a stream.",
-    ),
     "capture": ("pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
     "restore": ("pipeline.cli.restore:restore_command", "Create streams again from captures, on Spark."),
     "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),

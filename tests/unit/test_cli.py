@@ -40,7 +40,6 @@ COMMANDS = [
         "schema",
         "clean",
         "redrive",
-        "replica-diff",
         "watch",
         "tap",
     ),
