@@ -28,7 +28,6 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "test": ("bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
-    "tap": ("bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
     "explain": ("bridge.cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
     "validate": ("bridge.cli.validate:validate_command", "Validate a stream configuration as a server would."),
     "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),

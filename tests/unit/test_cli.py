@@ -41,7 +41,6 @@ COMMANDS = [
         "clean",
         "redrive",
         "watch",
-        "tap",
     ),
     *("capture", "restore", "backfill", "diff"),
 ]
