@@ -43,7 +43,6 @@ WALKS: Final[dict[str, str | None]] = {
     "spark.md": "2.10.27",
     "redrive.md": "2.15.3",
     "failover.md": "2.15.3",
-    "replica-diff.md": None,
     "spark-diff.md": "2.15.3",
     "spark-restore.md": "2.15.3",
     "watch.md": "2.15.3",
@@ -58,7 +57,7 @@ _STEP: Final = re.compile(
     r"|^```text\n(?P<shown>.*?)^```\n",
     re.MULTILINE | re.DOTALL,
 )
-_FILE: Final = re.compile(r"# ([\w.-]+\.(?:py|yaml|sh))\n")
+_FILE: Final = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 _CHANGING: Final = re.compile(
     r"\d+(?:\.\d+)? (?:s|ms|min|MB|GB|MiB|KiB|messages/s)\b|\d[\d,.]*/s|bytes_out=\d+|[0-9a-f]{16,}"
     r"|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\b\d\d:\d\d:\d\d\b|bridge-[0-9a-f]+-\d+-\d+"
@@ -67,9 +66,7 @@ _LATENCY: Final = re.compile(r"(?:…(?: / …)?|-)$", re.MULTILINE)
 """At the end of a rule's line in the status; absent when no message has come for a while."""
 _SERVER_NAME: Final = re.compile(r"(nats-server \d+\.\d+\.\d+) native-nats-server-\S+ at ")
 """The name of a server that a test starts; a reader's server has none."""
-_LEADS: Final = re.compile(r", leads$", re.MULTILINE)
-"""Behind the replica whose server leads: a cluster elects any."""
-_PORTS: Final = ("4222", "4223", "4224", "6222", "6223", "6224", "8322")
+_PORTS: Final = ("4222", "8322")
 """The ports that pages name."""
 _PAUSE: Final = 0.05
 """Seconds between two checks of a condition."""
@@ -140,8 +137,8 @@ def with_outputs(page: str, played: list[Step]) -> str:
 
 
 def comparable(output: str) -> str:
-    """An output without what differs between runs: times, rates, sizes, identities, leaders, and widths of columns."""
-    masked = re.sub(r" {2,}", " ", _LEADS.sub("", _CHANGING.sub("…", _SERVER_NAME.sub(r"\1 at ", output))))
+    """An output without what differs between runs: times, rates, sizes, identities, and widths of columns."""
+    masked = re.sub(r" {2,}", " ", _CHANGING.sub("…", _SERVER_NAME.sub(r"\1 at ", output)))
     return _LATENCY.sub("…", masked)
 
 

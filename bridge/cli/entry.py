@@ -28,7 +28,6 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
     "test": ("bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
-    "tap": ("bridge.cli.tap:tap_command", "Show messages of a rule before and after, on servers."),
     "explain": ("bridge.cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
     "validate": ("bridge.cli.validate:validate_command", "Validate a stream configuration as a server would."),
     "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
@@ -40,10 +39,6 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
     "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
     "redrive": ("bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
-    "replica-diff": (
-        "bridge.cli.replica_diff:replica_diff_command",
-        "Compare what the servers of a cluster hold of a stream.",
-    ),
     "capture": ("pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
     "restore": ("pipeline.cli.restore:restore_command", "Create streams again from captures, on Spark."),
     "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),

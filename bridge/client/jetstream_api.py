@@ -378,9 +378,9 @@ class JetStreamApi:
         """Return the newest message of a subject, in the same way: the next one's predecessor."""
         return await self._stored(stream, {"last_by_subj": subject})
 
-    async def message_from(self, stream: str, sequence: int, subject: str = ">") -> StoredMessage | None:
-        """Return the first message at or after a sequence whose subject matches, in the same way."""
-        return await self._stored(stream, {"seq": sequence, "next_by_subj": subject})
+    async def message_from(self, stream: str, sequence: int) -> StoredMessage | None:
+        """Return the first message at or after a sequence, in the same way."""
+        return await self._stored(stream, {"seq": sequence, "next_by_subj": ">"})
 
     async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
         try:

@@ -42,13 +42,10 @@ class BatchSubscription:
     sid: bytes
     subscription: Subscription
 
-    async def unsubscribe(self, after: int = 0) -> None:
-        """Ask the server to stop, at once or after so many messages in all; what is in flight arrives until `release`.
-
-        A connection that is lost in between subscribes again without that limit.
-        """
+    async def unsubscribe(self) -> None:
+        """Ask the server to stop; what is in flight arrives until `release`."""
         if not self.client.is_closed:
-            await self.client._send_unsubscribe(int(self.sid), after)
+            await self.client._send_unsubscribe(int(self.sid))
 
     def forget(self) -> None:
         """While the connection is down: do not subscribe again when it is back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -43,33 +43,16 @@ class Meanings:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """Where a rule's messages come from.
-
-    Attributes:
-        connection: the name of the connection.
-        stream: the stream that it reads; empty if it subscribes.
-        subject: what it subscribes to; empty if it reads a stream.
-    """
-
-    connection: str
-    stream: str = ""
-    subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Incoming:
     """A message as a rule receives it.
 
     Attributes:
         message: the message; of one that no stream holds, the sequence means nothing.
-        connection: the connection that it comes from; empty for any.
         stream: the stream that holds it; empty for any.
         last_sequence: that of the message before it with the same subject; 0 for none.
     """
 
     message: StoredMessage
-    connection: str = ""
     stream: str = ""
     last_sequence: int = 0
 
@@ -93,7 +76,6 @@ class RuleKind:
         run: creates what runs a rule; nothing happens before its `check`.
         needs: what the users of a rule's connections must be allowed.
         moves: how messages move through a rule; raises `TransformError` where the rule's own check would refuse it.
-        inputs: where a rule's messages come from.
         makes: the results of a rule for one message, where that needs no server; or why there is none.
         reads_stream: whether it reads a stream, so that it has a lag.
         refuses_handoff: why no server can take over from a rule; empty if one can.
@@ -111,7 +93,6 @@ class RuleKind:
     run: Callable[[Any, Settings, Opened, RuleContext], RuleRun]
     needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
     moves: Callable[[Any, Landscape, str], Iterator[Move]]
-    inputs: Callable[[Any], Iterable[Input]]
     makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
     reads_stream: bool
     refuses_handoff: Callable[[Any], str] = lambda rule: ""

@@ -40,9 +40,7 @@ COMMANDS = [
         "schema",
         "clean",
         "redrive",
-        "replica-diff",
         "watch",
-        "tap",
     ),
     *("capture", "restore", "backfill", "diff"),
 ]

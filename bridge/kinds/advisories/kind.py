@@ -9,17 +9,12 @@ from nats_bridge.bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.bridge.kinds.advisories.run import AdvisoriesRun
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import AdvisoriesRule
 from nats_bridge.transforms.dialect import Dialect
 from nats_bridge.transforms.republish import Republished
-
-
-def _inputs(rule: AdvisoriesRule) -> tuple[Input, ...]:
-    stream = rule.captured_by or ""
-    return (Input(rule.source_connection, stream, "" if stream else rule.republish.src),)
 
 
 def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
@@ -67,7 +62,6 @@ KIND = RuleKind(
     ),
     needs=advisories_needs,
     moves=_moves,
-    inputs=_inputs,
     makes=_makes,
     refuses_handoff=lambda rule: (
         "servers do not republish advisories: nothing can take over, leave this rule to the bridge"

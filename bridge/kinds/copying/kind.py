@@ -12,7 +12,7 @@ from nats_bridge.bridge.kinds.copying.acknowledging import durables
 from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.run import CopyRun
 from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled, copying
 from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
@@ -56,7 +56,7 @@ async def _handoff(
 
 def _makes(rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
     for entry in rule.entries:
-        if incoming.stream in ("", entry.name) and incoming.connection in ("", entry.connection):
+        if incoming.stream in ("", entry.name):
             sourcing = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule))
             if outcome := sourcing.apply(incoming.message) or sourcing.unselected(incoming.message):
                 yield outcome
@@ -98,7 +98,6 @@ KIND = RuleKind(
     run=CopyRun,
     needs=lambda rule, settings, dialect, known: permissions.copying_needs(rule, settings, dialect, known),
     moves=_moves,
-    inputs=lambda rule: [Input(entry.connection, entry.name) for entry in rule.entries],
     makes=_makes,
     refuses_handoff=_refuses_handoff,
     handoff=_handoff,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nats_bridge.bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters
 from nats_bridge.bridge.kinds.ingress.run import IngressRun
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.late_imports import late
 from nats_bridge.bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
@@ -50,7 +50,6 @@ KIND = RuleKind(
     run=lambda rule, _, connections, context: IngressRun(rule, connections[rule.source_connection], context),
     needs=lambda rule, settings, dialect, known: permissions.ingress_needs(rule, settings, dialect, known),
     moves=_moves,
-    inputs=lambda rule: (Input(rule.source_connection, subject=rule.subject_transform.src),),
     makes=_makes,
     handoff=lambda rule, _, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
         rule, connections[rule.source_connection]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nats_bridge.bridge.consuming.counters import READING_FACTS
 from nats_bridge.bridge.consuming.rule_consumer import Durable
-from nats_bridge.bridge.kinds.kind import Incoming, Input, Meanings, Outcome, RuleKind
+from nats_bridge.bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.bridge.kinds.republish.run import RepublishRun
@@ -51,7 +51,6 @@ KIND = RuleKind(
     ),
     needs=lambda rule, settings, dialect, known: permissions.republish_needs(rule, settings, dialect, known),
     moves=_moves,
-    inputs=lambda rule: (Input(rule.source_connection, rule.stream),),
     makes=_makes,
     handoff=lambda rule, settings, connections, wish: (handoff.hand_back if wish.back else handoff.hand_over)(
         rule, settings.name, connections

@@ -18,7 +18,6 @@ KIND = RuleKind(
     run=lambda rule, _, connections, context: WatchRun(rule, connections[rule.connection], context),
     needs=watch_needs,
     moves=lambda *_: iter(()),
-    inputs=lambda _: (),
     makes=lambda *_: iter(()),
     refuses_handoff=lambda rule: (
         "no server compares its mirrors and sources with what they copy: it reports its own lag, which stays 0"
