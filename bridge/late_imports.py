@@ -1,7 +1,8 @@
 """Modules that other packages import and that a start does not need: loaded at their first use, or not at all.
 
 Nothing is replaced: a late module is found as usual, and the first use of one of its attributes loads it, as does the
-next import (`importlib.util.LazyLoader`).
+next import (`importlib.util.LazyLoader`). Without it, a sidecar holds 57 MiB after its start instead of 44, and needs
+twice the CPU until then: aiohttp takes 10 MiB, and nats-py imports it for WebSockets alone.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from types import ModuleType
 
 
 class _LateFinder(MetaPathFinder):
-    def __init__(self, names: Sequence[str], without: Sequence[str]) -> None:
-        self._names, self._without = frozenset(names), frozenset(without)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in self._without:
-            raise ModuleNotFoundError(f"No module named '{fullname}'", name=fullname)
         spec = PathFinder.find_spec(fullname, path, target) if fullname in self._names else None
         if spec is not None and spec.loader is not None:
             spec.loader = LazyLoader(spec.loader)
@@ -31,14 +30,13 @@ class _LateFinder(MetaPathFinder):
 
 
 @contextmanager
-def late(*names: str, without: Sequence[str] = ()) -> Iterator[None]:
+def late(*names: str) -> Iterator[None]:
     """Within it, have modules loaded at their first use.
 
     Args:
         names: modules or packages; what is imported already stays as it is.
-        without: those that seem not to be installed.
     """
-    finder = _LateFinder(names, without)
+    finder = _LateFinder(names)
     sys.meta_path.insert(0, finder)
     try:
         yield

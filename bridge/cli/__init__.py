@@ -7,12 +7,10 @@ used, so that `explain` does not pay for what `run` needs.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Sequence
 
 from nats_bridge.bridge.app.startup_signals import listen_early
-from nats_bridge.bridge.late_imports import late
 
 __all__ = ["main"]
 
@@ -26,12 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Imports make many objects and hardly any garbage, so it is looked for less often.
     gc.set_threshold(50_000, 20, 50)
-    # Pydantic would look for plugins in every package that is installed; the configuration has no use for any.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if next((word for word in given if not word.startswith("-")), "") == "run":
         listen_early()  # before anything that takes time to import
-    # Where another package has brought it, structlog would import it, for tracebacks that the logs do not have.
-    with late(without=["rich"]):
-        from nats_bridge.bridge.cli.entry import main as command_line
+    from nats_bridge.bridge.cli.entry import main as command_line
 
-        command_line(given)
+    command_line(given)
