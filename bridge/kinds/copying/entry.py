@@ -154,7 +154,7 @@ class CopyEntry:
         present = self._round
         if present is None or self._life.ends or not self._context.target.client.is_connected:
             return False
-        return present.reader.attached and not present.publisher.waiting
+        return present.reader.attached and not present.publisher.waiting and not self._is_unanswered
 
     @property
     def waiting_for(self) -> str | None:
@@ -162,6 +162,8 @@ class CopyEntry:
         source = self.plan.source.name
         if self._context.blocked:
             return self._context.blocked
+        if self._is_unanswered:
+            return self.obstacle
         if self._round is None or self._life.over:
             return f"what stream '{self.plan.stream}' holds of '{source}'"
         reader = self._round.reader
@@ -176,7 +178,14 @@ class CopyEntry:
             return self._context.blocked
         if self._round is not None and self._round.publisher.waiting:
             return f"room in stream '{self.plan.stream}', which takes nothing at the moment"
+        if self._is_unanswered:
+            return f"an answer of stream '{self.plan.stream}', which leaves messages without one"
         return None
+
+    @property
+    def _is_unanswered(self) -> bool:
+        """Whether the target left messages without an answer, and has not answered since."""
+        return self._context.silence.lasts
 
     @property
     def has_work(self) -> bool:

@@ -51,6 +51,7 @@ from nats_bridge.bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.bridge.kinds.copying.silence import Silence
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
 from nats_bridge.bridge.observability.rule_metrics import InFlight, RuleMetrics
@@ -85,6 +86,7 @@ class Publisher:
         window: how much may be in flight, as long as each batch is no larger than the one before: what an interruption
             can leave in doubt. A fixed one where none is given.
         stored: called when `confirmed` has changed.
+        silence: set when answers are overdue, and reset by the next one, or if nothing is left to send.
 
     Attributes:
         window: the same.
@@ -107,8 +109,10 @@ class Publisher:
         fence: WriteFence = ALWAYS_OPEN,
         window: Window | None = None,
         stored: Callable[[], None] = lambda: None,
+        silence: Silence | None = None,
     ) -> None:
         self.waiting = False
+        self._silence = silence or Silence()
         self._stored = stored
         self.window = window or Window()
         self._fence = fence
@@ -307,6 +311,7 @@ class Publisher:
         if self._life.over:
             return
         self._answers += len(answers)
+        self._silence.lasts = False
         unconfirmed = self._unconfirmed
         confirmed, sent = unconfirmed.last_confirmed, unconfirmed.sent_first
         count, size = unconfirmed.count, unconfirmed.size
@@ -376,7 +381,7 @@ class Publisher:
         try:
             while unconfirmed.count:
                 if not await self._all_answered():
-                    return self._life.interrupt("the target left a message without an answer")
+                    return self._overdue("the target left a message without an answer")
                 unconfirmed.take_off(self._now)
                 if not unconfirmed.count:
                     break
@@ -399,7 +404,7 @@ class Publisher:
                     self._counters.out_of_order += 1
                 self._transmit(unconfirmed.asking(operation))
                 if not await self._all_answered():
-                    return self._life.interrupt("the target left a message without an answer")
+                    return self._overdue("the target left a message without an answer")
                 taken = unconfirmed.pub_acks.get(operation[0])
                 full = taken is not None and taken.kind == "later"
                 pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
@@ -442,8 +447,16 @@ class Publisher:
         while not self._life.over:
             await asyncio.sleep(ANSWER_WAIT)
             if self.has_work and self._answers == before and self._recovery is None:
-                self._life.interrupt("the target does not answer")
+                self._overdue("the target does not answer")
+            elif not self.has_work and before < 0:
+                self._silence.lasts = False  # nothing is left to send, so no answer would end it
             before = self._answers if self.has_work else -1
+
+    def _overdue(self, reason: str) -> None:
+        if self._life.over:
+            return
+        self._silence.lasts = True
+        self._life.interrupt(reason)
 
     def _disconnected(self) -> None:
         self._life.interrupt("the connection to the target is lost")

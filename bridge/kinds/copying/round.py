@@ -45,6 +45,7 @@ from nats_bridge.bridge.kinds.copying.publisher import Publisher
 from nats_bridge.bridge.kinds.copying.resume_point import Resume
 from nats_bridge.bridge.kinds.copying.resuming import Confirmed, Resuming
 from nats_bridge.bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.bridge.kinds.copying.silence import Silence
 from nats_bridge.bridge.kinds.copying.source import Reading
 from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.window import Window
@@ -77,6 +78,7 @@ class EntryContext:
         backlog: how much waits in the source.
         standpoint: up to where everything is known to be stored, between two rounds; None before the first.
         blocked: the stream that does not exist or does not answer, in words; empty for none.
+        silence: whether the target leaves messages without an answer.
         twin: whether the target takes source records under another name only.
     """
 
@@ -96,6 +98,7 @@ class EntryContext:
     objects: ObjectMetadata | None = field(init=False, default=None)
     standpoint: Standpoint | None = field(init=False, default=None)
     blocked: str = field(init=False, default="")
+    silence: Silence = field(init=False, default_factory=Silence)
     twin: bool = field(init=False, default=False)
     warned_of_renamed: bool = field(init=False, default=False)
 
@@ -161,6 +164,7 @@ class Round:
             fence=context.fence,
             window=Window.shared(plan.sources, context.target.server_version),
             stored=(lambda: None) if acknowledging is None else (lambda: acknowledging.stored(self.publisher)),
+            silence=context.silence,
         )
         self.encoder = CopyEncoder(
             plan.sourcing,
