@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nats_bridge.bridge.kinds.copying import tail_reader
 from nats_bridge.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.creation_times import CHANGE_IT, change_creation_time
@@ -69,11 +70,17 @@ async def test_another_creation_time_of_the_source_of_copies(
 
 
 @pytest.mark.parametrize("version", CHANGE_IT)
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 async def test_another_creation_time_of_the_target_of_copies(
     version: str,
+    busy: bool,
     native_server: Callable[..., NativeServer],
     raw_peer: OpenPeer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not busy:  # as with thousands of copies, over minutes: a round reads a part of them
+        monkeypatch.setattr(tail_reader, "FIRST_PIECE", 8)
+        monkeypatch.setattr(tail_reader, "TOGETHER_NS", 1_000_000)
     async with native_server("2.15.3") as server, native_server(version) as target:
         here = await Copies.make(
             await raw_peer(server.url),
@@ -83,15 +90,17 @@ async def test_another_creation_time_of_the_target_of_copies(
         )
         connections = {"default": {"servers": [target.url]}, "far": {"servers": [server.url]}}
         settings = settings_for("", here.rule(entry={"from": "far"}), connections=connections)
-        await _store(here.peer, "S", 1, 20, "none")
         async with running(settings) as bridge:
-            await here.holds(20)
-            storing = asyncio.create_task(_store(here.peer, "S", 21, 1020, "none"))
+            for number in range(1, 41):
+                await _store(here.peer, "S", number, number, "none")
+                await here.holds(number)
+            storing = asyncio.create_task(_store(here.peer, "S", 41, 1040 if busy else 40, "none"))
             here.target_peer = await change_creation_time(target, raw_peer, here.target)
             await until(lambda: bridge.supervisors[0].counters()["rounds"] > 1)
             await storing
-            await _store(here.peer, "S", 1021, 1040, "none")
-            await here.holds(1040)
+            await _store(here.peer, "S", 1041, 1060, "none")
+            await here.holds(1060 if busy else 60)
+            assert bridge.supervisors[0].counters()["out_of_order"] == 0
         await here.are_exact()
 
 

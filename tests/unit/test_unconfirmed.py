@@ -258,3 +258,44 @@ def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, 
     assert all(reply for _, reply in asked(data))
     data = tracker(alone=True).add(operations(1, 2, 3), 1.0)
     assert [bool(reply) for _, reply in asked(data)] == [False, False, True]
+
+
+def test_what_was_stored_before_it_was_sent_first_is_a_duplicate_although_it_was_asked_for_again() -> None:
+    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed.add(operations(1, 2, 3, 4), 1.0)
+    assert take(unconfirmed, [duplicate(b"4", 7)]) == (True, False)
+    unconfirmed.ask_again(1.0)
+    # 1 and 3 are stored; 2 has the id of an earlier message, and 4 that of 3.
+    take(unconfirmed, [duplicate(b"1", 51), duplicate(b"2", 7), duplicate(b"3", 52), duplicate(b"4", 52)])
+    counters = unconfirmed._counters
+    assert (counters.copied, counters.duplicates, unconfirmed.count) == (2, 2, 0)
+
+
+def test_a_message_that_was_taken_for_a_copy_is_counted_once() -> None:
+    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed.add(operations(1, 2), 1.0)
+    take(unconfirmed, stored(b"2", 52))
+    unconfirmed.add(operations(3), 1.0)
+    assert asked(unconfirmed.ask_again(1.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    take(unconfirmed, [duplicate(b"1", 51), duplicate(b"2", 7), *stored(b"3", 53)])
+    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates) == (2, 1)
+
+
+def test_a_message_that_was_counted_as_a_duplicate_is_not_asked_for_again() -> None:
+    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed.add(operations(1), 1.0)
+    take(unconfirmed, [duplicate(b"1", 7)])
+    unconfirmed.add(operations(2), 1.0)
+    assert asked(unconfirmed.ask_again(1.0)) == [(2, b"2")]
+
+
+def test_names_begin_again() -> None:
+    unconfirmed = tracker(alone=True)
+    unconfirmed.add(operations(1, 2), 1.0)
+    take(unconfirmed, stored(b"2", 2))
+    unconfirmed.forget_names()
+    assert (unconfirmed.last_confirmed, unconfirmed.placed) == (0, (0, 2))
+    unconfirmed.add(operations(1), 1.0)
+    assert asked(unconfirmed.ask_again(1.0)) == [(1, b"1")]
+    take(unconfirmed, stored(b"1", 3))
+    assert (unconfirmed._counters.copied, unconfirmed.last_confirmed, unconfirmed.count) == (3, 1, 0)

@@ -84,9 +84,11 @@ class Unconfirmed:
         self._shares = not keeps_sequence and in_time
         self._apart = False  # whether each message asks for itself until something is sorted out
         self._groups: deque[_Group] = deque()
-        self._confirmed: deque[tuple[float, Messages]] = deque(maxlen=_KEPT_GROUPS)
+        self._confirmed: deque[tuple[float, int, Messages]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
-        self._doubted: set[bytes] = set()  # names sent again: for these, duplicate means stored
+        self._doubted: set[bytes] = set()  # names sent again: for these, duplicate can mean stored
+        self._doubted_after = 0  # the target's last sequence before the first of them was sent for the first time
+        self._placed: set[int] = set()  # where those of them are stored that are confirmed
         self._last_doubted = 0  # where the last confirmed one of them was stored
         self._answered = _NOTHING  # of the first group
         self._ahead: dict[bytes, _Answered] = {}  # of other groups whose messages all ask, by name
@@ -144,6 +146,7 @@ class Unconfirmed:
         if not self.count:
             self._apart = False
             self._doubted.clear()  # what was skipped
+            self._placed.clear()
         if self.grouping:
             return self._one_asking(messages, now) if isinstance(messages, list) else self._one_of(messages, now)
         if self._apart or not self._shares:
@@ -217,9 +220,15 @@ class Unconfirmed:
         """
         since = now - self._remembered
         known: list[Operation] = []
+        if not self._doubted:
+            self._doubted_after = self.last
+            self._placed.clear()
         if self.grouping:
             self.grouping = False
-            known = [operation for sent, group in self._confirmed if sent > since for operation in operations_of(group)]
+            for sent, before, group in self._confirmed:
+                if sent > since:
+                    known += operations_of(group)
+                    self._doubted_after = min(self._doubted_after, before)
             self._confirmed.clear()
         if self._groups and self.sent_first < since:
             raise LostTrackError("it is unknown what the target has stored, and it may have forgotten the ids")
@@ -248,6 +257,7 @@ class Unconfirmed:
         groups, good, start = self._groups, self._good, len(self._inbox)
         digits = len(good)
         stored: list[_Group] = []
+        before: list[int] = []
         for subject, _, _, payload in answers:
             if not groups or not payload.startswith(good):
                 break
@@ -261,10 +271,11 @@ class Unconfirmed:
                 break
             if self._keeps and last != int(name):
                 break
+            before.append(self.last)
             self.last = last
             stored.append(group)
             groups.popleft()
-        self._confirm(stored, now)
+        self._confirm(stored, now, before)
         return len(stored)
 
     def _take_shared(self, answers: list[Delivered], now: float) -> int:
@@ -354,7 +365,7 @@ class Unconfirmed:
     def take_off(self, now: float) -> None:
         """Confirm what has PubAcks, up to the first that is unknown or not taken."""
         while self._groups:
-            group = self._groups[0]
+            group, before = self._groups[0], self.last
             name, count = group[0], group[1]
             if name.startswith(_SHARED):
                 answered, repeats, last = self._answered
@@ -365,7 +376,7 @@ class Unconfirmed:
             elif not self._take_pub_ack(name, count):
                 return
             self._next_group()
-            self._confirm([group], now)
+            self._confirm([group], now, None if name in self._counted else [before])
 
     def _take_pub_ack(self, name: bytes, count: int) -> bool:
         """Whether the first group is stored, by the PubAck on the message that asked."""
@@ -377,15 +388,31 @@ class Unconfirmed:
         del self.pub_acks[name]
         doubted = name in self._doubted
         self._doubted.discard(name)
-        if pub_ack.kind == "duplicate" and not doubted:
+        if pub_ack.kind == "duplicate" and not (doubted and self._is_own(pub_ack.sequence)):
             self._counters.duplicates += 1
+            self._counters.copied -= name in self._counted
             self._counted.add(name)
             return True
         if doubted:
+            self._placed.add(pub_ack.sequence)
             self._counters.out_of_order += pub_ack.sequence < self._last_doubted
             self._last_doubted = pub_ack.sequence
         self.last = max(self.last, pub_ack.sequence)
         return True
+
+    def _is_own(self, sequence: int) -> bool:
+        """Whether a message there may be the one that was sent before, and not another one with the same id.
+
+        A cluster that is still storing it may give no sequence.
+        """
+        return not sequence or (sequence > self._doubted_after and sequence not in self._placed)
+
+    def forget_names(self) -> None:
+        """Begin with new names, which may be those of earlier messages; nothing may be in flight."""
+        self._confirmed.clear()
+        self._counted.clear()
+        self.last_confirmed = 0
+        self.placed = (0, self.last)
 
     def skip(self) -> None:
         """Skip the first message, which the target has rejected."""
@@ -419,8 +446,14 @@ class Unconfirmed:
         self._counters.duplicates += repeats
         self._counters.copied -= repeats  # they are among the group's, which are all counted as copied
 
-    def _confirm(self, stored: list[_Group], now: float) -> None:
-        """Remove the first groups: they are stored."""
+    def _confirm(self, stored: list[_Group], now: float, before: list[int] | None = None) -> None:
+        """Remove the first groups: they are stored.
+
+        Args:
+            stored: these groups.
+            now: the loop's time.
+            before: the target's last sequence before each; None if they need not be asked for again.
+        """
         if not stored:
             return
         self.has_stored = True
@@ -435,5 +468,5 @@ class Unconfirmed:
         self.last_confirmed = int(stored[-1][0].removeprefix(_SHARED))
         if self.last > self.placed[1]:
             self.placed = (self.last_confirmed, self.last)
-        if self.grouping:
-            self._confirmed.extend([(now, messages) for *_, messages in stored])
+        if self.grouping and before is not None:
+            self._confirmed.extend([(now, last, group[4]) for group, last in zip(stored, before, strict=True)])

@@ -218,6 +218,13 @@ class Publisher:
         while (self.has_work or self._recovery is not None) and not self._life.over:
             await self._next_answer()
 
+    async def source_recreated(self) -> None:
+        """Settle all that is to be asked of the old source: the sequences of the new one begin again."""
+        self.ask_for_all()
+        await self.settled()
+        if not self._life.over:
+            self._unconfirmed.forget_names()
+
     @property
     def confirmed(self) -> tuple[int, int]:
         """The source's sequence up to which everything is stored, 0 if nothing was; and the target's then."""

@@ -324,6 +324,7 @@ class Round:
         """The source is a new stream of the same name; see `BatchSink`."""
         context, created = self._context, str(info["created"])
         context.resuming.decide_about_recreated(created)
+        await self.publisher.source_recreated()
         self.encoder.there.clear()
         target_info = await context.target.api.stream_info(self.plan.stream)
         key = entry_key(self.plan.sourcing, created)
