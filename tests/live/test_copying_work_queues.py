@@ -562,6 +562,18 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("version", ["2.10.27", "2.12.15"])
+async def test_filters_that_older_servers_take_for_overlapping_ones_are_not_acknowledged(
+    version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    name = unique_name("byte")
+    here = await Queue.make(await raw_peer(url), name, source={"retention": "workqueue"})
+    transforms = [{"src": f"{name}.*x.>", "dest": f"T{name}.1.>"}, {"src": f"{name}.b.c", "dest": f"T{name}.2"}]
+    error = await failure_of(settings_for(url, here.rule(entry={"subject_transforms": transforms})))
+    assert f"no consumer of server {version} selects exactly {name}.*x.>, {name}.b.c" in str(error)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_cannot_be_acknowledged_is_refused(
     case: str, newest_version: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer

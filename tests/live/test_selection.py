@@ -59,3 +59,25 @@ async def test_a_filter_may_reach_across_the_streams_subjects(
         await republished.count(2)
     assert [message[0] for message in republished.messages] == [f"out{name}.a".encode(), f"out{name}.b".encode()]
     assert await here.source_sequences() == [1, 3]
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.10", "2.15.3"])
+async def test_filters_that_overlap_for_older_servers_alone(
+    version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """Before 2.14.10 and 2.15.3 a consumer cannot have both: there a token such as `*x` may be any other."""
+    url = await servers.url(version)
+    here = await Copies.make(await raw_peer(url), unique_name("first"), source={"storage": "memory"})
+    for subject in ("*x.a", "b.c", "b.a", "*x.c"):
+        await here.peer.store(f"{here.name}.{subject}".encode())
+    transforms = [
+        {"src": f"{here.name}.*x.>", "dest": f"{here.target}.star.>"},
+        {"src": f"{here.name}.b.c", "dest": f"{here.target}.plain"},
+    ]
+    async with running(settings_for(url, here.rule(entry={"subject_transforms": transforms}))):
+        await here.holds(3)
+        consumers: list[dict[str, Any]] = (await here.peer.api(f"CONSUMER.LIST.{here.name}")).get("consumers") or []
+        filters = [each["config"].get("filter_subjects") for each in consumers]
+        wanted = [each["src"] for each in transforms]
+        assert filters == [wanted if version in ("2.14.10", "2.15.3") else None]
+    assert await here.source_sequences() == [1, 2, 4]

@@ -27,7 +27,7 @@ from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
 from nats_bridge.bridge.observability.rule_metrics import InFlight
 from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.subject_overlap import takes_filters
+from nats_bridge.bridge.rules.loops.subject_overlap import are_apart, takes_filters
 from nats_bridge.bridge.rules.run import RuleRun
 from nats_bridge.bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.bridge.settings.connect_options import connect_options
@@ -395,8 +395,7 @@ def _acknowledged_filters(
     wanted = [
         one for one in sourcing.filters if not any(one != two and is_subset(one, two) for two in sourcing.filters)
     ]
-    apart = not any(collide(one, two) for n, one in enumerate(wanted) for two in wanted[n + 1 :])
-    if len(wanted) > 1 and (server_version.startswith("2.9.") or not apart):
+    if len(wanted) > 1 and (server_version.startswith("2.9.") or not are_apart(server_version, wanted)):
         raise RuleRefusedError(
             f"{place}: no consumer of server {server_version} selects exactly"
             f" {', '.join(pattern.decode() for pattern in wanted)}: write an entry for each, none of which overlap"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
+from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.subject import ANY, REST, collide, is_subset, tokens
 from nats_bridge.transforms.transform import Transform
 
@@ -32,7 +34,21 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
     if tuple(map(int, server_version.split(".")[:2])) < (2, 10):
         within = [any(is_subset(pattern, subject.encode()) for subject in subjects) for pattern in patterns]
         return len(patterns) < 2 and (all(within) or not subjects)
-    return not any(collide(one, two) for n, one in enumerate(patterns) for two in patterns[n + 1 :])
+    return are_apart(server_version, patterns)
+
+
+def are_apart(server_version: str, patterns: Sequence[bytes]) -> bool:
+    """Whether the server takes no two filters of a consumer for overlapping ones.
+
+    Up to 2.14.9 and 2.15.1 it compares by the first byte of a token, so that `a.*x.>` includes `a.b.c`.
+    """
+    by_first_byte = server_dialect(server_version).first_byte_is_wildcard
+    return not any(
+        collide(one, two)
+        or is_subset(one, two, by_first_byte=by_first_byte)
+        or is_subset(two, one, by_first_byte=by_first_byte)
+        for one, two in combinations(patterns, 2)
+    )
 
 
 def _may(made: Sequence[bytes], pattern: Sequence[bytes]) -> bool:
