@@ -43,6 +43,7 @@ WALKS: Final[dict[str, str | None]] = {
     "spark.md": "2.10.27",
     "redrive.md": "2.15.3",
     "failover.md": "2.15.3",
+    "init.md": "2.9.10",
     "spark-diff.md": "2.15.3",
     "spark-restore.md": "2.15.3",
     "watch.md": "2.15.3",

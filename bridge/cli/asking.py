@@ -82,14 +82,13 @@ def stopping() -> Iterator[Stop]:
 
 
 def run_job(
-    job: Callable[[asyncio.Event, Callable[..., None]], Awaitable[_Answer]], text: Callable[..., str], *, quiet: bool
+    job: Callable[[asyncio.Event, Callable[..., None]], Awaitable[_Answer]], text: Callable[..., str]
 ) -> tuple[_Answer, int]:
     """Run a job that reports its progress and ends early at a signal, without logs.
 
     Args:
         job: called with an event that is set at a signal, and with what it reports its progress to.
         text: the line on stderr for the seconds so far and what is reported.
-        quiet: print no progress.
 
     Returns:
         The job's result, and the exit code for a signal; 0 without one.
@@ -97,7 +96,7 @@ def run_job(
 
     async def stoppable() -> tuple[_Answer, int]:
         with stopping() as stop:
-            return await job(stop.event, _progress(text, quiet=quiet)), stop.code
+            return await job(stop.event, _progress(text)), stop.code
 
     return ask(stoppable())
 
@@ -112,14 +111,14 @@ def show(data: Callable[[], Any], lines: Callable[[], Iterable[str]], *, as_json
         click.echo(line)
 
 
-def _progress(text: Callable[..., str], *, quiet: bool) -> Callable[..., None]:
+def _progress(text: Callable[..., str]) -> Callable[..., None]:
     began = time.monotonic()
     due = began + _SHOWN_EVERY
 
     def report(*reported: Any) -> None:
         nonlocal due
         now = time.monotonic()
-        if now >= due and not quiet:
+        if now >= due:
             due = now + _SHOWN_EVERY
             click.echo(text(now - began, *reported), err=True)
 

@@ -20,7 +20,7 @@ from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigErro
 # What each command is called, where it is in this package, and what the list of commands says about it. Kept here as
 # text, because listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("bridge.cli.init.command:init_command", "Inspect a cluster and write a configuration for it."),
+    "init": ("bridge.cli.init.command:init_command", "Print the rules for a native configuration."),
     "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
         "bridge.cli.status.command:status_command",

@@ -43,7 +43,7 @@ def dialect_option(command: _Command) -> _Command:
         default=DEFAULT,
         show_default=True,
         metavar="V",
-        callback=_to_dialect,
+        callback=to_dialect,
         help="Server version to behave like, such as 2.10 or 2.10.27.",
     )(command)
 
@@ -62,7 +62,8 @@ def print_permissions(settings: Settings, connections: Iterable[str], needs: Ite
     return EXIT_GOOD
 
 
-def _to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:
+def to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:
+    """A callback of options: the dialect of that name."""
     try:
         return dialect(value)
     except UnknownDialectError as error:

@@ -1,4 +1,4 @@
-"""What pages of the documentation show is what happens: the tutorial, the sessions of init, the migration.
+"""What pages of the documentation show is what happens: the tutorial, other walks, the migration.
 
 Each command has tests of its own, so the pages are played by `make test-all` alone.
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from docs.record_init import PAGE, record_ignored, record_options, with_transcripts
 from docs.record_migration import record
 from docs.walk import DOCS, WALKS, comparable, play, steps
 
@@ -18,20 +17,13 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.mark.parametrize(
     ("page", "least"),
-    [("tutorial.md", 20), ("redrive.md", 8), ("watch.md", 3), ("failover.md", 8)],
+    [("tutorial.md", 20), ("redrive.md", 8), ("watch.md", 3), ("failover.md", 8), ("init.md", 7)],
 )
 def test_a_walk(page: str, least: int, tmp_path: Path) -> None:
     walk = steps((DOCS / page).read_text("utf-8"))
     assert len(walk) > least
     for reported, played in zip(walk, play(walk, tmp_path, WALKS[page]), strict=True):
         assert comparable(played.output) == comparable(reported.output), reported.code or reported.name
-
-
-async def test_the_sessions_of_init() -> None:
-    page = PAGE.read_text("utf-8")
-    recorded = {"options": await record_options(), "ignored": await record_ignored()}
-    assert with_transcripts(page, recorded) == page, "record it again: python -m docs.record_init --write"
-    assert all("\n".join(lines) in page for lines in recorded.values())
 
 
 async def test_the_migration_loses_and_doubles_nothing() -> None:

@@ -93,17 +93,21 @@ def test_cases_of_the_catalogue_pass_on_servers_engine_and_bridge(installed: Ins
     assert {found.name for found in (installed.folder / "r").iterdir()} >= {"index.html", "history.jsonl"}
 
 
-async def test_a_new_user_gets_from_a_cluster_to_a_running_rule(
+async def test_a_new_user_gets_from_a_configuration_to_a_running_rule(
     installed: Installed, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
 ) -> None:
     url = await servers.url(LIVE_VERSIONS[-1])
     peer, name = await raw_peer(url), unique_name("orders")
     await peer.create_stream(name=name, subjects=[f"{name}.>"])
     copies = await peer.collect(f"monitor{name}.>")
-    words = ("--server", url, "--republish", name, f"{name}.>", f"monitor{name}.>", "-o", "bridge.yaml")
-    written = await asyncio.to_thread(installed.run, "nats-bridge", "init", *words)
-    assert written.returncode == 0, written.stderr
-    assert written.stdout.endswith("next: nats-bridge run -c bridge.yaml\n")
+    rule = (
+        f"{{name: monitor, kind: republish, stream: {name}, republish: {{src: '{name}.>', dest: 'monitor{name}.>'}}}}"
+    )
+    config = installed.folder / "bridge.yaml"
+    config.write_text(f"connections: {{default: {{servers: ['{url}']}}}}\nrules: [{rule}]\n", "utf-8")
+    words = ("check", "-c", "bridge.yaml", "--server", "config")
+    checked = await asyncio.to_thread(installed.run, "nats-bridge", *words)
+    assert checked.returncode == 0, checked.stderr
     process = await asyncio.create_subprocess_exec(
         *installed.program("nats-bridge", "run", "-c", "bridge.yaml"),
         cwd=installed.folder,

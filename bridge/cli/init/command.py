@@ -2,116 +2,91 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nats_bridge.bridge.cli.asking import ask
-from nats_bridge.bridge.cli.check import finding_line
-from nats_bridge.bridge.cli.init import asked_for
-from nats_bridge.bridge.cli.init.draft import Draft, InitFile
-from nats_bridge.bridge.cli.init.landscape import Landscape, look
-from nats_bridge.bridge.cli.init.native_wish import Comparison, compare
-from nats_bridge.bridge.cli.init.overview import overview, verdict_lines
-from nats_bridge.bridge.cli.init.proposed_rule import ProposedRule
+from nats_bridge.bridge.cli.init.native_rules import Feature, NativeRule, Surroundings, native_rules
+from nats_bridge.bridge.cli.init.rule_text import configuration_text
+from nats_bridge.bridge.cli.options import to_dialect
 from nats_bridge.bridge.cli.stream_config_file import read_stream_config
 from nats_bridge.bridge.client.connection_pool import connected
-from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
+from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.bridge.settings import Settings
 from nats_bridge.bridge.settings.connections import check_server_url
+from nats_bridge.bridge.settings.problems import did_you_mean
+from nats_bridge.transforms.dialect import Dialect
 
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
+_FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
+"""What `--from` takes for a file: no stream has such a name."""
+_MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
 
 
 @click.command("init")
-@click.option("--server", metavar="URL", help=f"The servers, with commas between them.  [default: {_DEFAULT_SERVER}]")
-@click.option("--context", metavar="NAME", help="A context of the `nats` command line, instead.")
-@click.option("--creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file.")
-@click.option("-o", "--output", "output", metavar="FILE", default="bridge.yaml", show_default=True, help="- is stdout.")
 @click.option(
     "--from",
     "wanted",
-    metavar="FILE",
+    metavar="STREAM|FILE",
     multiple=True,
-    help="A native stream configuration (JSON, - is stdin): rules for what the server does not do of it. Repeatable.",
+    required=True,
+    help="A stream of the server; or a native stream configuration (JSON), with a dot or slash in its name, - is stdin."
+    " Repeatable.",
 )
-@click.option("--republish", nargs=3, metavar="STREAM SRC DEST", multiple=True, help="A republish rule. Repeatable.")
+@click.option("--server", metavar="URL", help=f"The servers, with commas between them.  [default: {_DEFAULT_SERVER}]")
+@click.option("--context", metavar="NAME", help="A context of the `nats` command line, instead.")
+@click.option("--creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file.")
 @click.option(
-    "--dead-letters",
-    nargs=2,
-    metavar="STREAM DEST",
-    multiple=True,
-    help="What consumers give up, with the message; '*' for all streams. Repeatable.",
+    "--dialect",
+    "version",
+    metavar="V",
+    callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
+    help="Rules next to a server of this version, such as 2.9.10.  [default: the version of the server]",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
 def init_command(
-    server: str | None,
-    context: str | None,
-    creds: Path | None,
-    output: str,
-    wanted: tuple[str, ...],
-    republish: tuple[tuple[str, str, str], ...],
-    dead_letters: tuple[tuple[str, str], ...],
-    force: bool,
+    wanted: tuple[str, ...], server: str | None, context: str | None, creds: Path | None, version: Dialect | None
 ) -> int:
-    """Inspect a cluster, propose rules, write a commented configuration and check it.
+    """Print the rules for a native stream configuration: what the server ignores or refuses of it.
 
-    Without any rule asked for it only looks. Nothing on the cluster is changed. Exit code 0: the file can run, or the
-    server needs no rule. 1: something that was asked for cannot run, or not yet. 2: usage or configuration. 3: no
-    server answers.
+    Taken are republish, subject_transform, sources and mirror. On stdout only a configuration with the rules, whose
+    comments say what they need; on stderr who provides each feature. Nothing is changed. Exit code 0: the server and
+    the rules provide all of it. 1: something, neither can. 2: usage or configuration. 3: no server answers.
 
     \b
     Example:
-      nats-bridge init --server nats://127.0.0.1:4222 --republish ORDERS 'orders.>' 'monitor.orders.>' -o bridge.yaml
-      nats stream info ORDERS_EU --json | nats-bridge init --from - -o eu.yaml
+      nats-bridge init --from orders_eu.json > bridge.yaml
+      nats-bridge init --from ORDERS_EU --server nats://newer:4222 --dialect 2.9.10 > bridge.yaml
     """
-    file = InitFile(output, force=force)
-    connection = _connection(server, context, creds)
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
-    configurations = [(name, read_stream_config(name)) for name in wanted]
+    connection = _connection(server, context, creds)
+    offline = version is not None and all(map(_FILE.fullmatch, wanted))
+    here = Surroundings(version.name) if offline and version else ask(_look(connection))
+    judge = here if version is None else Surroundings(version.name)
 
-    seen = _look(connection)
-    err = file.is_stdout  # what is said must not be among the configuration
-    for line in overview(seen, _shown(connection)):
-        click.echo(line, err=err)
-
-    comparisons: list[Comparison] = []
-    later = seen
-    for name, value in configurations:
-        comparison = _compared(name, value, later)
-        comparisons.append(comparison)
-        if comparison.change is not None:
-            later = later.with_config(comparison.change.body)
-        for line in verdict_lines(comparison):
-            click.echo(line, err=err)
-    rules = _asked_for(seen, republish, dead_letters)
-    if not configurations and not rules:
-        click.echo("nothing is asked for: say --from, or what a rule should do; see nats-bridge init --help", err=True)
-        return EXIT_USAGE
-    changes = [comparison.change for comparison in comparisons if comparison.change is not None]
-
-    draft = Draft(later, connection, changes, file, _about(seen, connection, [name for name, _ in configurations]))
-    refused = 0
-    for rule in (*(rule for comparison in comparisons for rule in comparison.rules), *rules):
-        refused += not _taken(draft, rule, err)
-    impossible = any(verdict.answer == "impossible" for each in comparisons for verdict in each.verdicts)
-    if not draft.rules:
-        if refused or impossible:
-            click.echo("no rule can do what was asked for; nothing was written", err=True)
-            return EXIT_NO
-        click.echo("nothing for a rule to do; nothing was written", err=err)
-        return EXIT_GOOD
-    draft.write()
-    click.echo("" if file.is_stdout else f"\nwrote {file.path}", err=err)
-    for line in draft.steps:
-        click.echo(line, err=err)
-    good = _checked(draft, err)
-    return EXIT_GOOD if good and not refused and not impossible else EXIT_NO
+    found: list[tuple[str, Feature]] = []
+    rules: list[NativeRule] = []
+    for name in wanted:
+        stream, features, more = _compared(name, here, judge)
+        found += [(stream, feature) for feature in features]
+        rules += more
+    for stream, feature in found:
+        mark, colour = _MARKS[feature.answer]
+        reason = "; ".join(filter(None, (feature.undone, feature.obstacle))) or f"server {judge.version} does it"
+        said = printable(f"{stream}: {feature.place}: {reason}")
+        click.echo(f"{click.style(mark, fg=colour)}  {said}", err=True)
+    if rules:
+        names = ", ".join("stdin" if name == "-" else name for name in wanted)
+        about = f"Written by nats-bridge init from {names}, for use next to nats-server {judge.version}."
+        check = "Check it with: nats-bridge check -c FILE --server config"
+        click.echo(configuration_text(connection, rules, (about, check)), nl=False)
+    else:
+        click.echo("nothing for a rule to do", err=True)
+    return EXIT_NO if any(feature.answer == "neither" for _, feature in found) else EXIT_GOOD
 
 
 def _connection(server: str | None, context: str | None, creds: Path | None) -> dict[str, Any]:
@@ -129,63 +104,24 @@ def _connection(server: str | None, context: str | None, creds: Path | None) -> 
     return {"servers": servers, **({"creds": str(creds.resolve())} if creds is not None else {})}
 
 
-def _look(connection: dict[str, Any]) -> Landscape:
-    async def seen() -> Landscape:
-        settings = Settings.model_validate({"connections": {"default": connection}})
-        async with connected(settings, {"default"}) as connections:
-            return await look(connections["default"])
-
-    return ask(seen())
-
-
-def _shown(connection: dict[str, Any]) -> str:
-    return f"context {connection['context']}" if "context" in connection else ", ".join(connection["servers"])
+async def _look(connection: dict[str, Any]) -> Surroundings:
+    """The server of a connection, and its streams."""
+    settings = Settings.model_validate({"connections": {"default": connection}})
+    async with connected(settings, {"default"}) as connections:
+        here = connections["default"]
+        listed, _ = await here.api.streams()
+        return Surroundings(here.server_version, {str(info["config"]["name"]): info["config"] for info in listed})
 
 
-def _about(seen: Landscape, connection: dict[str, Any], files: Sequence[str]) -> list[str]:
-    given = f", from {', '.join('stdin' if name == '-' else name for name in files)}" if files else ""
-    return [f"Written by nats-bridge init for nats-server {seen.server_version} at {_shown(connection)}{given}."]
-
-
-def _compared(file: str, value: Any, seen: Landscape) -> Comparison:
-    shown = "stdin" if file == "-" else file
-    if not isinstance(value, dict):
-        raise ConfigError(f"{shown}: must be a stream's configuration, a JSON object")
+def _compared(name: str, here: Surroundings, judge: Surroundings) -> tuple[str, list[Feature], list[NativeRule]]:
+    if not _FILE.fullmatch(name):
+        streams = here.streams or {}
+        if name not in streams:
+            hint = did_you_mean(name, list(streams)) if streams else "there is none in this account"
+            raise ConfigError(f"--from {name}: no such stream; {hint}; a file has a dot or a slash in its name")
+        return native_rules(streams[name], judge)
     try:
-        return compare(value, seen)
+        return native_rules(read_stream_config(name), judge)
     except ConfigError as error:
-        raise ConfigError(f"{shown}: {error}") from None
-
-
-def _asked_for(
-    seen: Landscape, republish: Sequence[tuple[str, str, str]], dead_letters: Sequence[tuple[str, str]]
-) -> list[ProposedRule]:
-    rules = []
-    for stream, src, dest in republish:
-        asked_for.known_stream(seen, stream)
-        rules.append(asked_for.republishing(seen, stream, src, dest))
-    for stream, dest in dead_letters:
-        if stream != "*":
-            asked_for.known_stream(seen, stream)
-        rules.append(asked_for.dead_letters(seen, stream, dest))
-    return rules
-
-
-def _taken(draft: Draft, rule: ProposedRule, err: bool) -> bool:
-    reason = draft.add(rule)
-    if reason is not None:
-        click.echo(f"{click.style('no ', fg='red')} {rule.name}: {printable(reason)}", err=True)
-    return reason is None
-
-
-def _checked(draft: Draft, err: bool) -> bool:
-    """Print the findings of `check` and the next command; return whether the rules can run."""
-    findings = draft.findings
-    for finding in findings:
-        click.echo(finding_line(finding), err=err)
-    good = all(finding.ok for finding in findings)
-    shown = shlex.quote(str(draft.file.path))
-    if not draft.file.is_stdout:
-        next_one = f"nats-bridge run -c {shown}" if good else f"nats-bridge check -c {shown} --server config"
-        click.echo(f"\nnext: {next_one}", err=err)
-    return good
+        shown = "stdin" if name == "-" else name
+        raise ConfigError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None

@@ -1,25 +1,66 @@
-"""A redrive from its connections to its result."""
+"""A redrive from its connection to its result."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.client.connection_pool import connected
-from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.consuming.ack_reply import AckReply
 from nats_bridge.bridge.consuming.missing_streams import named_stream
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.jobs.redrive.destinations import Destinations
 from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
-from nats_bridge.bridge.jobs.redrive.plan import Plan, Wanted, plan
+from nats_bridge.bridge.jobs.redrive.letter import Letter, Wanted, read_letter, without_last
+from nats_bridge.bridge.jobs.redrive.publisher import Publisher
 from nats_bridge.bridge.jobs.redrive.redriving import Outcome, Redriving
 from nats_bridge.bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Settings
 
 _ADVICE: Final = "give the one that holds dead letters"
+
+
+class Group(NamedTuple):
+    """Similar letters, and where they go: `outcome` is that, or why they do not go (`redriven`)."""
+
+    stream: str
+    consumer: str
+    reason: str
+    outcome: str
+    redriven: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """The plan.
+
+    Attributes:
+        held: dead letters in the stream.
+        letters: what is redriven, in order: each letter's sequence, with those of the same message behind it.
+        groups: the letters that are selected, counted.
+        done: selected letters that were redriven before, or whose message was.
+        doubtful: selected letters of which it is unknown whether they were.
+        beyond: selected letters left out because there are more than wanted.
+    """
+
+    held: int = 0
+    letters: list[tuple[int, ...]] = field(default_factory=list)
+    groups: Counter[Group] = field(default_factory=Counter)
+    done: int = 0
+    doubtful: int = 0
+    beyond: int = 0
+
+    @property
+    def stuck(self) -> int:
+        """Selected letters that cannot be redriven."""
+        return sum(number for group, number in self.groups.items() if not group.redriven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,84 +84,108 @@ class Result:
         return not (self.plan.stuck or self.plan.doubtful or undone)
 
 
-Report = Callable[[int, int, str], None]
-"""Called with how many letters are put back, of how many, and what is waited for, if anything."""
+Report = Callable[[int, int], None]
+"""Called with how many letters are put back, of how many."""
 
 
-def redrive_needs(stream: str, letters: str, target: str, *, source: str = "", subject: str = "") -> Iterator[Need]:
-    """The needs of `nats-bridge redrive STREAM`.
-
-    Args:
-        stream: the dead letters' stream.
-        letters: the connection that holds it.
-        target: the connection of the streams that take the messages.
-        source: the stream that held the messages; empty for any.
-        subject: the messages' subject, perhaps with wildcards; empty for any.
-    """
-    held = source or ANY_STREAM
-    yield write(letters, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
-    yield from replays(letters, stream)
-    yield write(letters, api_subject("STREAM.MSG.GET", stream), "reads the dead letters")
+def redrive_needs(wanted: Wanted) -> Iterator[Need]:
+    """The needs of `nats-bridge redrive STREAM`."""
+    here, stream = wanted.connection, wanted.stream
+    yield write(here, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
+    yield from replays(here, stream)
+    yield write(here, api_subject("STREAM.MSG.GET", stream), "reads the dead letters")
     for request in ("STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"):
-        yield write(letters, api_subject(request, JOURNAL), "keeps what was put back")
-    yield from replays(letters, JOURNAL)
-    yield write(letters, f"{JOURNAL}.{stream}.*", "keeps what was put back")
-    yield write(target, api_subject("STREAM.LIST"), "finds the streams that take the messages")
-    yield write(target, api_subject("STREAM.INFO", held), "how far they are")
-    yield write(target, api_subject("STREAM.MSG.GET", held), "reads messages that their dead letters do not hold")
-    yield from replays(target, held)
-    why = "puts the messages back" + ("" if subject else "; --subject allows less")
-    yield write(target, subject or ">", why, computed=True)
+        yield write(here, api_subject(request, JOURNAL), "keeps what was put back")
+    yield from replays(here, JOURNAL)
+    yield write(here, f"{JOURNAL}.{stream}.*", "keeps what was put back")
+    yield write(here, api_subject("STREAM.LIST"), "finds the streams that take the messages")
+    yield write(here, api_subject("STREAM.INFO", ANY_STREAM), "how far they are")
+    yield write(here, api_subject("STREAM.MSG.GET", ANY_STREAM), "whether a replica has their end")
+    yield from replays(here, ANY_STREAM)
+    why = "puts the messages back" + ("" if wanted.subject else "; --subject allows less")
+    yield write(here, wanted.subject or ">", why, computed=True)
 
 
 async def redrive(settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Report = lambda *_: None) -> Result:
     """Look, and put dead letters back where that is wanted.
 
     Args:
-        settings: with the connections.
+        settings: with the connection.
         wanted: what to do.
         stop: set when it should end early, in a state that the next one resumes.
         report: see `Report`.
 
     Raises:
         StreamMissingError: there is no such stream.
-        RuleRefusedError: another redrive runs, or the server refuses permanently.
+        RuleRefusedError: another redrive runs, the server refuses permanently, or no record can be stored.
         BridgeError: a server cannot be reached or asked.
     """
-    async with connected(settings, {wanted.letters, wanted.target}) as connections:
-        return await _redrive(connections[wanted.letters], connections[wanted.target], wanted, stop, report)
+    async with connected(settings, {wanted.connection}) as connections:
+        return await _redrive(connections[wanted.connection], wanted, stop, report)
 
 
-async def _redrive(
-    letters: Connection, target: Connection, wanted: Wanted, stop: asyncio.Event, report: Report
-) -> Result:
-    info = await named_stream(letters, wanted.stream, _ADVICE)
-    destinations = await Destinations.look(target.api, info)
-    journal = Journal(letters, wanted.stream, info["created"], info["config"].get("num_replicas", 1))
+async def _redrive(connection: Connection, wanted: Wanted, stop: asyncio.Event, report: Report) -> Result:
+    api, publisher = connection.api, Publisher(connection)
+    info = await named_stream(connection, wanted.stream, _ADVICE)
+    destinations = Destinations([each["config"] for each in (await api.streams())[0]], wanted.stream)
+    journal = Journal(api, publisher, info)
     await journal.read()
     unsettled = len(journal.pending.letters)
-
-    async def planned(state: Json) -> Plan:
-        return await plan(wanted, letters.api, state, journal, destinations, target.api)
-
     if not wanted.apply:
-        return Result(await planned(info), unsettled, None)
-    total = 0
-
-    def done(number: int, waits_for: str) -> None:
-        report(number, total, waits_for)
-
-    redriving = Redriving(wanted, info["created"], letters, target, destinations, journal, stop, done)
-    await journal.open(stop, lambda what: report(redriving.outcome.redriven, total, what))
-    await redriving.open()
+        return Result(await _plan(wanted, api, info, journal, destinations), unsettled, None)
+    redriving = Redriving(wanted, info["created"], api, publisher, destinations, journal, stop)
+    await journal.open()
+    await publisher.open()
     try:
-        total = unsettled
         await redriving.settle()
-        made = await planned(await named_stream(letters, wanted.stream, _ADVICE))
+        made = await _plan(wanted, api, await named_stream(connection, wanted.stream, _ADVICE), journal, destinations)
         if not redriving.outcome.interrupted:
             total = redriving.outcome.redriven + len(made.letters)
-            await redriving.run(made.letters)
+            await redriving.run(made.letters, lambda number: report(number, total))
     finally:
-        await redriving.close()
-        await journal.close()
+        await publisher.close()
     return Result(made, unsettled, redriving.outcome)
+
+
+async def _plan(wanted: Wanted, api: JetStreamApi, info: Json, journal: Journal, destinations: Destinations) -> Plan:
+    """Read every dead letter once, headers only, and decide."""
+    letters = await _letters(api, info)
+    made = Plan(held=len(letters))
+    begun = {number for twins in journal.pending.letters for number in twins}
+    twins: dict[tuple[str, int, bytes, bytes], list[int]] = {}
+    for letter in letters:
+        twins.setdefault(letter.message, []).append(letter.sequence)
+    done = {message for message, numbers in twins.items() if any(number in journal.done for number in numbers)}
+    for letter in letters:
+        if letter.sequence in begun or not wanted.selects(letter):
+            continue
+        if letter.message in done:  # perhaps another consumer gave up the same message
+            made.done += 1
+        elif letter.sequence in journal.doubtful and not wanted.resend_doubtful:
+            made.doubtful += 1
+        elif obstacle := destinations.obstacle(letter):
+            made.groups[Group(*letter.about, obstacle, False)] += 1
+        elif wanted.most and len(made.letters) >= wanted.most:
+            made.beyond += 1
+        else:
+            taker = destinations.taker(letter.subject)
+            assert taker is not None
+            made.groups[Group(*letter.about, taker["name"], True)] += 1
+            others = (number for number in twins[letter.message] if number != letter.sequence)
+            made.letters.append((letter.sequence, *others))
+            done.add(letter.message)
+    return made
+
+
+async def _letters(api: JetStreamApi, info: Json) -> list[Letter]:
+    stream, state = info["config"]["name"], info["state"]
+    direct = info["config"].get("retention", "limits") != "limits"
+    replay = Replay(api, stream, headers_only=True, direct=direct)
+    found: list[Letter] = []
+    async with contextlib.aclosing(replay.between(max(state["first_seq"], 1), state["last_seq"])) as batches:
+        async for batch in batches:
+            for _, reply, block, _ in batch:
+                stored = without_last(block, b"Nats-Msg-Size")  # which the server appends to headers alone
+                if letter := read_letter(AckReply.parse(reply).stream_sequence, stored):
+                    found.append(letter)
+    return sorted(found, key=lambda letter: letter.sequence)

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME, Advisory
+from nats_bridge.bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.transforms import header_block
 from nats_bridge.transforms.subject import matches
 
@@ -31,9 +31,8 @@ class Letter:
 
     Attributes:
         sequence: its own sequence, in the dead letters' stream.
-        time_ns: when it was stored there, in nanoseconds since 1970.
         stream: the stream that held the message.
-        subject: the message's subject there; empty where the letter is an advisory alone.
+        subject: the message's subject there; of an advisory alone that of the advisory.
         original: the message's sequence there.
         stamp: when the message was stored there, as its header says; empty where none does.
         copy_id: of a rejected copy, the id that its rule gave it; else empty.
@@ -44,7 +43,6 @@ class Letter:
     """
 
     sequence: int
-    time_ns: int
     stream: str
     subject: bytes
     original: int
@@ -63,54 +61,41 @@ class Letter:
         """
         return self.stream, self.original, self.stamp, self.copy_id
 
+    @property
+    def about(self) -> tuple[str, str, str]:
+        """The message's stream, who gave it up, and why."""
+        return self.stream, self.consumer or "(rejected copy)", self.reason
 
-def read_letter(sequence: int, time_ns: int, block: bytes, payload: bytes | None) -> Letter | None:
+
+def read_letter(sequence: int, block: bytes) -> Letter | None:
     """Read a message of the dead letters' stream; None if it is no dead letter.
 
     Args:
         sequence: its sequence.
-        time_ns: when it was stored, in nanoseconds since 1970.
         block: its header block.
-        payload: its payload, which only an advisory alone needs; None where it was not read.
     """
 
     def value(name: bytes) -> bytes:
         return header_block.read(block, name) or b""
 
     reason, kind = value(b"Nats-Bridge-Rejected"), value(b"Nats-Bridge-Advisory")
-    if reason or kind:
-        subject, original = value(b"Nats-Subject"), value(b"Nats-Sequence")
-        stream = _text(value(b"Nats-Stream"))
-        if not subject or not _SEQUENCE.fullmatch(original) or not STREAM_NAME.fullmatch(stream):
+    subject, original, stream = value(b"Nats-Subject"), value(b"Nats-Sequence"), _text(value(b"Nats-Stream"))
+    if not (reason or kind):
+        if not subject.startswith(b"$JS.EVENT.ADVISORY.CONSUMER."):
             return None
-        return Letter(
-            sequence,
-            time_ns,
-            stream,
-            subject,
-            int(original),
-            value(b"Nats-Time-Stamp"),
-            _text(value(b"Nats-Bridge-Consumer")),
-            _text(reason)
-            or _reason(_text(value(b"Nats-Bridge-Reason")), _text(kind), value(b"Nats-Bridge-Deliveries")),
-            rejected=bool(reason),
-            # Behind our own lines the size is one of ours: the payload was left out.
-            complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
-            copy_id=value(b"Nats-Msg-Id") if reason else b"",
-        )
-    if not value(b"Nats-Subject").startswith(b"$JS.EVENT.ADVISORY.CONSUMER.") or payload is None:
+        alone = "an advisory alone"
+        return Letter(sequence, "", subject, 0, b"%d" % sequence, "", alone, rejected=False, complete=False)
+    if not subject or not _SEQUENCE.fullmatch(original) or not STREAM_NAME.fullmatch(stream):
         return None
-    return _alone(sequence, time_ns, Advisory.read(value(b"Nats-Subject"), payload))
-
-
-def _alone(sequence: int, time_ns: int, advisory: Advisory) -> Letter | None:
-    if not advisory.names_a_message:
-        return None
-    reason = _reason(advisory.reason, advisory.kind, b"%d" % advisory.deliveries)
+    deliveries = f"{_text(value(b'Nats-Bridge-Deliveries'))} deliveries"
+    why = _text(reason) or _text(value(b"Nats-Bridge-Reason"))
     return Letter(
-        *(sequence, time_ns, advisory.stream, b"", advisory.sequence, b"", advisory.consumer, reason),
-        rejected=False,
-        complete=False,
+        *(sequence, stream, subject, int(original), value(b"Nats-Time-Stamp"), _text(value(b"Nats-Bridge-Consumer"))),
+        why or ("terminated" if kind.endswith(b".terminated") else deliveries),
+        rejected=bool(reason),
+        # Behind our own lines the size is one of ours: the payload was left out.
+        complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
+        copy_id=value(b"Nats-Msg-Id") if reason else b"",
     )
 
 
@@ -149,42 +134,36 @@ def without_last(block: bytes, name: bytes) -> bytes:
     return block[:start] + block[end:] if start and end > 1 else block
 
 
-def _reason(given: str, kind: str, deliveries: bytes) -> str:
-    return given or ("terminated" if kind.endswith(".terminated") else f"{_text(deliveries)} deliveries")
-
-
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Filters; what is empty selects all.
+class Wanted:
+    """The request.
 
     Attributes:
-        stream: the stream that held the message.
-        consumer: who gave it up.
-        subject: the message's subject, perhaps with wildcards.
-        reason: a part of the reason; case does not matter.
-        from_ns, to_ns: letters stored at or after the first, and before the second, nanoseconds since 1970.
-        most: how many at most; 0 for all.
+        stream: the dead letters' stream.
+        connection: the name of the connection that holds it, and the streams that take the messages.
+        consumer: only what this one gave up; empty for all.
+        subject: only messages with this subject, perhaps with wildcards; empty for all.
+        most: how many letters at most; 0 for all.
+        rate: messages a second at most; 0 for no limit.
+        apply: whether anything is done.
+        resend_doubtful: whether letters in doubt go again.
     """
 
-    stream: str = ""
+    stream: str
+    connection: str = "default"
     consumer: str = ""
     subject: str = ""
-    reason: str = ""
-    from_ns: int = 0
-    to_ns: int = 0
     most: int = 0
+    rate: float = 0
+    apply: bool = False
+    resend_doubtful: bool = False
 
     def selects(self, letter: Letter) -> bool:
         """Whether a letter is meant, whatever their number."""
-        return (
-            self.stream in ("", letter.stream)
-            and self.consumer in ("", letter.consumer)
-            and (not self.subject or matches(letter.subject, self.subject.encode()))
-            and self.reason.lower() in letter.reason.lower()
-            and letter.time_ns >= self.from_ns
-            and (not self.to_ns or letter.time_ns < self.to_ns)
+        return self.consumer in ("", letter.consumer) and (
+            not self.subject or matches(letter.subject, self.subject.encode())
         )
