@@ -54,11 +54,18 @@ class OrderedReader(Reader):
         deadline = asyncio.get_running_loop().time() + TAKEOVER
         # The server keeps sending without a subscriber until the consumer has noticed the UNSUB.
         while info := await self.consumer.info():
-            if not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
-                delivered = info["delivered"]
-                await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
-                return
+            is_ours = self.consumer.delivers_here(info)
+            if not is_ours or not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
+                if last := self.consumer.last_delivered_here(info):
+                    await self._fill(*last)
+                    return
+                break
             await asyncio.sleep(_LEAVING_POLL)
+        self._log.error(
+            "rule.drain_incomplete",
+            reason="another process has taken or deleted the consumer: if it had sent more than what arrived, that is"
+            " not published",
+        )
 
     async def abandon(self, *, held: bool) -> None:
         """Stop with messages in flight, because the target is down; set the position back to what was written."""

@@ -14,11 +14,16 @@ A bound consumer cannot be moved to another inbox, nor one whose inbox any subsc
 (2.9.10 to 2.15.1 check only that, while `push_bound` reports whether a client subscribes to the inbox itself).
 So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
 no client reads from.
+
+A process that takes over a consumer writes into its description from which inbox, and after which delivery. The process
+that had that inbox may still be draining: it publishes again what it has missed up to there, and nothing of its
+successor's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -45,6 +50,8 @@ _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
 _LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
 _NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
+_TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # the end of a description, by `_bound`
+_LONGEST = 3800  # bytes of a description without that end; servers take 4096
 _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
 
 
@@ -259,7 +266,7 @@ class RuleConsumer:
                 return None
             raise self._in_use()  # the process that moved the position has published up to there
         try:
-            await api.create_durable(plan.stream, self._bound(info["config"]), fence=self.fence)
+            await api.create_durable(plan.stream, self._bound(info["config"], info["delivered"]), fence=self.fence)
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -351,7 +358,7 @@ class RuleConsumer:
         plan = self.plan
         self.limit = self._limit_of_connection
         begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
-        description = {"description": f"{plan.owner}{plan.description}"[:4000]}
+        description = {"description": f"{plan.owner}{plan.description}".encode()[:_LONGEST].decode(errors="ignore")}
         if plan.position == "none":
             config = replay.ephemeral_config(
                 self.inbox,
@@ -403,6 +410,15 @@ class RuleConsumer:
         """Whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
+    def last_delivered_here(self, info: Json) -> tuple[int, int] | None:
+        """The last delivery to the inbox: its stream sequence and consumer sequence; None if that is not known."""
+        if self.delivers_here(info):
+            return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
+        taken = _TAKEN.search(str(info["config"].get("description", "")))
+        if taken is None or taken[1] != self.inbox:
+            return None
+        return int(taken[2]), int(taken[3])
+
     def has_sent(self, reply: bytes) -> bool:
         """Whether a reply subject is that of a delivery by this consumer, and not of another client's making."""
         return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
@@ -437,10 +453,19 @@ class RuleConsumer:
             policy |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(self.limit or most, most)}
         return policy
 
-    def _bound(self, config: Json) -> Json:
-        """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says."""
+    def _bound(self, config: Json, taken: Json | None = None) -> Json:
+        """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says.
+
+        Args:
+            config: its present one.
+            taken: the last delivery to the inbox that it has at present, if another one follows.
+        """
         bound = {name: value for name, value in config.items() if name not in _FILTERS}
         bound.pop("headers_only", None)
+        if taken is not None:
+            said = _TAKEN.sub("", str(config.get("description", ""))).encode()[:_LONGEST].decode(errors="ignore")
+            last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
+            bound["description"] = f"{said} (from {config.get('deliver_subject')} {last})"
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
         self.limit = self._limit_of_connection
         bound |= {**replay.filter_members(self.plan.filters), **self._acknowledging}
