@@ -395,7 +395,7 @@ class Reader(ABC):
         self._look.set()
 
     def _on_creations(self, batch: list[Delivered]) -> None:
-        """Check at once: what a stream holds that is soon deleted again would be lost without a word."""
+        """Check at once: what a stream holds that is soon deleted again would be lost silently."""
         self._lives += len(batch)
         self._look.set()
 

@@ -1,4 +1,4 @@
-"""Rules count as copied what the target stores, and as duplicates what it does not store, whoever gave the ids."""
+"""Rules count as copied what the target stores, and as duplicates what it had stored under the same id before."""
 
 from __future__ import annotations
 
