@@ -221,9 +221,11 @@ class OrderedReader(Reader):
         await self._fence.opened()
         if self._subscription is None:
             await self._listen()
+        lives = self._lives  # what is reported later is of a later stream, or of the one that is found
         stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
+        self._lives -= lives
         if await self._is_another(stream):
-            await self._stream_recreated(stream)
+            await self._stream_recreated(stream, max(lives, 1))
         else:
             info = await self._usable_consumer()
             kept = await self._kept_until(int(stream["state"]["last_seq"]))
@@ -279,9 +281,11 @@ class OrderedReader(Reader):
         self._seen = KnownStream.of(stream)
         return False
 
-    async def _stream_recreated(self, stream: Json) -> None:
-        self._counters.recreated_streams += 1
+    async def _stream_recreated(self, stream: Json, lives: int) -> None:
+        self._counters.recreated_streams += lives
         self._log.warning("reader.stream_recreated", created=stream["created"])
+        if lives > 1:
+            self._log.warning("reader.streams_missed", streams=lives - 1)
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)

@@ -99,6 +99,8 @@ class Reader(ABC):
         self._counters = counters
         self._failed = failed
         self._seen = KnownStream("")  # the stream when its identity was last decided
+        self._lives = 0  # how often streams of its name were created since
+        self._creations: BatchSubscription | None = None
         self._next = 1  # next consumer sequence
         self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
         self._queue: deque[_Item | None] = deque()  # None: what follows arrived after the connection was lost
@@ -127,6 +129,8 @@ class Reader(ABC):
         """
         self.handled = handled
         self._seen = KnownStream.of(info)
+        created = f"$JS.EVENT.ADVISORY.STREAM.CREATED.{self.plan.stream}"
+        self._creations = await self.connection.client.subscribe_batches(created, self._on_creations, lambda *_: None)
         await self._listen()
         # Until the consumer's own sequences are known, batches have to wait.
         self._opening = True
@@ -169,7 +173,7 @@ class Reader(ABC):
         self._sure()
         if self._subscription is None:  # the limit changed with the last connection: the worker would create a consumer
             await end_tasks(self._worker)
-            self._queue.clear()
+            await self._release()
             return
         if self.connection.client.is_connected:
             if self.plan.position == "none":
@@ -177,7 +181,7 @@ class Reader(ABC):
             await self._subscription.unsubscribe()
             await self.connection.flush()
         await self.idle()
-        await self._subscription.release()
+        await self._release()
 
     async def abandon(self, *, held: bool) -> None:
         """Stop with messages in flight, because the target is down; they are delivered again to who reads next.
@@ -209,8 +213,9 @@ class Reader(ABC):
 
     async def _release(self) -> None:
         self._queue.clear()
-        if self._subscription is not None:
-            await self._subscription.release()
+        for subscription in (self._subscription, self._creations):
+            if subscription is not None:
+                await subscription.release()
 
     @property
     def has_work(self) -> bool:
@@ -387,6 +392,11 @@ class Reader(ABC):
 
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
+        self._look.set()
+
+    def _on_creations(self, batch: list[Delivered]) -> None:
+        """Check at once: what a stream holds that is soon deleted again would be lost silently."""
+        self._lives += len(batch)
         self._look.set()
 
     def _refused(self, text: str) -> None:

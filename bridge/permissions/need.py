@@ -59,12 +59,12 @@ def acknowledgement(stream: str) -> str:
 
 
 def stream_created(connection: str, stream: str) -> Need:
-    """Receive the creation of a stream that a rule waits for."""
+    """Receive the creation of a stream that a rule reads or waits for."""
     return listen(
         connection,
         f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}",
         f"receives the creation of stream {stream}",
-        without="that is seen up to two seconds later",
+        without="that is seen seconds later, and not at all if the stream is deleted before",
     )
 
 

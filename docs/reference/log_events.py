@@ -251,6 +251,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("created", "before"),
     ),
     "reader.stream_recreated": LogEvent("warning", "The stream was recreated under the same name.", ("created",)),
+    "reader.streams_missed": LogEvent(
+        "warning",
+        "The stream was recreated and deleted again before the rule could read it: what it held then is lost.",
+        ("streams",),
+    ),
     "reader.stream_shorter": LogEvent(
         "warning",
         "The server lost the end of the stream, which may hold other messages under the same sequences; reading"

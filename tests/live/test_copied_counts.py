@@ -1,4 +1,4 @@
-"""Rules count as copied what the target stores, and as duplicates what it does not store, by the ids of any client."""
+"""Rules count as copied what the target stores, and as duplicates what it had stored under the same id before."""
 
 from __future__ import annotations
 
@@ -86,3 +86,31 @@ async def test_ids_that_repeat_in_a_recreated_source(
         await _store(here.peer, here.name, range(100, 150))
         assert await _sums_to(bridge, 250) == (150, 100)
         await here.holds(150)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", ["copies", "republish"])
+async def test_a_source_that_exists_for_a_moment_is_noticed(
+    version: str, kind: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+) -> None:
+    url = await servers.url(version)
+    here = await Copies.make(await raw_peer(url), unique_name("counts"))
+    rule = here.rule(on_recreated="restart")
+    if kind == "republish":
+        republish = {"src": f"{here.name}.>", "dest": f"{here.target}.>"}
+        rule = {"name": "rule", "stream": here.name, "republish": republish, "start": "first"}
+    await _store(here.peer, here.name, range(20))
+    async with running(settings_for(url, rule)) as bridge:
+        await here.holds(20)
+        for first in (20, 30):
+            await here.peer.api(f"STREAM.DELETE.{here.name}")
+            await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+            await _store(here.peer, here.name, range(first, first + 10))
+
+        async def has_the_last() -> bool:
+            return b"id-39\r" in (await here.stored())[-1].header_block
+
+        await until(has_the_last)
+        # A server that creates a consumer while it deletes the stream can keep the messages (2.10.27, 2.15.3): then the
+        # stream that follows is the same, and all of it arrives.
+        assert bridge.supervisors[0].counters()["recreated_streams"] == 2 - (await here.source_end() == 20)
