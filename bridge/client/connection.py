@@ -183,6 +183,12 @@ class Connection:
         self.set_up()
         _log.info("connection.back", connection=self.name, server=self.server, version=self.server_version)
 
+    def attempt_failed(self, error: Exception) -> None:
+        """Note an attempt on a server before the connection was ever up."""
+        if _decides(error):
+            self._schedule.refused()
+        self.failure_is(_failure(self, error))
+
     def failure_is(self, failure: BridgeError) -> None:
         """Note why it is not up yet."""
         self.failure = failure
@@ -325,7 +331,7 @@ async def open_connection(
             await connection._on_error(error)
             return
         if connection.failure is not None:
-            connection.failure_is(_failure(connection, error))
+            connection.attempt_failed(error)
             return
         failures.append(error)
         if sum(map(_decides, failures)) == len(options["servers"]):
