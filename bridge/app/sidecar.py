@@ -193,6 +193,9 @@ class Sidecar:
         assembly = self._assembly = Assembly(settings, connections, loops, self.telemetry.tracing_of)
         self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
         self._watcher = asyncio.create_task(watch_readiness(lambda: self.supervisors))
+        for connection in connections.values():
+            if connection.client.is_closed:  # since it was opened
+                self._connection_ended(connection.name, str(connection.client.last_error))
         return assembly
 
     async def _open_leases(self, wanted: LeadershipSettings) -> None:

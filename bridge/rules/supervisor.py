@@ -148,7 +148,7 @@ class RuleSupervisor:
         self._error: BaseException | None = None  # of the present run
         self._failing = asyncio.Event()
         self._tries = 0
-        self._pause = 0.0
+        self._again = 0.0  # when a failed rule is started again
         self._ready_since = 0.0
         self._hurried = asyncio.Event()
         self._term: Term | None = None
@@ -307,9 +307,8 @@ class RuleSupervisor:
         while True:
             try:
                 if self._phase == "failed":
-                    await self._end_run()
-                    await self._end_term()
-                    await happens(self._hurried, within=self._pause)
+                    await self._end_term(finished=await self._end_run())
+                    await happens(self._hurried, within=max(self._again - asyncio.get_running_loop().time(), 0.0))
                 await self._work_on()
             except Exception as error:
                 if not self._is_started_again(error):
@@ -540,9 +539,10 @@ class RuleSupervisor:
             self._tries = 0
         self._ready_since = 0.0
         pause = _FAILURE_PAUSES[min(self._tries, len(_FAILURE_PAUSES) - 1)]
-        self._pause = pause * (1 - _JITTER * random.random())
+        pause *= 1 - _JITTER * random.random()
+        self._again = loop.time() + pause
         self._tries += 1
-        again_at = datetime.now(UTC) + timedelta(seconds=self._pause) if again else None
+        again_at = datetime.now(UTC) + timedelta(seconds=pause) if again else None
         self.failure = Failure(error, self._tries, again_at)
         self._is_checked = False
         self._looks_for_loops = self._looks_for_loops or isinstance(error, RuleRefusedError)
