@@ -104,9 +104,13 @@ class Sidecar:
 
     @property
     def error(self) -> BaseException | None:
-        """What ends the sidecar; with `fail_fast`, the error of the first rule that failed."""
-        failed = (supervisor.error for supervisor in self.supervisors if self.settings.fail_fast)
-        return next((error for error in failed if error is not None), self._ended)
+        """The error of the first rule that has failed at this moment, or of what ends the sidecar."""
+        return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)
+
+    @property
+    def ended_by(self) -> BaseException | None:
+        """What ends the sidecar; a failed rule does only with `fail_fast`."""
+        return self.error if self.settings.fail_fast else self._ended
 
     @property
     def waiting_for(self) -> str | None:

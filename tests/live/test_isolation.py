@@ -350,3 +350,23 @@ async def test_a_sidecar_that_fails_fast_ends_with_its_first_rule(
             ready = await process.said("sidecar.ready")
             assert (ready["rules"], ready["failed"]) == (0, 1)
             assert await process.stop() == 0
+
+
+async def test_a_second_sidecar_takes_over_when_the_first_has_stopped(
+    native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    """Without `leadership`: its rule fails while the consumer is in use."""
+    async with native_server(NEWEST) as server:
+        here = await Scene.make(await raw_peer(server.url), "S")
+        async with (
+            running(settings_for(server.url, here.rule())) as first,
+            starting(settings_for(server.url, here.rule(), **FREE)) as second,
+        ):
+            await here.bridged.until_sequence(await here.end())
+            await readiness(second, "[-] rule rule: failed: ")
+            assert "is in use by another process" in str(of(second, "rule").error)
+            assert await first.stop()
+            await until(lambda: of(second, "rule").ready)
+            end = await here.end()
+            await here.bridged.until_sequence(end)
+        assert here.bridged.sequences == list(range(1, end + 1))
