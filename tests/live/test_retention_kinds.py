@@ -114,7 +114,7 @@ async def test_refused_with_the_reason(
     if "no other" not in reason:
         await add_worker(here, "worker")
     before = [consumer["name"] for consumer in await here.consumers()]
-    sidecar = Sidecar(settings_for(url, here.rule(**options)))
+    sidecar = Sidecar(settings_for(url, here.rule(**options), fail_fast=True))
     with pytest.raises(RuleRefusedError) as refused:
         await sidecar.start()
     assert reason in str(refused.value)
