@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("bridge.sidecar")
 
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before the leases are opened again
+_LONG_START = 30.0  # seconds of a rule's start, for which reloads wait
 
 
 class Sidecar:
@@ -159,14 +160,18 @@ class Sidecar:
             await supervisor.start()
 
     async def _start_each(self, assembly: Assembly) -> None:
-        """Start the rules, and wait until it is known of each whether it runs."""
+        """Start the rules, and wait until it is known of each whether it runs, or a start takes long."""
         refused = await assembly.loops.refused()
         for supervisor in self._supervisors:
             away = any(not assembly.connections[name].was_up for name in supervisor.rule.connections)
             if away or supervisor.rule.name in refused:
                 supervisor.look_for_loops()
             supervisor.resume()
-        await asyncio.gather(*(supervisor.tried.wait() for supervisor in self._supervisors))
+        trying = [asyncio.create_task(supervisor.tried.wait()) for supervisor in self._supervisors]
+        try:
+            await asyncio.wait(trying, timeout=_LONG_START)
+        finally:
+            await end_tasks(*trying)
 
     async def _open(self) -> Assembly:
         """Connect.

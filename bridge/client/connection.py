@@ -89,7 +89,8 @@ class Connection:
         self._closing = False
         self.was_up = False
         self.failure: BridgeError | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None  # of a client that no server has taken
+        self._opening: asyncio.Task[None] | None = None  # which waits for that
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
@@ -165,21 +166,18 @@ class Connection:
     async def close(self) -> None:
         """Close the connection permanently."""
         self._closing = True
-        await end_tasks(self._renewal, self._opening)
+        await end_tasks(self._renewal, self._opening, self._connecting)
         await self.client.close()
 
     def open_later(self, connecting: asyncio.Task[None], failure: BridgeError) -> None:
         """Let a client that no server has taken so far continue to try."""
         self.failure_is(failure)
         _log.warning("connection.not_up", connection=self.name, reason=str(failure), meaning="tried again")
+        self._connecting = connecting
         self._opening = asyncio.create_task(self._open_later(connecting))
 
     async def _open_later(self, connecting: asyncio.Task[None]) -> None:
-        try:
-            await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            await end_tasks(connecting)
-            raise
+        await asyncio.shield(connecting)
         self.set_up()
         _log.info("connection.back", connection=self.name, server=self.server, version=self.server_version)
 
