@@ -122,7 +122,7 @@ class Connection:
         self._listeners["disconnect"].append(listener)
 
     def on_reconnect(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the connection is back, its subscriptions included."""
+        """Call `listener` whenever the connection is back, its subscriptions included, or up after a start that waited."""
         self._listeners["reconnect"].append(listener)
 
     def on_refusal(self, listener: Callable[[str], None]) -> None:
@@ -180,6 +180,7 @@ class Connection:
         await asyncio.shield(connecting)
         self.set_up()
         _log.info("connection.back", connection=self.name, server=self.server, version=self.server_version)
+        self._notify("reconnect")
 
     def attempt_failed(self, error: Exception) -> None:
         """Note an attempt on a server before the connection was ever up."""
