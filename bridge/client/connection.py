@@ -122,7 +122,7 @@ class Connection:
         self._listeners["disconnect"].append(listener)
 
     def on_reconnect(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the connection is back, its subscriptions included, or up after a start that waited."""
+        """Call `listener` whenever the connection is back, its subscriptions included, or up after a patient start."""
         self._listeners["reconnect"].append(listener)
 
     def on_refusal(self, listener: Callable[[str], None]) -> None:

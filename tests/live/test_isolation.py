@@ -168,7 +168,7 @@ async def _holds(peer: Any, stream: str, messages: int) -> bool:
 # -- a failed rule -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["2.9.10", NEWEST])
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", NEWEST])
 async def test_a_rule_that_loses_a_permission_fails_alone(
     version: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
 ) -> None:
@@ -253,8 +253,9 @@ async def _is_away(peer: Any, stream: str) -> bool:
 # -- a start without servers -------------------------------------------------------------------------------------------
 
 
-async def test_a_start_before_the_server_waits(native_server: Servers, raw_peer: OpenPeer) -> None:
-    server = native_server(NEWEST, port=free_port())
+@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+async def test_a_start_before_the_server_waits(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    server = native_server(version, port=free_port())
     url = f"nats://127.0.0.1:{server.port}"
     connections = {"default": {"servers": [url], "connect_timeout": 1}}
     async with starting(settings_for("", republish("r", "S"), connections=connections, **FREE)) as sidecar:
@@ -277,9 +278,12 @@ async def test_a_start_before_the_server_waits(native_server: Servers, raw_peer:
         assert (await get(sidecar, "/readyz"))[0] == 200
 
 
-async def test_one_absent_server_of_two_stops_only_its_rules(native_server: Servers, raw_peer: OpenPeer) -> None:
-    absent = native_server(NEWEST, port=free_port())
-    async with native_server(NEWEST) as here:
+@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+async def test_one_absent_server_of_two_stops_only_its_rules(
+    version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    absent = native_server(version, port=free_port())
+    async with native_server(version) as here:
         scene = await Scene.make(await raw_peer(here.url), "S")
         url = f"nats://127.0.0.1:{absent.port}"
         connections = {"default": {"servers": [here.url]}, "far": {"servers": [url], "connect_timeout": 1}}
