@@ -203,7 +203,7 @@ class Sidecar:
         self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
         self._watcher = asyncio.create_task(watch_readiness(lambda: self.supervisors))
         for connection in connections.values():
-            if connection.client.is_closed:  # since it was opened
+            if connection.is_closed:  # since it was opened
                 self._connection_ended(connection.name, str(connection.client.last_error))
         return assembly
 
@@ -285,7 +285,7 @@ class Sidecar:
             # Also where a step was cancelled: `stop` must find all that runs.
             self._changeover = None
             self._supervisors, self._assembly = changeover.supervisors, changeover.assembly
-            self._connections = [connection for connection in self._connections if not connection.client.is_closed]
+            self._connections = [connection for connection in self._connections if not connection.is_closed]
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
@@ -342,11 +342,11 @@ class Sidecar:
         """Replace a connection that its server has ended permanently, and start its rules again."""
         async with self._changing:
             assembly = self._assembly
-            if assembly is None or name not in assembly.connections or not assembly.connections[name].client.is_closed:
+            if assembly is None or name not in assembly.connections or not assembly.connections[name].is_closed:
                 return
             supervisors = [each for each in self.supervisors if name in each.rule.connections]
             await asyncio.gather(*(supervisor.halt() for supervisor in supervisors))
-            self._connections = [each for each in self._connections if not each.client.is_closed]
+            self._connections = [each for each in self._connections if not each.is_closed]
             try:
                 connection = await reopened(self.settings, name)
             except BridgeError as error:  # a file of the configuration cannot be read any more

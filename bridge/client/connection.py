@@ -117,6 +117,11 @@ class Connection:
         known = self.client.pool.addresses
         return [failed for server, failed in sorted(self._failed.items()) if server in known]
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed permanently, by a server or by us; nats-py says so also between two first attempts."""
+        return self._closing or (self.was_up and self.client.is_closed)
+
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
         self._listeners["disconnect"].append(listener)

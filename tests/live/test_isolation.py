@@ -305,6 +305,54 @@ async def test_one_absent_server_of_two_stops_only_its_rules(
 
 
 @pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+async def test_one_server_of_two_that_refuses_the_credentials_stops_only_its_rules(
+    version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """One client asks that server, until the password file has what it wants."""
+    password = tmp_path / "password"
+    password.write_text("wrong")
+    config = "jetstream: enabled\nauthorization: {user: u, password: right}"
+    async with native_server(version) as here, native_server(version, config=config) as strict:
+        scene = await Scene.make(await raw_peer(here.url), "S")
+        login = {"servers": [strict.url], "user": "u", "password_file": str(password)}
+        connections = {"default": {"servers": [here.url]}, "far": login}
+        rules = scene.rule(), republish("far", "F", **{"from": "far", "to": "default"})
+        seen = await Seen.of(scene.peer, "far.>")
+        with capture_logs() as log:
+            async with running(settings_for("", *rules, connections=connections, **FREE)) as sidecar:
+                await scene.bridged.until_sequence(await scene.end())
+                await readiness(sidecar, "[+] rule rule", "[-] rule far: waiting: connection 'far'")
+                assert "refuses the credentials" in (await get(sidecar, "/readyz"))[1]
+                peer = await raw_peer(strict.url.replace("://", "://u:right@"))
+                await peer.create_stream(name="F", subjects=["F.>"])
+                await peer.store(b"F.x")
+                password.write_text("right")
+                await seen.until_sequence(1)
+                await until(lambda: of(sidecar, "far").ready)
+                assert (await get(sidecar, "/readyz"))[0] == 200
+        assert [line["connection"] for line in log if line["event"] == "connection.not_up"] == ["far"]
+
+
+@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
+async def test_every_connection_that_is_away_is_named(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    """One that was never up, and one that was lost."""
+    absent = f"nats://127.0.0.1:{free_port()}"
+    async with native_server(version) as here:
+        scene = await Scene.make(await raw_peer(here.url), "S")
+        connections = {"default": {"servers": [here.url]}, "far": {"servers": [absent], "connect_timeout": 1}}
+        rules = scene.rule(), republish("far", "F", **{"from": "far", "to": "default"})
+        async with running(settings_for("", *rules, connections=connections, **FREE)) as sidecar:
+            await scene.bridged.until_sequence(await scene.end())
+            await asyncio.to_thread(here.stop)
+            await readiness(sidecar, f"[-] connections: connection 'far': no server answers at {absent}")
+
+            async def names_both() -> bool:
+                return "; not connected: 'default'" in (await get(sidecar, "/readyz"))[1]
+
+            await until(names_both)
+
+
+@pytest.mark.parametrize("version", ["2.10.27", NEWEST])
 @pytest.mark.parametrize("leadership", [False, True])
 async def test_a_start_without_a_quorum_waits(version: str, leadership: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jetstream_api, "_PATIENCE", 1.0)

@@ -95,12 +95,10 @@ class OwnState:
     def _connected(self) -> Check:
         if not self._sidecar.started:
             return self.startup()[0]
-        never = [str(each.failure) for each in self._sidecar.connections.values() if each.failure is not None]
-        if never:
-            return Check("connections", "; ".join(never))
         connections = self._sidecar.connections.values()
-        wrong = [_lost(each) for each in connections if not each.client.is_connected]
-        wrong = [f"not connected: {', '.join(wrong)}"] if wrong else []
+        wrong = [str(each.failure) for each in connections if each.failure is not None]
+        lost = [_lost(each) for each in connections if each.was_up and not each.client.is_connected]
+        wrong += [f"not connected: {', '.join(lost)}"] if lost else []
         wrong += [
             f"{each.name!r}: the server refuses the inbox {each.refused_inbox}"
             for each in connections
