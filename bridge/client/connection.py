@@ -338,7 +338,8 @@ async def open_connection(
             connection.attempt_failed(error)
             return
         failures.append(error)
-        if sum(map(_decides, failures)) == len(options["servers"]):
+        # Once: nats-py also reports what its close meets, and an error of this callback would end its attempts.
+        if _decides(error) and not limit.expired() and sum(map(_decides, failures)) == len(options["servers"]):
             limit.reschedule(0)  # every server has refused: waiting would not help
 
     # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
