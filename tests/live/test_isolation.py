@@ -314,7 +314,7 @@ async def test_one_server_of_two_that_refuses_the_credentials_stops_only_its_rul
     config = "jetstream: enabled\nauthorization: {user: u, password: right}"
     async with native_server(version) as here, native_server(version, config=config) as strict:
         scene = await Scene.make(await raw_peer(here.url), "S")
-        login = {"servers": [strict.url], "user": "u", "password_file": str(password)}
+        login = {"servers": [strict.url], "user": "u", "password_file": str(password), "reconnect_max_wait": 0.5}
         connections = {"default": {"servers": [here.url]}, "far": login}
         rules = scene.rule(), republish("far", "F", **{"from": "far", "to": "default"})
         seen = await Seen.of(scene.peer, "far.>")
