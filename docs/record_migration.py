@@ -59,13 +59,13 @@ class Recorder:
         """A remark between commands."""
         self.say(f"\n# {text}")
 
-    def log(self, log: bytes, *wanted: str) -> None:
+    def log(self, log: bytes, *wanted: str, width: int = 110) -> None:
         """Those log lines that begin a sentence with one of these words, without their times."""
         for line in log.decode().splitlines():
             plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
             plain = re.sub(r"^\[\d+\] [^\[]*|^\d{4}-\d\d-\S+ +", "", plain)
             if any(word in plain for word in wanted):
-                self.say(f"  {plain[:110].rstrip()}")
+                self.say(f"  {plain[:width].rstrip()}")
 
 
 async def command(*arguments: str) -> tuple[int, str, str]:
@@ -185,9 +185,13 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     await shop.sells(100)
     await shop.complete()
     here.comment("100 orders, a restart of the server, 100 orders. And a sidecar started by mistake?")
-    here.say("$ nats-bridge run -c eu.yaml")
-    code, _, reported = await command("run", "-c", str(config))
-    here.say(f"  {reported.splitlines()[-1]}\n$ echo $?\n{code}")
+    here.say("$ nats-bridge run -c eu.yaml &")
+    sidecar = await _started("run", "-c", str(config))
+    here.log(await _until_failed(sidecar), "rule.failed", width=260)
+    sidecar.send_signal(signal.SIGTERM)
+    _, log = await sidecar.communicate()
+    here.say("$ kill %2")
+    here.log(log, "sidecar.stopped")
     expected, found, by = await shop.copied()
     missing, repeated = len(set(expected) - set(found)), len(found) - len(set(found))
     here.comment(f"the proof: {shop.orders} orders sold, {len(expected)} of them on orders.eu.*")
@@ -197,6 +201,15 @@ async def _record(server: NativeServer, folder: Path, before: str, after: str) -
     here.say(f"duplicated         {repeated}")
     here.say(f"same order         {'yes' if expected == found else 'no'}")
     return here.lines
+
+
+async def _until_failed(sidecar: asyncio.subprocess.Process) -> bytes:
+    """The line of its log with which its rule fails."""
+    assert sidecar.stderr is not None
+    async for line in sidecar.stderr:
+        if b"rule.failed" in line:
+            return line
+    raise AssertionError("the sidecar ended")
 
 
 async def _handoff(here: Recorder, config: Path) -> None:

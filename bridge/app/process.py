@@ -29,7 +29,7 @@ def _suit_hot_paths() -> None:
 
 
 async def run(settings: Settings, config_path: Path, config_hash: str | None = None) -> int:
-    """Run until SIGTERM or SIGINT, or until a rule fails; a second signal ends at once. SIGHUP reloads.
+    """Run until SIGTERM or SIGINT; a second signal ends at once. SIGHUP reloads.
 
     Args:
         settings: the configuration.
@@ -81,8 +81,8 @@ async def run(settings: Settings, config_path: Path, config_hash: str | None = N
         await end_tasks(starting)
     finished = await sidecar.stop()
     await end_tasks(*reloads)
-    if sidecar.error is not None:
-        _log.error("sidecar.ended", reason=str(sidecar.error))
-        return sidecar.error.exit_code if isinstance(sidecar.error, BridgeError) else 1
+    if (error := sidecar.ended_by) is not None:
+        _log.error("sidecar.ended", reason=str(error))
+        return error.exit_code if isinstance(error, BridgeError) else 1
     _log.info("sidecar.stopped")
     return 0 if finished else 1

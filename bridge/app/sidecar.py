@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,14 @@ from nats_bridge.bridge.app.reload.changeover import Changeover
 from nats_bridge.bridge.app.reload.coordinator import Reloader, ReloadFacts
 from nats_bridge.bridge.app.reload.plan import plan_reload
 from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.connection_pool import close_connections, connections_of, open_connections
+from nats_bridge.bridge.client.connection_pool import (
+    close_connections,
+    connections_of,
+    open_connections,
+    reopened,
+)
 from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import BridgeError, ConfigError, ConnectionLostError, RuleRefusedError
+from nats_bridge.bridge.errors import BridgeError, ConfigError, ConnectionLostError
 from nats_bridge.bridge.observability.http.own_state import OwnState
 from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.observability.telemetry.service import Telemetry
@@ -31,9 +36,13 @@ from nats_bridge.bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
     from nats_bridge.bridge.observability.http.listener import Listener
+    from nats_bridge.bridge.settings.models import LeadershipSettings
 
 
 _log = structlog.get_logger("bridge.sidecar")
+
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before the leases are opened again
+_LONG_START = 30.0  # seconds of a rule's start, for which reloads wait
 
 
 class Sidecar:
@@ -67,6 +76,9 @@ class Sidecar:
         self._listener: Listener | None = None
         self._ended: BridgeError | None = None
         self._reported: set[tuple[str, str]] = set()  # remarks on servers that were logged, by connection
+        self._waiting_for = ""
+        self._changing = asyncio.Lock()  # of connections and rules
+        self._reopening: set[asyncio.Task[None]] = set()
         self.began = time.time()
         self.telemetry = Telemetry(settings, self)
         self.state = OwnState(self, settings.http.wedged_after)
@@ -93,11 +105,24 @@ class Sidecar:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the first rule that failed, or of a connection that was closed permanently."""
+        """The error of the first rule that has failed at this moment, or of what ends the sidecar."""
         return next((supervisor.error for supervisor in self.supervisors if supervisor.error is not None), self._ended)
 
+    @property
+    def ended_by(self) -> BaseException | None:
+        """What ends the sidecar; a failed rule does only with `fail_fast`."""
+        return self.error if self.settings.fail_fast else self._ended
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Before it has started: what it waits for, in words."""
+        away = [str(each.failure) for each in self._connections if each.failure is not None]
+        return self._waiting_for or "; ".join(away) or None
+
     async def start(self) -> None:
-        """Connect, check every rule, and only then start them; on an error nothing is left running.
+        """Connect and start every rule that can run; the others are tried again. On an error nothing is left running.
+
+        With `fail_fast`, every rule is checked before one is started, and one that cannot run is an error.
 
         A caller that cancels it must stop the sidecar: some rules may be running, with messages in flight.
 
@@ -109,9 +134,10 @@ class Sidecar:
             raise ConfigError("rules: there is none, so there is nothing to do; add one")
         try:
             assembly = await self._open()
-            await assembly.loops.refuse({rule.name for rule in settings.rules})
-            for supervisor in self._supervisors:
-                await supervisor.start()
+            if settings.fail_fast:
+                await self._start_all(assembly)
+            else:
+                await self._start_each(assembly)
         except Exception:
             await self.stop()
             raise
@@ -119,15 +145,36 @@ class Sidecar:
         _log.info(
             "sidecar.ready",
             name=settings.name,
-            rules=len(self._supervisors) - states["waiting"] - states["standby"],
-            waiting=states["waiting"],
-            **({"standby": states["standby"]} if self._leadership.shared else {}),
+            rules=states["ready"],
+            waiting=states["waiting"] + states["starting"],
+            **{state: states[state] for state in ("standby", "failed") if states[state]},
             http=f"{self.http[0]}:{self.http[1]}" if self.http else "off",
         )
         self.reloader.start()
 
+    async def _start_all(self, assembly: Assembly) -> None:
+        for supervisor in self._supervisors:
+            await supervisor.check()
+        await assembly.loops.refuse({rule.name for rule in self.settings.rules})
+        for supervisor in self._supervisors:
+            await supervisor.start()
+
+    async def _start_each(self, assembly: Assembly) -> None:
+        """Start the rules, and wait until it is known of each whether it runs, or a start takes long."""
+        refused = await assembly.loops.refused()
+        for supervisor in self._supervisors:
+            away = any(not assembly.connections[name].was_up for name in supervisor.rule.connections)
+            if away or supervisor.rule.name in refused:
+                supervisor.look_for_loops()
+            supervisor.resume()
+        trying = [asyncio.create_task(supervisor.tried.wait()) for supervisor in self._supervisors]
+        try:
+            await asyncio.wait(trying, timeout=_LONG_START)
+        finally:
+            await end_tasks(*trying)
+
     async def _open(self) -> Assembly:
-        """Connect and check every rule.
+        """Connect.
 
         Raises:
             BridgeError: what is wrong; `stop` closes what is open.
@@ -143,28 +190,45 @@ class Sidecar:
             self.state.exposition = Exposition(self.telemetry.readings)
             self._listener = Listener(self, settings.http)
             self.http = await self._listener.start()
-        connections = await open_connections(settings, connections_of(settings))
+        connections = await open_connections(settings, connections_of(settings), patiently=not settings.fail_fast)
         for connection in connections.values():
             self._opened(connection)
+        await _one_of(connections.values())
         if (wanted := settings.leadership) is not None:
-            from nats_bridge.bridge.rules.leadership.leases import open_leases
-
-            leases = self._leadership = await open_leases(settings, wanted)
-            leases.on_end(partial(self._connection_ended, wanted.connection))
+            await self._open_leases(wanted)
         self.started = True
         loops = AccountGraph(settings, connections)
         loops.shared.on_late = self._look_again
         assembly = self._assembly = Assembly(settings, connections, loops, self.telemetry.tracing_of)
         self._supervisors = [self._make_supervisor(rule, assembly) for rule in settings.rules]
         self._watcher = asyncio.create_task(watch_readiness(lambda: self.supervisors))
-        for supervisor in self._supervisors:
-            await supervisor.check()
+        for connection in connections.values():
+            if connection.is_closed:  # since it was opened
+                self._connection_ended(connection.name, str(connection.client.last_error))
         return assembly
+
+    async def _open_leases(self, wanted: LeadershipSettings) -> None:
+        from nats_bridge.bridge.rules.leadership.leases import open_leases
+
+        pauses = iter(_PAUSES)
+        while True:
+            try:
+                leases = self._leadership = await open_leases(self.settings, wanted)
+            except BridgeError as error:
+                if not error.passing or self.settings.fail_fast:
+                    raise
+                self._waiting_for = f"the leases ({error})"
+                _log.warning("leadership.not_open", reason=str(error), meaning="no rule runs before; tried again")
+                await asyncio.sleep(next(pauses, _PAUSES[-1]))
+            else:
+                self._waiting_for = ""
+                leases.on_end(self._leases_ended)
+                return
 
     async def stop(self) -> bool:
         """Drain all rules and close everything; return whether every rule finished what it had in flight."""
         self.draining = True
-        await end_tasks(self._watcher)
+        await end_tasks(self._watcher, *self._reopening)
         await self.reloader.close()
         if self._assembly is not None:
             await self._assembly.loops.shared.close()
@@ -197,6 +261,13 @@ class Sidecar:
         Raises:
             BridgeError: what is in the way; the previous configuration stays in force.
         """
+        async with self._changing:
+            changed = await self._take_in_turn(settings)
+        for supervisor in self._supervisors:
+            supervisor.hurry()
+        return changed
+
+    async def _take_in_turn(self, settings: Settings) -> tuple[str, ...] | None:
         assert self._assembly is not None
         plan = plan_reload(self.settings, settings)
         if plan.restart:
@@ -214,7 +285,7 @@ class Sidecar:
             # Also where a step was cancelled: `stop` must find all that runs.
             self._changeover = None
             self._supervisors, self._assembly = changeover.supervisors, changeover.assembly
-            self._connections = [connection for connection in self._connections if not connection.client.is_closed]
+            self._connections = [connection for connection in self._connections if not connection.is_closed]
         self.settings = settings
         if plan.logging:
             configure_logs(settings.log)
@@ -249,17 +320,66 @@ class Sidecar:
             )
 
     def _connection_ended(self, name: str, reason: str) -> None:
-        if not self.draining:
-            self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
-            self.finished.set()
+        if self.draining:
+            return
+        if self.settings.fail_fast:
+            self._end(name, reason)
+            return
+        task = asyncio.create_task(self._reopen(name))
+        self._reopening.add(task)
+        task.add_done_callback(self._reopening.discard)
+
+    def _leases_ended(self, reason: str) -> None:
+        # No rule may write any more: without its leases a sidecar is of no use.
+        if not self.draining and self.settings.leadership is not None:
+            self._end(self.settings.leadership.connection, reason)
+
+    def _end(self, name: str, reason: str) -> None:
+        self._ended = ConnectionLostError(f"connection '{name}': the server ended it ({reason}): start again")
+        self.finished.set()
+
+    async def _reopen(self, name: str) -> None:
+        """Replace a connection that its server has ended permanently, and start its rules again."""
+        async with self._changing:
+            assembly = self._assembly
+            if assembly is None or name not in assembly.connections or not assembly.connections[name].is_closed:
+                return
+            supervisors = [each for each in self.supervisors if name in each.rule.connections]
+            await asyncio.gather(*(supervisor.halt() for supervisor in supervisors))
+            self._connections = [each for each in self._connections if not each.is_closed]
+            try:
+                connection = await reopened(self.settings, name)
+            except BridgeError as error:  # a file of the configuration cannot be read any more
+                self._ended = error
+                self.finished.set()
+                return
+            assembly.connections[name] = connection
+            self._opened(connection)
+            for supervisor in supervisors:
+                supervisor.look_for_loops()
+                supervisor.resume()
 
     async def _look_again(self) -> None:
         assert self._assembly is not None
-        try:
-            await self._assembly.loops.refuse({rule.name for rule in self.settings.rules})
-        except RuleRefusedError as error:
-            self._ended = error
-            self.finished.set()
+        refused = await self._assembly.loops.refused()
+        for supervisor in self.supervisors:
+            if (error := refused.get(supervisor.rule.name)) is None:
+                continue
+            if self.settings.fail_fast:
+                self._ended = error
+                self.finished.set()
+                return
+            supervisor.refuse(error)
 
     def _rule_failed(self, _: RuleSupervisor) -> None:
-        self.finished.set()
+        if self.settings.fail_fast:
+            self.finished.set()
+
+
+async def _one_of(connections: Iterable[Connection]) -> None:
+    """Wait until one of the connections is up."""
+    waiting = [asyncio.create_task(connection.connected()) for connection in connections]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(*waiting)

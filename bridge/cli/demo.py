@@ -84,6 +84,7 @@ async def _demonstrate(url: str) -> Outcome:
                 "name": "nats-bridge-demo",
                 "connections": {"default": {"servers": [url]}},
                 "http": {"listen": ""},
+                "fail_fast": True,
                 "dialect": "native",
                 "rules": [rule],
             }

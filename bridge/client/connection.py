@@ -23,7 +23,7 @@ from nats_bridge.bridge.client.reconnect_schedule import LONGEST_WAIT, Reconnect
 from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.client.untested_server import untested
 from nats_bridge.bridge.client.wire import ClearTextError, WireClient
-from nats_bridge.bridge.errors import ConfigError, CredentialsError, ServerUnreachableError
+from nats_bridge.bridge.errors import BridgeError, ConfigError, CredentialsError, ServerUnreachableError
 from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 
 _log = structlog.get_logger("bridge.connection")
@@ -66,6 +66,8 @@ class Connection:
         last_error: the last error, and when it occurred.
         refused_inbox: an inbox that the server refuses at present, so that the connection is useless; else None.
         untested_server: a remark about the last server, if this release was not compared with its version; else None.
+        was_up: whether it was usable at some time.
+        failure: why it was never up; None if it was.
     """
 
     def __init__(self, name: str, longest_wait: float = LONGEST_WAIT) -> None:
@@ -85,7 +87,10 @@ class Connection:
         self.untested_server: str | None = None
         self._renewal: asyncio.Task[None] | None = None  # of a connection with a refused inbox
         self._closing = False
-        self.was_up = False  # whether it was usable at some time
+        self.was_up = False
+        self.failure: BridgeError | None = None
+        self._connecting: asyncio.Task[None] | None = None  # of a client that no server has taken
+        self._opening: asyncio.Task[None] | None = None  # which waits for that
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._down.set()
@@ -112,12 +117,17 @@ class Connection:
         known = self.client.pool.addresses
         return [failed for server, failed in sorted(self._failed.items()) if server in known]
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed permanently, by a server or by us; nats-py says so also between two first attempts."""
+        return self._closing or (self.was_up and self.client.is_closed)
+
     def on_disconnect(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the connection is lost."""
         self._listeners["disconnect"].append(listener)
 
     def on_reconnect(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the connection is back, its subscriptions included."""
+        """Call `listener` whenever the connection is back, its subscriptions included, or up after a patient start."""
         self._listeners["reconnect"].append(listener)
 
     def on_refusal(self, listener: Callable[[str], None]) -> None:
@@ -161,12 +171,37 @@ class Connection:
     async def close(self) -> None:
         """Close the connection permanently."""
         self._closing = True
-        await end_tasks(self._renewal)
+        await end_tasks(self._renewal, self._opening, self._connecting)
         await self.client.close()
+
+    def open_later(self, connecting: asyncio.Task[None], failure: BridgeError) -> None:
+        """Let a client that no server has taken so far continue to try."""
+        self.failure_is(failure)
+        _log.warning("connection.not_up", connection=self.name, reason=str(failure), meaning="tried again")
+        self._connecting = connecting
+        self._opening = asyncio.create_task(self._open_later(connecting))
+
+    async def _open_later(self, connecting: asyncio.Task[None]) -> None:
+        await asyncio.shield(connecting)
+        self.set_up()
+        _log.info("connection.back", connection=self.name, server=self.server, version=self.server_version)
+        self._notify("reconnect")
+
+    def attempt_failed(self, error: Exception) -> None:
+        """Note an attempt on a server before the connection was ever up."""
+        if _decides(error):
+            self._schedule.refused()
+        self.failure_is(_failure(self, error))
+
+    def failure_is(self, failure: BridgeError) -> None:
+        """Note why it is not up yet."""
+        self.failure = failure
+        self._remember(str(failure))
 
     def set_up(self) -> None:
         """Notify the listeners that the connection is usable."""
         self.was_up = True
+        self.failure = None
         self._failed.pop(self.server, None)
         self._logged.clear()
         self._ended.established()
@@ -273,13 +308,16 @@ class Connection:
         self.last_error = (datetime.now(UTC), text)
 
 
-async def open_connection(name: str, options: Mapping[str, Any], *, client_name: str) -> Connection:
+async def open_connection(
+    name: str, options: Mapping[str, Any], *, client_name: str, patiently: bool = False
+) -> Connection:
     """Connect.
 
     Args:
         name: the connection's name, for messages.
         options: what `bridge.settings.connect_options` made of the connection.
         client_name: the client's name in the server's lists, to which the pod's or machine's name is added.
+        patiently: return the connection also if no server takes it; it continues to try, and `failure` says why.
 
     Raises:
         ServerUnreachableError: none of the servers answers.
@@ -289,7 +327,6 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
     options = dict(options)
     connection = Connection(name, float(options.pop("reconnect_max_wait", LONGEST_WAIT)))
     connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
-    servers = ", ".join(connection.servers)
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
 
@@ -297,49 +334,44 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
         if connection.was_up:
             await connection._on_error(error)
             return
+        if connection.failure is not None:
+            connection.attempt_failed(error)
+            return
         failures.append(error)
-        if sum(map(_decides, failures)) == len(options["servers"]):
+        # Once: nats-py also reports what its close meets, and an error of this callback would end its attempts.
+        if _decides(error) and not limit.expired() and sum(map(_decides, failures)) == len(options["servers"]):
             limit.reschedule(0)  # every server has refused: waiting would not help
 
+    # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
+    connecting = asyncio.create_task(
+        connection.client.connect(
+            **options,
+            name=f"{client_name}@{_place()}",
+            error_cb=on_error,
+            disconnected_cb=connection._on_disconnected,
+            reconnected_cb=connection._on_reconnected,
+            closed_cb=connection._on_closed,
+            allow_reconnect=True,
+            ping_interval=_PING,
+            max_reconnect_attempts=-1,
+        )
+    )
     try:
-        # nats-py tries the servers without end with -1, also at the start; the time limit ends that.
         async with limit:
-            await connection.client.connect(
-                **options,
-                name=f"{client_name}@{_place()}",
-                error_cb=on_error,
-                disconnected_cb=connection._on_disconnected,
-                reconnected_cb=connection._on_reconnected,
-                closed_cb=connection._on_closed,
-                allow_reconnect=True,
-                ping_interval=_PING,
-                max_reconnect_attempts=-1,
-            )
+            await asyncio.shield(connecting)
     except asyncio.CancelledError:
+        await end_tasks(connecting)
         await connection.close()  # nats-py leaves the socket of a connect that is cancelled open
         raise
     except (OSError, nats_py.errors.Error, TimeoutError, ssl.SSLError) as error:
         cause = next((f for f in reversed(failures) if _decides(f)), next(filter(str, reversed(failures)), error))
+        failure = _failure(connection, cause)
+        if patiently and not connecting.done():
+            connection.open_later(connecting, failure)
+            return connection
+        await end_tasks(connecting)
         await connection.close()
-        if isinstance(cause, ClearTextError):
-            raise ConfigError(
-                f"connection '{name}': {servers} offers no TLS, which the connection asks for, so nothing"
-                " was sent: turn TLS on there, or write nats:// and leave out tls"
-            ) from None
-        if isinstance(cause, ssl.SSLError):
-            raise CredentialsError(
-                f"connection '{name}': no trusted TLS with {servers} ({plain_reason(cause)}):"
-                " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
-            ) from None
-        if _refuses_credentials(cause):
-            raise CredentialsError(
-                f"connection '{name}': {servers} refuses the credentials ({cause}):"
-                " check the connection's creds, nkey_seed_file, token_file or user/password_file"
-            ) from None
-        raise ServerUnreachableError(
-            f"connection '{name}': no server answers at {servers} ({plain_reason(cause)}):"
-            " check the address, and that nats-server runs there"
-        ) from None
+        raise failure from None
     connection.set_up()
     return connection
 
@@ -347,6 +379,30 @@ async def open_connection(name: str, options: Mapping[str, Any], *, client_name:
 def _place() -> str:
     """Where this process runs, for people: the pod's name, or the machine's."""
     return os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or socket.gethostname()
+
+
+def _failure(connection: Connection, cause: Exception) -> BridgeError:
+    """Why no server takes a connection, in one or two lines."""
+    place, servers = f"connection '{connection.name}'", ", ".join(connection.servers)
+    if isinstance(cause, ClearTextError):
+        return ConfigError(
+            f"{place}: {servers} offers no TLS, which the connection asks for, so nothing"
+            " was sent: turn TLS on there, or write nats:// and leave out tls"
+        )
+    if isinstance(cause, ssl.SSLError):
+        return CredentialsError(
+            f"{place}: no trusted TLS with {servers} ({plain_reason(cause)}):"
+            " check the connection's tls (ca, cert and key, hostname, handshake_first) and the server's certificate"
+        )
+    if _refuses_credentials(cause):
+        return CredentialsError(
+            f"{place}: {servers} refuses the credentials ({cause}):"
+            " check the connection's creds, nkey_seed_file, token_file or user/password_file"
+        )
+    return ServerUnreachableError(
+        f"{place}: no server answers at {servers} ({plain_reason(cause)}):"
+        " check the address, and that nats-server runs there"
+    )
 
 
 def _decides(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""The connections of a configuration: opened all or none, and closed when no rule needs them."""
+"""The connections of a configuration: opened all or none, or patiently; closed when no rule needs them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ def connections_of(settings: Settings) -> set[str]:
     return {name for rule in settings.rules for name in rule.connections}
 
 
-async def open_connections(settings: Settings, names: Iterable[str]) -> dict[str, Connection]:
+async def open_connections(
+    settings: Settings, names: Iterable[str], *, patiently: bool = False
+) -> dict[str, Connection]:
     """Open the named connections; none stays open when one fails.
+
+    Args:
+        settings: the configuration.
+        names: the names.
+        patiently: those that no server takes continue to try, unless servers refuse every one of them: then its
+            credentials or its TLS are wrong.
 
     Raises:
         ServerUnreachableError, CredentialsError, ConfigError: as `open_connection` and `connect_options` raise them.
     """
     wanted = {name: connect_options(settings.connections[name], name) for name in sorted(names)}
     opening = {
-        name: asyncio.create_task(open_connection(name, options, client_name=settings.name))
+        name: asyncio.create_task(open_connection(name, options, client_name=settings.name, patiently=patiently))
         for name, options in wanted.items()
     }
     try:
@@ -36,12 +44,31 @@ async def open_connections(settings: Settings, names: Iterable[str]) -> dict[str
             done, _ = await asyncio.wait(opening.values(), return_when=asyncio.FIRST_EXCEPTION)
             for task in (task for task in opening.values() if task in done):
                 task.result()  # the first by name that failed
-        return {name: task.result() for name, task in opening.items()}
+        opened = {name: task.result() for name, task in opening.items()}
+        _refuse_all_refused(opened.values())
     except BaseException:
         await end_tasks(*opening.values())
-        opened = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
-        await close_connections(task.result() for task in opened)
+        left = [task for task in opening.values() if not task.cancelled() and task.exception() is None]
+        await close_connections(task.result() for task in left)
         raise
+    return opened
+
+
+def _refuse_all_refused(opened: Iterable[Connection]) -> None:
+    failures = [connection.failure for connection in opened]
+    refused = [failure for failure in failures if failure is not None and not failure.retriable]
+    if refused and len(refused) == len(failures):
+        raise refused[0]
+
+
+async def reopened(settings: Settings, name: str) -> Connection:
+    """A connection in the place of one that its server ended permanently, which continues to try if no server takes it.
+
+    Raises:
+        ConfigError: as `connect_options`.
+    """
+    options = connect_options(settings.connections[name], name)
+    return await open_connection(name, options, client_name=settings.name, patiently=True)
 
 
 @asynccontextmanager

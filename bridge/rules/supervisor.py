@@ -6,22 +6,28 @@ lead was lost or the configuration changed. Counters and measures belong to the 
 
 A task starts the run and then watches the term. `stop` ends that task first, and then the run, so that
 only one of them acts on the run.
+
+A run that fails ends, and its lead with it, so that another replica may try. The rule is then `failed` for a pause that
+grows with each failure in a row, and is started again: its servers may have changed in the meantime. With `fail_fast`
+it stays failed, and the sidecar ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import structlog
 
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.client.tasks import end_tasks, happens
 from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.bridge.consuming.missing_streams import appeared
-from nats_bridge.bridge.errors import BridgeError, StreamMissingError
+from nats_bridge.bridge.errors import BridgeError, RuleRefusedError, StreamMissingError
 from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.bridge.rules.context import RuleContext
@@ -36,13 +42,37 @@ if TYPE_CHECKING:
 
 
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]
-"""`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule."""
+"""`waiting`: a stream that the rule needs does not exist; `standby`: another replica leads the rule; `failed`: the rule
+is started again after a pause, or with `fail_fast` not at all."""
 
 _log = structlog.get_logger("bridge.supervisor")
 
 _DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
 _LEAVE = 3.0  # seconds for leaving what did not finish
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start is retried that failed because a server was unreachable
+_FAILURE_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # seconds before a rule is started again that failed
+_JITTER = 0.2  # the part of such a pause that is left to chance, so that many sidecars do not start in step
+_STABLE = 60.0  # seconds that a rule has run before a failure, after which the pauses begin again with the first
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a rule does not run.
+
+    Attributes:
+        error: the reason.
+        tries: how often it failed in a row.
+        again_at: when it is started again; None if it is not.
+    """
+
+    error: BaseException
+    tries: int
+    again_at: datetime | None
+
+    @property
+    def code(self) -> str:
+        """The reason for programs."""
+        return self.error.code if isinstance(self.error, BridgeError) else "unexpected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +87,7 @@ class Assembly:
     """
 
     settings: Settings
-    connections: Mapping[str, Connection]
+    connections: dict[str, Connection]
     loops: AccountGraph
     tracing_of: Callable[[Rule], RuleTracing | None] = lambda _: None
 
@@ -88,13 +118,14 @@ class RuleSupervisor:
         rule: the rule.
         assembly: the configuration that it belongs to.
         leadership: decides when this sidecar leads the rule.
-        failed: called with the supervisor when its rule cannot continue; `error` says why.
+        failed: called with the supervisor when its rule has failed; `failure` says why.
 
     Attributes:
         rule: the rule as it is now.
         run: the present run, or the last one; None before the first one.
         metrics: the rule's metrics, over all runs.
-        error: why it cannot continue, None while it can.
+        failure: why it does not run, also while it is started again; None if nothing is against it.
+        tried: set when the first start has succeeded or failed, or waits.
     """
 
     def __init__(
@@ -103,14 +134,23 @@ class RuleSupervisor:
         self.rule = rule
         self.run: RuleRun | None = None
         self.metrics = RuleMetrics()
-        self.error: BaseException | None = None
+        self.failure: Failure | None = None
+        self.tried = asyncio.Event()
         self._assembly = assembly
         self._leadership = leadership
         self._failed = failed
         self._phase: SupervisorState = "starting"
         self._prepared: RuleRun | None = None  # checked, to be started
         self._missing: StreamMissingError | None = None
+        self._obstacle = ""  # of the last start, if that was passing
+        self._is_checked = False
         self._looks_for_loops = False
+        self._error: BaseException | None = None  # of the present run
+        self._failing = asyncio.Event()
+        self._tries = 0
+        self._again = 0.0  # when a failed rule is started again
+        self._ready_since = 0.0
+        self._hurried = asyncio.Event()
         self._term: Term | None = None
         self._task: asyncio.Task[None] | None = None
         self._begun: asyncio.Future[None] | None = None
@@ -126,6 +166,11 @@ class RuleSupervisor:
     def state(self) -> SupervisorState:
         """The rule's state."""
         return self.run.state if self.run is not None and self._phase == "ready" else self._phase
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the rule does not run."""
+        return self.failure.error if self.failure is not None else None
 
     @property
     def ready(self) -> bool:
@@ -155,10 +200,16 @@ class RuleSupervisor:
             case "ready" | "draining" if self.run is not None:
                 return self.run.waiting_for
             case "starting":
-                beginning = self.run.waiting_for if self.run is not None and self._is_running else None
-                return beginning or "its servers to answer what its start asks"
+                beginning = self.run.waiting_for if self.run is not None and self._is_running else self._connection_away
+                return beginning or f"its servers to answer what its start asks{self._obstacle}"
             case _:
                 return None
+
+    @property
+    def _connection_away(self) -> str | None:
+        connections = self._assembly.connections
+        away = (name for name in self.rule.connections if not connections[name].client.is_connected)
+        return next((f"connection '{name}'" for name in away), None)
 
     @property
     def has_work(self) -> bool:
@@ -188,9 +239,11 @@ class RuleSupervisor:
         run = self._new_run()
         if await self._checked(run):
             self._prepared = run
+        self._is_checked = True
 
     async def start(self) -> None:
-        """Start the rule; return when it runs, waits for a stream, or is on standby. After `check`.
+        """Start the rule; return when it runs, waits for a stream, or is on standby; it is not started again. After
+        `check`.
 
         Raises:
             BridgeError: what is against the rule.
@@ -200,9 +253,12 @@ class RuleSupervisor:
         await self._begun
 
     def resume(self) -> None:
-        """Restart the rule after `halt`, as soon as its servers allow it, without waiting for that."""
-        self.error = None
+        """Start the rule as soon as its servers allow it, also after `halt`, without waiting for that."""
+        self._error = self.failure = None
+        self._failing.clear()
+        self._tries, self._obstacle = 0, ""
         self._begun = None
+        self._phase = "starting"
         self._task = asyncio.create_task(self._live())
 
     async def halt(self) -> bool:
@@ -213,6 +269,7 @@ class RuleSupervisor:
         if self._begun is not None:
             self._begun.cancel()
         self._task = self._prepared = self._missing = None
+        self._is_checked = False
         finished = await self._end_run()
         self._phase = "failed" if failed else "stopped"
         return finished
@@ -223,6 +280,22 @@ class RuleSupervisor:
         await self._end_term(finished=finished)
         return finished
 
+    def hurry(self) -> None:
+        """Start a failed rule again now: a person may have repaired what it needs."""
+        self._hurried.set()
+
+    def look_for_loops(self) -> None:
+        """Refuse to start while the rule takes part in a loop."""
+        self._looks_for_loops = True
+
+    def refuse(self, error: BridgeError) -> None:
+        """Fail a running rule, for a reason that its run cannot see."""
+        self._looks_for_loops = True
+        if self._phase in ("starting", "ready") and not self._failing.is_set():
+            self._log.error("rule.failed", reason=str(error))
+            self._error = error
+            self._failing.set()
+
     def take(self, rule: Rule, assembly: Assembly) -> None:
         """Apply another configuration; a rule that changes with it must be halted."""
         self.rule = rule
@@ -231,37 +304,73 @@ class RuleSupervisor:
     # -- the way to work ---------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        try:
-            while True:
-                await self._wait_for_streams()
-                term = await self._lead()
-                if not await self._work(term):
-                    self.error = None  # of a start that is over
-                    continue
-                if self.error is not None:  # raised by a message during the start
-                    self._ended_by(self.error)
-                    return
-                self._phase = "ready"
-                self._has_begun()
-                await _first_of(term.lost.wait(), term.surplus.wait())
-                if not term.lost.is_set() and self.error is None:
-                    self._phase = "draining"
+        while True:
+            try:
+                if self._phase == "failed":
                     await self._end_term(finished=await self._end_run())
-                    self.error = None  # of the drain: the next leader meets what is against the rule
-                    continue
-                await term.lost.wait()
-                if self.error is not None:
+                    await happens(self._hurried, within=max(self._again - asyncio.get_running_loop().time(), 0.0))
+                await self._work_on()
+            except Exception as error:
+                if not self._is_started_again(error):
                     return
+
+    async def _work_on(self) -> None:
+        """Work until the rule fails.
+
+        Raises:
+            BridgeError: why it failed, or any other error.
+        """
+        await self._look_first()
+        while True:
+            await self._wait_for_streams()
+            term = await self._lead()
+            if not await self._work(term):
+                continue
+            if not self._failing.is_set():  # by a message during the start
+                self._phase, self._ready_since = "ready", asyncio.get_running_loop().time()
+                self.failure = None
+                self._has_begun()
+                await _first_of(term.lost.wait(), term.surplus.wait(), self._failing.wait())
+            if term.lost.is_set():
                 self._log.warning("rule.lead_lost", meaning="another replica may do the rule's work by now")
                 self._phase = "standby"
                 await self._end_run()
-        except Exception as error:
-            self._start_failed(error)
+            elif self._failing.is_set():
+                assert self._error is not None
+                raise self._error
+            else:
+                self._phase = "draining"
+                await self._end_term(finished=await self._end_run())
+                # What the drain met does not count: the next leader meets it.
+
+    async def _look_first(self) -> None:
+        """Check the servers before the rule asks for the lead, when all its connections are up."""
+        pauses = iter(_PAUSES)
+        while not self._is_checked:
+            self._phase = "starting"
+            if self._connection_away is not None:
+                self.tried.set()
+            for name in self.rule.connections:
+                await self._assembly.connections[name].connected()
+            try:
+                await self.check()
+            except BridgeError as error:
+                if not error.passing or self._is_awaited:
+                    raise
+                await self._delay(error, next(pauses, _PAUSES[-1]))
+
+    async def _delay(self, error: BridgeError, pause: float) -> None:
+        """Wait after a start that a server prevented for the moment."""
+        self._obstacle = f" ({error})"
+        self.tried.set()
+        self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
+        await asyncio.sleep(pause)
 
     async def _wait_for_streams(self) -> None:
         if self._missing is None:
             return
         self._phase = "waiting"
+        self.failure = None
         await self._end_term()
         self._has_begun()
         await appeared(self._assembly.connections[self._missing.connection], self._missing.stream)
@@ -274,6 +383,7 @@ class RuleSupervisor:
             self._term = None
             if self._leadership.shared:
                 self._phase = "standby"
+                self.failure = None
                 self._has_begun()
             self._term = await self._leadership.lead(self.rule)
         return self._term
@@ -293,10 +403,7 @@ class RuleSupervisor:
                     raise
                 if self._leadership.shared:
                     await self._end_term()  # another replica may reach the server that this one cannot
-                self.error = None
-                pause = next(pauses, _PAUSES[-1])
-                self._log.warning("rule.start_delayed", reason=str(error), again_in=pause)
-                await asyncio.sleep(pause)
+                await self._delay(error, next(pauses, _PAUSES[-1]))
                 if self._leadership.shared:
                     return False
         return False
@@ -313,6 +420,8 @@ class RuleSupervisor:
         if self.run is not None:
             self._past.update(self.run.counters.as_dict())
         self.run, self._is_running = run, True
+        self._error = None
+        self._failing.clear()
         starting = asyncio.create_task(run.start())  # which may read a long history
         try:
             await _first_of(starting, term.lost.wait())
@@ -359,6 +468,7 @@ class RuleSupervisor:
         return finished
 
     async def _drain(self, run: RuleRun) -> bool:
+        before = run.error  # what fails in the drain is left in flight
         if self._ending is None:
             self._ending = asyncio.create_task(run.stop())
         lost = [self._term.lost.wait()] if self._term is not None else []
@@ -371,7 +481,7 @@ class RuleSupervisor:
         if ending.done():
             if error := ending.exception():
                 self._log.error("rule.drain_failed", reason=str(error) or type(error).__name__)
-            return error is None
+            return error is None and run.error is before
         self._log.error("rule.drain_timeout", seconds=_DRAIN)
         await end_tasks(ending)
         try:
@@ -394,40 +504,52 @@ class RuleSupervisor:
         return self._begun is not None and not self._begun.done()
 
     def _has_begun(self) -> None:
+        self.tried.set()
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(None)
 
     def _run_failed(self, run: RuleRun) -> None:
-        """Handle a run that cannot continue; the code that is starting or draining it reports the failure."""
-        if run is not self.run or run.error is None or self.error is not None:
+        """Handle a run that cannot continue; the task that works on the rule does the rest."""
+        if run is not self.run or run.error is None or self._failing.is_set():
             return
         if (term := self._term) is not None and not term.fence.is_open:
             # Paused or cut off for so long that another replica may lead, which can be what was in its way.
             self._in_doubt = asyncio.create_task(self._fail_if_still_leading(run, term))
             return
-        self.error = run.error
-        if self._phase not in ("starting", "draining"):
-            self._phase = "failed"
-            self._failed(self)
+        self._error = run.error
+        self._failing.set()
 
     async def _fail_if_still_leading(self, run: RuleRun, term: Term) -> None:
         if await _is_still_led(term):
             self._run_failed(run)
 
-    def _start_failed(self, error: BaseException) -> None:
-        """Fail the caller that waits for the start, otherwise handle the error as a failure of the run."""
+    def _is_started_again(self, error: BaseException) -> bool:
+        """Note why the rule failed; return whether it is started again."""
+        self._phase = "failed"
         if self._is_awaited and self._begun is not None:
-            self.error, self._phase = error, "failed"
+            self.failure = Failure(error, 1, None)
             self._begun.set_exception(error)
-            return
-        if self.error is None:  # not reported yet
-            self._log.error("rule.failed", reason=str(error) or type(error).__name__)
-        self._ended_by(error)
-
-    def _ended_by(self, error: BaseException) -> None:
-        self.error, self._phase = error, "failed"
-        self._has_begun()
+            return False
+        if error is not self._error:  # not logged by the run
+            trace = None if isinstance(error, BridgeError) else error
+            self._log.error("rule.failed", reason=str(error) or type(error).__name__, exc_info=trace)
+        again = not self._assembly.settings.fail_fast
+        loop = asyncio.get_running_loop()
+        if self._ready_since and loop.time() - self._ready_since >= _STABLE:
+            self._tries = 0
+        self._ready_since = 0.0
+        pause = _FAILURE_PAUSES[min(self._tries, len(_FAILURE_PAUSES) - 1)]
+        pause *= 1 - _JITTER * random.random()
+        self._again = loop.time() + pause
+        self._tries += 1
+        again_at = datetime.now(UTC) + timedelta(seconds=pause) if again else None
+        self.failure = Failure(error, self._tries, again_at)
+        self._is_checked = False
+        self._looks_for_loops = self._looks_for_loops or isinstance(error, RuleRefusedError)
+        self._hurried.clear()
+        self.tried.set()
         self._failed(self)
+        return again
 
 
 async def _is_still_led(term: Term) -> bool:

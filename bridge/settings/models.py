@@ -133,6 +133,11 @@ class Settings(Part):
     leadership: _LeadershipField = Field(
         default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
     )
+    fail_fast: Flag = Field(
+        default=False,
+        description="end with the first rule that fails, and with a server that is away at the start, instead of trying"
+        " again",
+    )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")

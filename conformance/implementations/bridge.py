@@ -138,6 +138,7 @@ class BridgeSubject(BatchSubject):
         made = {
             "connections": self._connections(connections),
             "http": {"listen": "127.0.0.1:0"},
+            "fail_fast": True,  # the exit is what a case of a refused rule sees
             "log": {"format": "json"},
             "rules": list(rules),
         }

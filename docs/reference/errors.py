@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
+from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
 from nats_bridge.bridge import errors as bridge_errors
+from nats_bridge.bridge.api_error_codes import CLASSES
 from nats_bridge.bridge.errors import BridgeError
 from nats_bridge.transforms.stream_config.refusals import REFUSALS
 
@@ -29,6 +32,14 @@ This page is generated: `python -m docs.reference --write`.
 
 `nats-bridge check --json` and the log event `sidecar.refused` name the kind of error in `code`.
 """
+_SERVERS: Final = Path(__file__).parents[2] / "tests" / "data" / "api_error_codes.json"
+_API: Final = """\
+## What a rule does after an error of the JetStream API
+
+`passing`: the rule waits and tries again. `fatal` (a stream, consumer or message is another one) and `misconfiguration`
+(only another rule, stream, limit or message helps): the rule fails. Unknown codes are passing. Kinds of rules
+handle some codes first: they wait for a missing stream, and create a missing consumer.
+"""
 _REFUSED: Final = """\
 ## What a server answers to a stream configuration
 
@@ -47,6 +58,14 @@ def page() -> str:
         ("code", "exit code", "trying again", "when"),
         ((code(kind.code), str(kind.exit_code), "can help" if kind.retriable else "-", _first(kind)) for kind in kinds),
     )
+    servers = json.loads(_SERVERS.read_text("utf-8"))["codes"]
+    answers = table(
+        ("err_code", "code", "class", "since", "description"),
+        (
+            (number, str(error["code"]), CLASSES[int(number)], error["since"], code(error["description"]))
+            for number, error in servers.items()
+        ),
+    )
     refusals = table(
         ("err_code", "code", "case", "description"),
         (
@@ -54,7 +73,7 @@ def page() -> str:
             for case, (http_code, err_code, text) in sorted(REFUSALS.items(), key=lambda refusal: refusal[1][1:])
         ),
     )
-    return "\n".join((_HEAD, errors, _REFUSED, refusals))
+    return "\n".join((_HEAD, errors, _API, answers, _REFUSED, refusals))
 
 
 def _first(kind: type) -> str:

@@ -43,8 +43,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules")),
     "sidecar.ready": LogEvent(
         "info",
-        "Every rule was checked: it runs, waits for a stream, or is on standby.",
-        ("name", "rules", "waiting", "standby", "http"),
+        "The sidecar has tried every rule: it runs, waits, is on standby, or failed.",
+        ("name", "rules", "waiting", "standby", "failed", "http"),
     ),
     "sidecar.draining": LogEvent("info", "A stop was requested; rules drain.", ("reason",)),
     "sidecar.stopped": LogEvent("info", "All rules have finished; nothing is in flight."),
@@ -84,8 +84,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "This release was not compared with the server's version. Once for each connection and version.",
         ("server",),
     ),
+    "connection.not_up": LogEvent(
+        "warning", "No server takes a connection yet; the sidecar tries until one does.", ("reason",)
+    ),
     "connection.closed": LogEvent(
-        "error", "The server closed a connection, and the sidecar does not reconnect.", ("reason",)
+        "error", "The server closed a connection permanently; the sidecar opens another one.", ("reason",)
     ),
     "connection.refused": LogEvent(
         "error", "The server refused a publication, request or subscription of ours.", ("server_says",)
@@ -134,7 +137,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.start_delayed": LogEvent(
         "warning", "A server does not answer; the start is retried.", ("reason", "again_in")
     ),
-    "rule.failed": LogEvent("error", "A rule failed; the sidecar stops.", ("reason",)),
+    "rule.failed": LogEvent("error", "A rule failed; it is started again later, or ends the sidecar.", ("reason",)),
     "rule.stopped": LogEvent("info", "A rule has stopped; its counters."),
     "rule.ended_at_once": LogEvent(
         "warning",
@@ -164,6 +167,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.no_hints": LogEvent(
         "warning", "Changes of leases are polled: the user may not subscribe to them.", ("reason",)
     ),
+    "leadership.not_open": LogEvent("warning", "The leases cannot be used yet; no rule runs.", ("reason",)),
     "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",)),

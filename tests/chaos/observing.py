@@ -37,6 +37,7 @@ async def look(sidecar: Sidecar, historian: Historian) -> dict[str, Any] | None:
         pid=pid,
         ready=status["ready"],
         states={rule["name"]: rule["state"] for rule in status["rules"]},
+        errors={rule["name"]: rule["error"] for rule in status["rules"] if rule["state"] == "failed"},
         rules={rule["name"]: _plain(rule["counters"]) for rule in status["rules"]},
     )
     return status

@@ -94,7 +94,7 @@ class Story:
         disturbances: faults, and every end of a sidecar.
         in_doubt: per rule, the sum of the counters of messages that it may have lost.
         out_of_order: per rule, the sum of the counter of that name.
-        ended_badly: unrequested ends of a sidecar, with the reason.
+        ended_badly: unrequested ends of a sidecar, and failures of a rule, with the reason.
         unsettled: what was still waited for at the end; empty if the run came to rest.
     """
 
@@ -269,6 +269,7 @@ class _Reader:
         self._away: dict[int, float] = {}
         self._counters: dict[tuple[int, str], dict[str, int]] = {}
         self._reported: dict[int, float] = {}  # when each process last reported its counters
+        self._errors: dict[int, dict[str, str]] = {}  # of failed rules, as each process last reported them
 
     def read(self, event: Event) -> None:
         story, at = self._story, float(event["t"])
@@ -341,6 +342,10 @@ class _Reader:
     def _status(self, at: float, event: Event) -> None:
         """Connections can be lost without a fault, too: where the machine stands still, a lease runs out."""
         pid = event["pid"]
+        errors = event.get("errors", {})
+        for rule in errors.keys() - self._errors.get(pid, {}).keys():
+            self._story.ended_badly.append((at, f"rule {rule} failed: {errors[rule]}"))
+        self._errors[pid] = errors
         for rule, counters in event["rules"].items():
             before = self._counters.get((pid, rule), {})
             if counters.get("reconnects", 0) > before.get("reconnects", 0):

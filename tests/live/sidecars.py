@@ -26,18 +26,25 @@ def settings_for(url: str, *rules: dict[str, Any], **more: Any) -> Settings:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Sidecar]:
-    """A started sidecar, drained at the end."""
+    """A started sidecar, drained at the end.
+
+    Raises:
+        BridgeError: why a rule has failed, if the sidecar runs without it.
+    """
     sidecar = Sidecar(settings)
     await sidecar.start()
     try:
+        for supervisor in sidecar.supervisors:
+            if supervisor.error is not None:
+                raise supervisor.error
         yield sidecar
     finally:
         await sidecar.stop()
 
 
 async def failure_of(settings: Settings) -> BaseException:
-    """What ends a sidecar, as it starts or at any time later; it is stopped then."""
-    sidecar = Sidecar(settings)
+    """What ends a sidecar that fails fast, as it starts or at any time later; it is stopped then."""
+    sidecar = Sidecar(settings.model_copy(update={"fail_fast": True}))
     try:
         await sidecar.start()
         await until(lambda: sidecar.error is not None)

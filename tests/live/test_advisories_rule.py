@@ -506,7 +506,7 @@ async def test_what_is_refused(source: str, destination: str, expected: str, ser
     url = await servers.url("2.15.3")
     ours = {"name": "r", "kind": "advisories", "republish": {"src": source, "dest": destination}}
     with pytest.raises(ConfigError) as refusal:
-        await Sidecar(settings_for(url, ours)).start()
+        await Sidecar(settings_for(url, ours, fail_fast=True)).start()
     assert str(refusal.value).startswith("rule 'r': republish: ")
     assert expected in str(refusal.value)
 
@@ -534,7 +534,9 @@ async def test_permissions(
         await streams(peer, "S")
         await peer.store(b"S.a", b"one")
         connection = {"servers": [server.url], "user": "limited", "password_file": str(password)}
-        bridge = Sidecar(settings_for(server.url, dead_letters("S"), connections={"default": connection}))
+        bridge = Sidecar(
+            settings_for(server.url, dead_letters("S"), connections={"default": connection}, fail_fast=True)
+        )
         starting = asyncio.create_task(bridge.start())
         await asyncio.wait([starting])
         if starting.exception() is None:

@@ -67,7 +67,8 @@ async def test_the_end_comes_while_one_rule_works_and_another_one_starts(
         monkeypatch.setattr(cancelling, "_PATIENCE", 0.001)  # a drain that could be cancelled would be
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}
         rules = [here.rule(to="target", delivery="at_least_once"), here.rule(name="other")]
-        running = asyncio.create_task(run(settings_for(source.url, *rules, connections=connections), tmp_path / "none"))
+        settings = settings_for(source.url, *rules, connections=connections, fail_fast=True)  # one after the other
+        running = asyncio.create_task(run(settings, tmp_path / "none"))
         try:
             await until(
                 lambda: bool(supervisors) and supervisors[0].run is not None and supervisors[0].run.state == "draining"

@@ -349,14 +349,22 @@ async def test_a_second_signal_ends_at_once(native_server: Servers, raw_peer: Op
             assert not any("rule.drain_timeout" in line for line in process.log)
 
 
-async def test_a_connection_that_the_server_ends_permanently_ends_the_sidecar(
-    native_server: Servers, raw_peer: OpenPeer
+@pytest.mark.parametrize("fail_fast", [False, True])
+async def test_a_connection_that_the_server_ends_permanently_is_replaced(
+    fail_fast: bool, native_server: Servers, raw_peer: OpenPeer
 ) -> None:
+    """Or ends the sidecar that is to fail fast."""
     async with native_server("2.15.3") as server:
         here = await Scene.make(await raw_peer(server.url), "S")
-        bridge = sidecar.Sidecar(settings_of(server.url, here.rule()))
+        bridge = sidecar.Sidecar(settings_of(server.url, here.rule(), fail_fast=fail_fast))
         await bridge.start()
-        bridge.runs[0]._source.client.write_raw(b"NONSENSE\r\n")
+        connection = bridge.connections["default"]
+        connection.client.write_raw(b"NONSENSE\r\n")
+        if not fail_fast:
+            await until(lambda: bridge.connections["default"] is not connection and bridge.supervisors[0].ready)
+            await here.bridged.until_sequence(await here.end())
+            assert await bridge.stop()
+            return
         async with asyncio.timeout(LIMIT):
             await bridge.finished.wait()
         assert "connection 'default': the server ended it" in str(bridge.error)

@@ -328,7 +328,7 @@ async def test_what_is_refused(
     await peer.create_stream(name=f"second{name}", subjects=[f"second.{name}", f"in{name}.b.*"])
     ours = rule(name, source.format(n=name), destination.format(n=name), name="r")
     with pytest.raises(BridgeError) as refusal:
-        await Sidecar(settings_for(url, ours)).start()
+        await Sidecar(settings_for(url, ours, fail_fast=True)).start()
     assert isinstance(refusal.value, ConfigError | RuleRefusedError)
     assert str(refusal.value).startswith("rule 'r': ")
     assert expected.format(n=name) in str(refusal.value)
@@ -343,7 +343,7 @@ async def test_a_partition_of_zero_where_it_ends_servers(
     await (await raw_peer(url)).create_stream(name=name, subjects=[f"kept{name}.>"])
     ours = rule(name, f"in{name}.*", f"kept{name}.{{{{partition(0,1)}}}}")
     with pytest.raises(ConfigError, match=r"partition of 0 ends servers of 2\.10\.27"):
-        await Sidecar(settings_for(url, ours, dialect="native")).start()
+        await Sidecar(settings_for(url, ours, dialect="native", fail_fast=True)).start()
 
 
 async def test_a_stream_that_comes_goes_and_comes_back(
@@ -463,7 +463,7 @@ async def test_permissions(
         peer = await raw_peer(server.url.replace("://", "://u:p@"))
         await peer.create_stream(name="S", subjects=["keptS.>"])
         connection = {"servers": [server.url], "user": "limited", "password_file": str(password)}
-        sidecar = Sidecar(settings_for(server.url, renaming("S"), connections={"default": connection}))
+        sidecar = Sidecar(settings_for(server.url, renaming("S"), connections={"default": connection}, fail_fast=True))
         try:
             await sidecar.start()
             peer.publish(b"inS.x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -83,7 +82,7 @@ async def test_the_two_streams_that_adr_28_warns_of(
     assert (findings[1]["rule"], findings[1]["code"]) == ("fine", "good")
 
     config = tmp_path / "sidecar.yaml"
-    config.write_text(json.dumps(document(url, fine, back)), "utf-8")
+    config.write_text(json.dumps(document(url, fine, back, fail_fast=True)), "utf-8")
     process = await SidecarProcess.start(config)
     assert await process.ended() == 2
     assert (await process.said("sidecar.refused"))["reason"] == reported
@@ -163,9 +162,10 @@ async def test_a_loop_that_appears_with_a_stream(servers: SharedServers, unique_
     async with running(settings_for(url, there, back)) as sidecar:
         assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "waiting"]
         await peer.create_stream(name=b, subjects=[f"{b}.>"])
-        async with asyncio.timeout(LIMIT):
-            await sidecar.finished.wait()
-        assert str(sidecar.error) == (
+        ours, late = sidecar.supervisors
+        await until(lambda: late.state == "failed")
+        assert ours.state == "ready"
+        assert str(late.error) == (
             f"rule 'back': loop: stream {b} → rule 'back' republishes {b}.> to {a}.> → stream {a} →"
             f" rule 'there' republishes {a}.> to {b}.> → stream {b}: choose a destination outside"
         )
@@ -239,14 +239,14 @@ async def two_accounts(
 async def test_accounts_that_are_linked_after_the_first_answer(
     native_server: Servers, newest_version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rules start, and end with the loop once a message gets through."""
+    """The rules start, and fail with the loop once a message gets through."""
     monkeypatch.setattr(same_account, "_LATE", LIMIT)
     async with two_accounts(native_server, newest_version, raw_peer) as (settings, wire), running(settings) as sidecar:
         assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "ready"]
         wire.let_through()
-        async with asyncio.timeout(LIMIT):
-            await sidecar.finished.wait()
-        assert str(sidecar.error) == (
+        await until(lambda: all(supervisor.state == "failed" for supervisor in sidecar.supervisors))
+        assert not sidecar.finished.is_set()
+        assert str(sidecar.supervisors[0].error) == (
             "rule 'there': loop: stream A → rule 'there' republishes a.> to b.> → stream B → rule 'back' republishes"
             " b.> to a.> → stream A: choose a destination outside"
         )

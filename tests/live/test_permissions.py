@@ -74,9 +74,10 @@ class Stage:
         return await self._open_peer(self.admin_url)
 
     def settings(self, scenario: Scenario, rule: dict[str, Any], *, admin: bool = False) -> Any:
-        return scenario.settings(
+        settings = scenario.settings(
             rule, self.server.url, lambda c: "admin" if admin else f"{scenario.name}-{c}", self._password
         )
+        return settings.model_copy(update={"fail_fast": True})  # a rule that lacks a permission does not try again
 
     async def prepare(self, scenarios: list[Scenario]) -> None:
         """Create the streams, and ask what each scenario's users need."""

@@ -33,7 +33,7 @@ async def refused(directory: Path, written: dict[str, Any] | str) -> tuple[int, 
 
 async def refused_by_process(directory: Path, written: dict[str, Any]) -> tuple[int, str]:
     """The same as a process: this is what it logs, and nothing else."""
-    process = await SidecarProcess.start(file(directory, written))
+    process = await SidecarProcess.start(file(directory, {**written, "fail_fast": True}))
     code = await process.ended()
     assert not any("sidecar.ready" in line or "Traceback" in line for line in process.log), process.log
     assert process.plain_lines == []

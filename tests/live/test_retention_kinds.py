@@ -87,7 +87,7 @@ async def test_messages_that_only_we_would_see_are_left_alone(
         **CONSENT[kind], republish={"src": f"{here.name}.eu.*", "dest": f"bridge{here.name}.eu.{{{{wildcard(1)}}}}"}
     )
     with pytest.raises(RuleRefusedError, match=f"no other consumer takes '{here.name}.>'"):
-        await Sidecar(settings_for(url, wide)).start()
+        await Sidecar(settings_for(url, wide, fail_fast=True)).start()
     async with running(settings_for(url, narrow)):
         here.peer.publish(f"{here.name}.us.1".encode(), b"not ours")
         await here.peer.store(f"{here.name}.eu.1".encode(), b"ours")
@@ -114,7 +114,7 @@ async def test_refused_with_the_reason(
     if "no other" not in reason:
         await add_worker(here, "worker")
     before = [consumer["name"] for consumer in await here.consumers()]
-    sidecar = Sidecar(settings_for(url, here.rule(**options)))
+    sidecar = Sidecar(settings_for(url, here.rule(**options), fail_fast=True))
     with pytest.raises(RuleRefusedError) as refused:
         await sidecar.start()
     assert reason in str(refused.value)
@@ -144,7 +144,7 @@ async def test_a_work_queue_needs_consent(servers: SharedServers, unique_name: N
     here = await Scene.make(await raw_peer(url), unique_name("consent"), retention="workqueue")
     await add_worker(here, "worker")
     with pytest.raises(RuleRefusedError, match="in which our connection breaks would stay in the queue"):
-        await Sidecar(settings_for(url, here.rule(**WATCHING))).start()
+        await Sidecar(settings_for(url, here.rule(**WATCHING), fail_fast=True)).start()
 
 
 async def test_an_interest_stream_keeps_nothing_when_the_connection_breaks(
@@ -203,7 +203,7 @@ async def test_the_last_other_consumer_goes_away(servers: SharedServers, unique_
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("last"), retention="interest")
     await add_worker(here, "worker")
-    async with running(settings_for(url, here.rule(**WATCHING))) as bridge:
+    async with running(settings_for(url, here.rule(**WATCHING), fail_fast=True)) as bridge:
         await here.peer.store(f"{here.name}.s".encode())
         await here.bridged.count(1)
         await here.peer.api(f"CONSUMER.DELETE.{here.name}.worker")

@@ -124,7 +124,7 @@ async def test_a_refused_publication_ends_the_sidecar(
         connection = {"servers": [server.url], "user": "few", "password_file": str(password)}
         rule = here.rule(delivery="at_least_once")
         async with sidecar_processes(tmp_path) as start:
-            process = await start(server.url, rule, connections={"default": connection})
+            process = await start(server.url, rule, connections={"default": connection}, fail_fast=True)
             await process.ready()
             for number in (1, 2, 3, 4):
                 await here.peer.store(b"S.s%d" % number)
@@ -186,13 +186,13 @@ async def test_a_hangup_without_a_change_changes_nothing(
         assert await process.stop() == 0
 
 
-async def test_a_rule_that_fails_takes_the_sidecar_with_it(
+async def test_a_rule_whose_consumer_is_taken_over_fails(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     """Another process takes the consumer over: the first one must not continue as if nothing had happened."""
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("taken"))
-    async with running(settings_for(url, here.rule())) as bridge:
+    async with running(settings_for(url, here.rule(), fail_fast=True)) as bridge:
         (consumer,) = await here.consumers()
         await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule")
         config = consumer["config"] | {"deliver_subject": "elsewhere"}

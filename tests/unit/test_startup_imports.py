@@ -76,6 +76,7 @@ def has_no_listener(folder: Path, listen: str) -> str:
     file = folder / "bridge.yaml"
     file.write_text(
         f'connections: {{default: {{servers: ["nats://127.0.0.1:{port}"]}}}}\nhttp: {{listen: "{listen}"}}\n'
+        "fail_fast: true\n"
         "rules: [{name: a, kind: republish, stream: S, republish: {dest: b.>}}]\n"
     )
     return str(file)

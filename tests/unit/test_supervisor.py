@@ -120,7 +120,8 @@ def run_of(supervisor: RuleSupervisor) -> Running:
 async def test_a_failure_under_an_open_fence_is_the_rules_own(led: Any) -> None:
     supervisor, _, failed = led
     run_of(supervisor).fail()
-    assert failed == [supervisor]
+    await until(lambda: failed == [supervisor])
+    assert supervisor.state == "failed"
     await supervisor.halt()
 
 

@@ -169,5 +169,9 @@ class Changeover:
             supervisor = next(
                 (supervisor for supervisor in self._old_supervisors if supervisor.rule.name == rule.name), None
             )
-            if rule.name in self._plan.changed and supervisor is not None and supervisor.state != "waiting":
+            if (
+                rule.name in self._plan.changed
+                and supervisor is not None
+                and supervisor.state not in ("waiting", "failed")
+            ):
                 raise RuleRefusedError(f"{error}; the rule is running, so this is treated as a mistake") from None

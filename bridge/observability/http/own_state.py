@@ -68,8 +68,11 @@ class OwnState:
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def startup(self) -> list[Check]:
-        """The checks of `/startupz`: whether the connections were up once."""
-        return [Check("connections", None if self._sidecar.started else "not all were up yet")]
+        """The checks of `/startupz`: whether the sidecar has begun; what rules wait for, only as notes."""
+        if not self._sidecar.started:
+            return [Check("connections", self._sidecar.waiting_for or "not up yet")]
+        rules = [_rule_check(supervisor) for supervisor in self._sidecar.supervisors if not supervisor.ready]
+        return [Check("connections"), *(Check(rule.name, note=rule.reason or "") for rule in rules)]
 
     def liveness(self) -> list[Check]:
         """The checks of `/livez`. Any answer shows that the event loop runs."""
@@ -93,8 +96,9 @@ class OwnState:
         if not self._sidecar.started:
             return self.startup()[0]
         connections = self._sidecar.connections.values()
-        wrong = [_lost(each) for each in connections if not each.client.is_connected]
-        wrong = [f"not connected: {', '.join(wrong)}"] if wrong else []
+        wrong = [str(each.failure) for each in connections if each.failure is not None]
+        lost = [_lost(each) for each in connections if each.was_up and not each.client.is_connected]
+        wrong += [f"not connected: {', '.join(lost)}"] if lost else []
         wrong += [
             f"{each.name!r}: the server refuses the inbox {each.refused_inbox}"
             for each in connections
@@ -148,8 +152,9 @@ def _rule_check(supervisor: RuleSupervisor) -> Check:
     name = f"rule {supervisor.rule.name}"
     if supervisor.ready:
         return Check(name, note="on standby, another replica leads it" if supervisor.state == "standby" else "")
-    if supervisor.error is not None:
-        return Check(name, f"failed: {_without_name(supervisor, str(supervisor.error))}")
+    if (failure := supervisor.failure) is not None:
+        again = f"; tried again at {_as_time(failure.again_at)}" if failure.again_at is not None else ""
+        return Check(name, f"failed: {_without_name(supervisor, str(failure.error))}{again}")
     if (waiting := _waiting_for(supervisor)) is not None:
         return Check(name, f"waiting: {waiting}")
     return Check(name, _WORDS.get(supervisor.state, f"{supervisor.state}, but not running"))
@@ -196,6 +201,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
 
 def _rule(supervisor: RuleSupervisor, wedged: float | None, *, history: bool) -> dict[str, Any]:
     # One word for people: `ready` only if the rule runs at this moment.
+    failure = supervisor.failure
     condition = "waiting" if supervisor.state == "ready" and not supervisor.ready else supervisor.state
     return {
         "name": supervisor.rule.name,
@@ -208,6 +214,9 @@ def _rule(supervisor: RuleSupervisor, wedged: float | None, *, history: bool) ->
         "waiting_for": _waiting_for(supervisor),
         "wedged_s": wedged,
         "error": _without_name(supervisor, str(supervisor.error)) if supervisor.error is not None else None,
+        "error_code": failure.code if failure is not None else None,
+        "failures": failure.tries if failure is not None else 0,
+        "again_at": _as_time(failure.again_at) if failure is not None and failure.again_at is not None else None,
         **supervisor.status(),
         "counters": supervisor.counters(),
         "measures": supervisor.metrics.as_dict(history=history),

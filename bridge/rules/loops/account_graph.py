@@ -79,14 +79,18 @@ class AccountGraph:
     async def look(self) -> Outlook:
         """Read all streams and search for loops; create and change nothing on a server."""
         listed: dict[str, list[Json]] = {}
-        unseen: list[str] = []
-        for name, connection in self._connections.items():
+        there = {name: connection for name, connection in self._connections.items() if connection.was_up}
+        unseen = [
+            f"connection '{name}': no server yet; loops through its streams are not found"
+            for name in sorted(self._connections.keys() - there.keys())
+        ]
+        for name, connection in there.items():
             listed[name], reasons = await self._streams(connection)
             unseen += reasons
         spaces, undecided = await self._find_spaces(listed)
         reaches = {
             name: Reach(spaces[name], listed[name], server_dialect(connection.server_version))
-            for name, connection in self._connections.items()
+            for name, connection in there.items()
         }
         # Rules may be running, and an account may have thousands of streams.
         loops = await asyncio.to_thread(find_loops, self._settings, reaches)
@@ -98,14 +102,19 @@ class AccountGraph:
         Raises:
             RuleRefusedError: one of the named rules takes part in a loop.
         """
+        found = await self.refused()
+        for rule, error in found.items():
+            if rule in rules:
+                raise error
+
+    async def refused(self) -> dict[str, RuleRefusedError]:
+        """Look now, and log what the accounts have or hide; by name, the rules that take part in a loop, and why."""
         outlook = await self.look()
         for reason in outlook.unseen:
             _log.warning("loops.not_seen", reason=reason)
         for loop in outlook.native:
             _log.warning("loops.native", reason=str(loop))
-        for loop in outlook.loops:
-            if loop.rule in rules:
-                raise RuleRefusedError(str(loop))
+        return {loop.rule: RuleRefusedError(str(loop)) for loop in outlook.loops if loop.rule is not None}
 
     async def _find_spaces(self, listed: Mapping[str, list[Json]]) -> tuple[dict[str, str], list[str]]:
         """By connection, the first one that reaches the same subjects; and what could not be found out."""
@@ -121,7 +130,8 @@ class AccountGraph:
         await self.shared.ask((pair for pair, alike in pairs.items() if not alike), patiently=self._patiently)
         spaces: dict[str, str] = {}
         undecided: list[str] = []
-        for name, connection in self._connections.items():
+        for name in listed:
+            connection = self._connections[name]
             spaces[name] = name
             for first in sorted(set(spaces.values()) - {name}):
                 pair = frozenset((self._connections[first], connection))

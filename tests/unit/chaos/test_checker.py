@@ -600,6 +600,14 @@ def test_at_least_once_may_double_where_the_rule_reports_a_lost_connection() -> 
     assert _found(events + before + same + after, "never-lost") == {"duplicated (violation)": 1}
 
 
+def test_a_rule_that_fails_although_nothing_is_broken_is_a_finding() -> None:
+    report = {"event": "status", "pid": 1, "rules": {}, "errors": {"copy": "refused"}}
+    reports: list[Event] = [{"t": at, **report} for at in (50.0, 50.5)]
+    assert _found(_fine() + reports, "(sidecar)") == {"ended (violation)": 1}
+    again: list[Event] = [{"t": 50.2, **report, "errors": {}}]
+    assert _found([*_fine(), reports[0], *again, reports[1]], "(sidecar)") == {"ended (violation)": 2}
+
+
 def test_a_stop_while_the_server_is_away_may_lose_what_was_in_flight() -> None:
     events = _fine()
     events.remove(_received(events, "once")[5])
