@@ -163,7 +163,7 @@ def test_an_unknown_lag_is_not_zero(page: StatusPage) -> None:
 
 def test_connections_and_configuration(page: StatusPage) -> None:
     reported = [each.text.splitlines() for each in page.all(".connection")]
-    assert reported[0] == ["✓", "default: nats-server 2.15.3", "nats://default.example:4222"]
+    assert reported[0] == ["✓", "default: nats-server 2.15.3 at default.example:4222", "nats://default.example:4222"]
     assert reported[1][:2] == ["✗", "west: not connected"]
     assert "3 reconnects" in reported[1][2]
     assert "the connection was lost" in reported[1][2]
