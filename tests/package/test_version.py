@@ -85,7 +85,7 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     released = run(".ci/release", "77.1.0")
     assert released.returncode == 0, released.stderr
     assert released.stdout.endswith("To publish: git push origin HEAD v77.1.0\n")
-    assert run("git", "log", "-1", "--format=%s %d").stdout.startswith("release: 77.1.0  (HEAD -> ")
+    assert run("git", "log", "-1", "--format=%s %d").stdout.startswith("release: 77.1.0  (HEAD")
     assert "tag: v77.1.0" in run("git", "log", "-1", "--format=%d").stdout
     assert "\n## [Unreleased]\n\n## [77.1.0] - 20" in (clone / "CHANGELOG.md").read_text("utf-8")
     assert 'version = "77.1.0"' in (clone / "pyproject.toml").read_text("utf-8")
