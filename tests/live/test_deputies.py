@@ -204,18 +204,19 @@ async def test_a_consumer_that_commands_the_server_is_not_moved_to_another_accou
         assert not [move for move in stream.moves if move.request is not None]
 
 
-@pytest.mark.parametrize("command", ["watch", "init"])
+@pytest.mark.parametrize("command", [("watch",), ("init", "--from", "COPY")], ids=lambda command: command[0])
 async def test_the_name_of_a_stream_does_not_act_on_a_terminal(
-    newest_version: str, native_server: Servers, raw_peer: OpenPeer, command: str
+    newest_version: str, native_server: Servers, raw_peer: OpenPeer, command: tuple[str, ...]
 ) -> None:
     """Servers take control characters in names; U+009B begins commands of terminals, as ESC [ does."""
     async with native_server(newest_version) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="E\x07\x9b31mVIL", subjects=["in.>"], storage="memory")
         await peer.create_stream(name="COPY", storage="memory", sources=[{"name": "E\x07\x9b31mVIL"}])
-        ran = await command_here(command, "--server", server.url)
-        assert "E 31mVIL" in ran.out
-        assert ran.out.replace("\n", "").isprintable()
+        ran = await command_here(*command, "--server", server.url)
+        shown = ran.out + ran.err
+        assert "E 31mVIL" in shown
+        assert shown.replace("\n", "").isprintable()
 
 
 INGRESS = {"src": "pub.*", "dest": "out.{{split(1,-)}}"}

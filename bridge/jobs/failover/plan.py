@@ -167,6 +167,7 @@ def failover_needs(source: str, target: str) -> Iterator[Need]:
     yield from saving_needs(*dict.fromkeys((source, target)))
     yield from replays(source, ANY_STREAM)
     yield from replays(target, ANY_STREAM)
+    yield write(target, api_subject("STREAM.INFO", ANY_STREAM), "where the copies begin")
     yield write(target, api_subject("STREAM.MSG.GET", ANY_STREAM), "the newest copy")
     yield write(source, api_subject("STREAM.MSG.GET", ANY_STREAM), "whether it holds what was copied")
 
