@@ -10,8 +10,17 @@ from nats_bridge.conformance.reports.markdown_text import code, plain, shortened
 from tests.follow.findings import Different, DifferentCase, Findings
 
 _LONGEST = 400
-_FILES = ("subject_transform.go", "sublist.go", "errors.json", "stream.go", "jetstream_api.go")
-"""Of the server: transforms, matching, texts of errors, streams, and answers to requests."""
+_FILES = (
+    "subject_transform.go",
+    "sublist.go",
+    "errors.go",
+    "errors.json",
+    "client.go",
+    "stream.go",
+    "consumer.go",
+    "jetstream_api.go",
+)
+"""Of the server: transforms, matching, errors, checks of subjects, streams, deliveries, and answers to requests."""
 _MODULE = "github.com/nats-io/nats-server/v2"
 RECIPE = "docs/extending.md#a-new-server-version"
 
