@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from nats_bridge.bridge.client import delivery_limit
 from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.bridge.client.server_pool import ServerPool
-from nats_bridge.bridge.errors import InboxRefusedError, ServerUnreachableError
+from nats_bridge.bridge.errors import BridgeError, InboxRefusedError, ServerUnreachableError
 from nats_bridge.bridge.settings.secrets import FromFile, Held
 from nats_bridge.native_servers import NativeServer
 from nats_bridge.native_servers.native_server import free_port
@@ -305,14 +304,26 @@ async def test_a_refused_inbox_is_named_and_heals_with_the_permissions(
         server.config = users(NO_INBOX)
         await asyncio.to_thread(change, server)
         link = bridge.connections["default"]
-        await until(lambda: link.reconnects >= 3 and link.refused_inbox is not None)
-        status, text = await get(bridge, "/readyz")
-        assert status == 503
-        assert f"'default': the server refuses the inbox {link.refused_inbox}" in text
-        with pytest.raises(InboxRefusedError, match=re.escape(f"inbox {link.refused_inbox}:")):
-            await link.api.ask("$JS.API.INFO", b"")
+        await until(lambda: link.reconnects >= 3)
+
+        # Between two attempts there is no connection, and no inbox that is refused.
+        async def is_named() -> bool:
+            status, text = await get(bridge, "/readyz")
+            return status == 503 and "'default': the server refuses the inbox _INBOX." in text
+
+        async def is_the_error_of_requests() -> bool:
+            try:
+                await link.api.ask("$JS.API.INFO", b"")
+            except InboxRefusedError as error:
+                return "the inbox _INBOX." in str(error)
+            except BridgeError:
+                return False
+            return False
+
+        await until(is_named)
+        await until(is_the_error_of_requests)
         said = [entry["server_says"] for entry in log if entry["event"] == "connection.refused"]
-        assert any(f'"{link.refused_inbox}"' in each for each in said)
+        assert any('"_INBOX.' in each for each in said)
         server.config = users("")
         await asyncio.to_thread(change, server)
         await until(lambda: bridge.runs[0].ready and link.refused_inbox is None)
