@@ -120,6 +120,6 @@ def _parts(entries: Sequence[Sourcing]) -> Iterator[_Part]:
         for transform in entry.transforms:
             if transform.pattern.startswith(SETS_APART.encode()):
                 continue  # a consumer that reads everything would get a second filter, which 2.9 does not take
-            yield _Part(Pattern.of_source(transform.pattern, transform.dialect), transform)
+            yield _Part(Pattern.of_transform(transform), transform)
         if not entry.transforms:
             yield _Part(Pattern.of(entry.record_filters[0]), None)

@@ -30,8 +30,7 @@ def sent_twice(rule: Republish, config: Json, server: Dialect) -> Pattern | None
         native = compile_republish(rule.stream, given, server)
     except (EngineError, TypeError):
         return None  # of a newer server; what it sends is unknown
-    ours, theirs = (Pattern.of_source(each.transform.pattern, each.transform.dialect) for each in (rule, native))
-    both = ours.meet(theirs)
+    both = Pattern.of_transform(rule.transform).meet(Pattern.of_transform(native.transform))
     brought = any(config.get(member) for member in ("mirror", "sources", "subject_transform"))
     stored = [EVERYTHING] if brought else map(Pattern.of, config.get("subjects") or ())
     for subjects in stored:

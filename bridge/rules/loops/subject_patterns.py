@@ -66,6 +66,11 @@ class Pattern:
         return cls(loose, pattern.rest)
 
     @classmethod
+    def of_transform(cls, transform: Transform) -> Pattern:
+        """The set of subjects that a transform matches, on servers of its dialect."""
+        return cls.of_source(transform.pattern, transform.dialect)
+
+    @classmethod
     def of_destination(cls, text: str) -> Pattern:
         """The largest set of subjects that a destination's text allows."""
         plain: list[bytes] = []
@@ -103,7 +108,7 @@ class Pattern:
 
         A transform with an empty destination leaves the subjects as they are.
         """
-        matching = self.meet(Pattern.of_source(transform.pattern, transform.dialect))
+        matching = self.meet(Pattern.of_transform(transform))
         if matching is None or transform.is_empty:
             return matching
         if not transform.is_random and (subject := matching.literal) is not None:
