@@ -110,7 +110,7 @@ class Sidecar:
 
     @property
     def ended_by(self) -> BaseException | None:
-        """What ends the sidecar; a failed rule does only with `fail_fast`."""
+        """The error that ends the sidecar. The error of a rule ends it only with `fail_fast`."""
         return self.error if self.settings.fail_fast else self._ended
 
     @property

@@ -29,7 +29,7 @@ from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
 _log = structlog.get_logger("bridge.connection")
 
 _BY_THE_SERVER = (nats_py.errors.UnexpectedEOF, OSError)
-"""What a connection ends with if its other end closes it without a reason."""
+"""The errors of a connection that its server closes without a reason."""
 _Event: TypeAlias = Literal["disconnect", "reconnect", "refusal", "end"]
 
 _PING = 10  # seconds between two PINGs; the third without a PONG ends the connection

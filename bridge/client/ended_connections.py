@@ -90,7 +90,7 @@ class EndedConnections:
         return count > (before if server == last.server_id else 0)
 
     async def _ask(self, what: str, last: _Established, body: dict[str, Any], *, is_same: bool) -> Any:
-        """What the server of the last connection says; None without an answer from it."""
+        """The answer of the server that held the last connection; None if it does not answer."""
         self._refused.clear()
         request = {**body, "server_name": last.server_name or last.server_id, "exact_match": True}
         limit = _SAME_SERVER if is_same else _OTHER_SERVER

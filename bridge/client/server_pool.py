@@ -18,7 +18,7 @@ _FIRST_PATIENCE = 1.0  # seconds; a SYN is repeated after one
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a server: failures since it accepted the connection, and whether it ever has."""
+    """A server's record: failures since it accepted the connection, and whether it has ever accepted one."""
 
     failures: int = 0
     has_accepted: bool = False

@@ -81,7 +81,7 @@ class KnownStream:
         return cls(str(info["created"]), (*last, *((bounds.first,) if bounds.first else ())))
 
     def also(self, *messages: Stored) -> Self:
-        """The same, with more messages, which are tried first."""
+        """This stream with more known messages, which are tried before the others."""
         return replace(self, messages=tuple(dict.fromkeys((*messages, *self.messages))))
 
     async def verdict(self, api: JetStreamApi, info: Json) -> Verdict:

@@ -39,7 +39,7 @@ def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Ne
 
 
 def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
-    """What every connection needs after it was lost."""
+    """The permissions that every connection needs after it was lost."""
     for connection in inboxes:
         yield write(
             connection,

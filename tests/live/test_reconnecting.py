@@ -306,7 +306,7 @@ async def test_a_refused_inbox_is_named_and_heals_with_the_permissions(
         link = bridge.connections["default"]
         await until(lambda: link.reconnects >= 3)
 
-        # Between two attempts there is no connection, and no inbox that is refused.
+        # Between two attempts no connection exists, so the server refuses no inbox.
         async def is_named() -> bool:
             status, text = await get(bridge, "/readyz")
             return status == 503 and "'default': the server refuses the inbox _INBOX." in text

@@ -23,7 +23,7 @@ from nats_bridge.transforms.dialect import Dialect
 
 _DEFAULT_SERVER = "nats://127.0.0.1:4222"
 _FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
-"""What `--from` takes for a file: no stream has such a name."""
+"""Matches the values of `--from` that are files. The name of a stream holds no dot or slash."""
 _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
 
 

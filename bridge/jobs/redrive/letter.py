@@ -93,7 +93,7 @@ def read_letter(sequence: int, block: bytes) -> Letter | None:
         *(sequence, stream, subject, int(original), value(b"Nats-Time-Stamp"), _text(value(b"Nats-Bridge-Consumer"))),
         why or ("terminated" if kind.endswith(b".terminated") else deliveries),
         rejected=bool(reason),
-        # Behind our own lines the size is one of ours: the payload was left out.
+        # The sidecar writes the size behind its own lines if it left out the payload.
         complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
         copy_id=value(b"Nats-Msg-Id") if reason else b"",
     )

@@ -47,7 +47,7 @@ class EntryStreams:
 
     @property
     def fresh_key(self) -> bytes:
-        """The entry's key with a source of which there are no copies yet."""
+        """The entry's key, if the target holds no copies of the source yet."""
         return entry_key(self.sourcing, self.created)
 
     @property
@@ -56,7 +56,7 @@ class EntryStreams:
         return self.identity.key if self.identity is not None else self.fresh_key
 
     async def identified(self, tail: TargetTail) -> EntryStreams:
-        """The same, with the identity that its newest copies show; errors as for `newest`."""
+        """These streams, with the source identity that the newest copies show; errors as for `newest`."""
         return replace(self, identity=await identity_by_copies(self, tail.copies))
 
     @property
