@@ -358,7 +358,7 @@ class RuleConsumer:
         plan = self.plan
         self.limit = self._limit_of_connection
         begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
-        description = {"description": f"{plan.owner}{plan.description}".encode()[:_LONGEST].decode(errors="ignore")}
+        description = {"description": _shortened(f"{plan.owner}{plan.description}")}
         if plan.position == "none":
             config = replay.ephemeral_config(
                 self.inbox,
@@ -463,7 +463,7 @@ class RuleConsumer:
         bound = {name: value for name, value in config.items() if name not in _FILTERS}
         bound.pop("headers_only", None)
         if taken is not None:
-            said = _TAKEN.sub("", str(config.get("description", ""))).encode()[:_LONGEST].decode(errors="ignore")
+            said = _shortened(_TAKEN.sub("", str(config.get("description", ""))))
             last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
             bound["description"] = f"{said} (from {config.get('deliver_subject')} {last})"
         bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
@@ -495,3 +495,8 @@ def _position_of(info: Json) -> int:
     if int(state["consumer_seq"]):
         return int(state["stream_seq"])
     return int(config.get("opt_start_seq") or 1) - 1
+
+
+def _shortened(description: str) -> str:
+    """A description to which the end by `_bound` can still be appended."""
+    return description.encode()[:_LONGEST].decode(errors="ignore")
