@@ -43,9 +43,8 @@ from nats_bridge.conformance.catalogue.document import (
     fields_at,
 )
 from nats_bridge.conformance.catalogue.expansion import expanded_expectation, expanded_steps, expanded_streams
+from nats_bridge.conformance.catalogue.placed_yaml import PlacedYaml, PlacedYamlError, YamlPath, read_yaml
 from nats_bridge.conformance.errors import CatalogueError
-from nats_bridge.marked_yaml import Document, DocumentError, compose
-from nats_bridge.marked_yaml import Path as DocumentPath
 from nats_bridge.transforms.dialect import Feature, dialect
 from nats_bridge.transforms.errors import UnknownDialectError
 from nats_bridge.transforms.tested_versions import Version
@@ -100,24 +99,23 @@ def read_file(file: Path) -> tuple[Case, ...]:
 def read_text(text: str, file: Path) -> tuple[Case, ...]:
     """The cases of a text, as ``read_file``; ``file`` is what errors name."""
     try:
-        document = compose(text)
-    except DocumentError as error:
-        place = f"{file}:{error.mark.line}" if error.mark else f"{file}"
-        raise CatalogueError(f"{place}: {error.reason}") from None
+        document = read_yaml(text)
+    except PlacedYamlError as error:
+        place = f"{file}:{error.line}" if error.line else f"{file}"
+        raise CatalogueError(f"{place}: {error}") from None
     try:
         parsed = CaseFile.model_validate(document.value)
     except ValidationError as error:
         raise CatalogueError("\n".join(_problems(error, document, file))) from None
     cases = []
     for at, each in enumerate(parsed.cases):
-        mark = document.value_mark(("cases", at))
-        line = mark.line if mark else 0
+        line = document.value_line(("cases", at))
         try:
             cases.append(_case(each, parsed.clause, file, line))
         except _WrongError as error:
-            field = document.key_mark(("cases", at, *error.path))
+            field = document.key_line(("cases", at, *error.path))
             place = ": ".join(filter(None, (each.id, ".".join(map(str, error.path)))))
-            raise CatalogueError(f"{file}:{field.line if field else line}: {place}: {error}") from None
+            raise CatalogueError(f"{file}:{field or line}: {place}: {error}") from None
     return tuple(cases)
 
 
@@ -139,30 +137,30 @@ _RIGHT = {
 """What a text should have been that does not fit its pattern, or is no text, by field."""
 
 
-def _problems(error: ValidationError, document: Document, file: Path) -> Iterable[str]:
-    found: dict[DocumentPath, ErrorDetails] = {}
+def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Iterable[str]:
+    found: dict[YamlPath, ErrorDetails] = {}
     for each in error.errors(include_url=False):
         found.setdefault(_path(each, document), each)
     for path, each in found.items():
         if any(other[: len(path)] == path for other in found if len(other) > len(path)):
             continue  # of several forms, the one that was meant is the one that was understood furthest
-        mark = document.key_mark(path) if each["type"] == "extra_forbidden" else document.value_mark(path)
-        place = f"{file}:{mark.line}" if mark else f"{file}"
+        line = document.key_line(path) if each["type"] == "extra_forbidden" else document.value_line(path)
+        place = f"{file}:{line}" if line else f"{file}"
         value = each["input"]
         shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool) else ""
         yield f"{place}: {'.'.join(map(str, path)) or 'the file'}: {_reason(each, path)}{shown}"
 
 
-def _path(error: ErrorDetails, document: Document) -> DocumentPath:
+def _path(error: ErrorDetails, document: PlacedYaml) -> YamlPath:
     """The place in the document: pydantic's location without members of unions and names of types."""
-    path: DocumentPath = ()
+    path: YamlPath = ()
     for part in error["loc"]:
-        if (*path, part) in document.values:
+        if (*path, part) in document.value_lines:
             path = (*path, part)
     return (*path, error["loc"][-1]) if error["type"] == "missing" else path
 
 
-def _reason(error: ErrorDetails, path: DocumentPath) -> str:
+def _reason(error: ErrorDetails, path: YamlPath) -> str:
     field = next((part for part in reversed(path) if isinstance(part, str)), "")
     match error["type"]:
         case "extra_forbidden":
