@@ -34,7 +34,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "servers": ("native_servers.command:servers", "List and fetch native NATS servers."),
     "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
     "failover": ("bridge.cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
-    "demo": ("bridge.cli.demo:demo_command", "See native republish and the bridge side by side."),
+    "demo": ("conformance.demo:demo_command", "See native republish and the bridge side by side."),
     "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
     "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
     "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),

@@ -251,7 +251,7 @@ def test_clean_names_what_it_removed(run: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_demo_ends_with_what_it_found(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nats_bridge.bridge.cli.demo.command", lambda version="2.15.1": 1 if version == "2.10.27" else 0
+        "nats_bridge.conformance.demo.command", lambda version="2.15.1": 1 if version == "2.10.27" else 0
     )
     assert run("demo").code == 0
     assert run("demo", "--server-version", "2.10.27").code == 1
@@ -261,7 +261,7 @@ def test_an_unexpected_error_is_two_lines_without_debug(run: Any, monkeypatch: p
     def broken() -> int:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("nats_bridge.bridge.cli.demo.command", broken)
+    monkeypatch.setattr("nats_bridge.conformance.demo.command", broken)
     ran = run("demo")
     assert ran.code == 1
     assert ran.err == "nats-bridge: unexpected RuntimeError: first second\nFor details: nats-bridge --debug …\n"
@@ -274,7 +274,7 @@ def test_control_c_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nats_bridge.bridge.cli.demo.command", interrupted)
+    monkeypatch.setattr("nats_bridge.conformance.demo.command", interrupted)
     assert run("demo").code == 130
 
 

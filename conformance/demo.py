@@ -5,36 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.operations import publication
-from nats_bridge.bridge.client.wire import Delivered, WireClient
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.conformance.catalogue.case import Message
+from nats_bridge.conformance.implementations.bridge_process import Sidecar
+from nats_bridge.conformance.raw_client import Collected, RawClient
 from nats_bridge.native_servers import NativeServer, fetch
 
 _ORDERS = [
-    (b"orders.eu.42", b"", b'{"total": 17}'),
-    (b"orders.us.7", b"NATS/1.0\r\nCustomer: Ada\r\n\r\n", b'{"total": 3}'),
-    (b"orders.eu.42", b"NATS/1.0\r\nTag: a\r\nTag: b\r\ntag:  spaced \r\n\r\n", b'{"total": 18}'),
-    (b"orders.eu.43", b"NATS/1.0\r\nNats-Sequence: 999\r\n\r\n", b""),
-    (b"orders.us.7", "NATS/1.0\r\nName: Zoë\r\n\r\n".encode(), b'{"total": 4}'),
-    (b"invoices.1", b"", b"not meant by the rule"),
-    (b"orders.eu.42", b"NATS/1.0\r\nNats-Msg-Id: once\r\n\r\n", b'{"total": 19}'),
-    (b"orders.eu.42", b"NATS/1.0\r\nNats-Msg-Id: once\r\n\r\n", b'{"total": 19}'),
+    Message(b"orders.eu.42", b"", b'{"total": 17}'),
+    Message(b"orders.us.7", b"NATS/1.0\r\nCustomer: Ada\r\n\r\n", b'{"total": 3}'),
+    Message(b"orders.eu.42", b"NATS/1.0\r\nTag: a\r\nTag: b\r\ntag:  spaced \r\n\r\n", b'{"total": 18}'),
+    Message(b"orders.eu.43", b"NATS/1.0\r\nNats-Sequence: 999\r\n\r\n", b""),
+    Message(b"orders.us.7", "NATS/1.0\r\nName: Zoë\r\n\r\n".encode(), b'{"total": 4}'),
+    Message(b"invoices.1", b"", b"not meant by the rule"),
+    Message(b"orders.eu.42", b"NATS/1.0\r\nNats-Msg-Id: once\r\n\r\n", b'{"total": 19}'),
+    Message(b"orders.eu.42", b"NATS/1.0\r\nNats-Msg-Id: once\r\n\r\n", b'{"total": 19}'),
 ]
+_REPUBLISHED = len(_ORDERS) - 2
+"""The stream refuses one as a duplicate, and one is for another rule's subject."""
 _DESTINATION = "{{partition(3,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The messages that each side republished: (subject without its first token, header block, payload)."""
+    """The messages that each side republished, their subjects without the first token."""
 
-    native: list[tuple[bytes, bytes, bytes]]
-    bridged: list[tuple[bytes, bytes, bytes]]
+    native: list[Message]
+    bridged: list[Message]
 
     @property
     def agree(self) -> bool:
@@ -42,29 +43,14 @@ class Outcome:
         return bool(self.native) and self.native == self.bridged
 
 
-class _Seen:
-    """Collects what arrives under one first token, without that token, until a given stream sequence."""
-
-    def __init__(self, last_sequence: int) -> None:
-        self.messages: list[tuple[bytes, bytes, bytes]] = []
-        self.complete = asyncio.Event()
-        self._mark = b"\r\nNats-Sequence: %d\r\n" % last_sequence
-
-    def add(self, batch: list[Delivered]) -> None:
-        for subject, _, block, payload in batch:
-            self.messages.append((subject.partition(b".")[2], block, payload))
-            if self._mark in block:
-                self.complete.set()
-
-
-async def _demonstrate(url: str) -> Outcome:
+async def _demonstrate(url: str, folder: Path) -> Outcome:
     """Create a stream with native republish, run a sidecar next to it, publish, and collect both results.
 
     Args:
         url: a server with JetStream, 2.10 or newer.
+        folder: where the sidecar's configuration is written.
     """
-    client = WireClient()
-    await client.connect(url)
+    client = await RawClient.connect(url)
     try:
         stream = {
             "name": "ORDERS",
@@ -72,41 +58,41 @@ async def _demonstrate(url: str) -> Outcome:
             "storage": "memory",
             "republish": {"src": "orders.*.*", "dest": f"native.{_DESTINATION}"},
         }
-        await client.request("$JS.API.STREAM.CREATE.ORDERS", json.dumps(stream).encode(), timeout=10)
+        await client.api("STREAM.CREATE.ORDERS", stream)
         rule = {
             "name": "demo",
             "kind": "republish",
             "stream": "ORDERS",
             "republish": {"src": "orders.*.*", "dest": f"bridge.{_DESTINATION}"},
         }
-        settings = Settings.model_validate(
-            {
-                "name": "nats-bridge-demo",
-                "connections": {"default": {"servers": [url]}},
-                "http": {"listen": ""},
-                "fail_fast": True,
-                "dialect": "native",
-                "rules": [rule],
-            }
-        )
-        # The last order is a duplicate that the stream refuses, so it is one message shorter.
-        native, bridged = _Seen(len(_ORDERS) - 1), _Seen(len(_ORDERS) - 1)
-        await client.subscribe_batches("native.>", native.add, lambda *_: None)
-        await client.subscribe_batches("bridge.>", bridged.add, lambda *_: None)
-        await client.flush()
-        sidecar = Sidecar(settings)
-        await sidecar.start()
+        settings = {
+            "name": "nats-bridge-demo",
+            "connections": {"default": {"servers": [url]}},
+            "http": {"listen": "127.0.0.1:0"},
+            "fail_fast": True,
+            "dialect": "native",
+            "rules": [rule],
+        }
+        configuration = folder / "demo.yaml"
+        configuration.write_text(json.dumps(settings), "utf-8")
+        native, bridged = await client.subscribe(b"native.>"), await client.subscribe(b"bridge.>")
+        sidecar = await Sidecar.start(configuration)
         try:
-            for subject, block, payload in _ORDERS:
-                client.write_raw(publication(subject, b"", block, payload))
-            async with asyncio.timeout(30):
-                await native.complete.wait()
-                await bridged.complete.wait()
+            for order in _ORDERS:
+                client.publish(order)
+            for side in (native, bridged):
+                await client.arrived(side, _REPUBLISHED)
+            await sidecar.stop()  # it republishes all that is stored before it ends
         finally:
-            await sidecar.stop()
-        return Outcome(native.messages, bridged.messages)
+            await sidecar.kill()
+        await client.flush()
+        return Outcome(_without_first_token(native), _without_first_token(bridged))
     finally:
         await client.close()
+
+
+def _without_first_token(side: Collected) -> list[Message]:
+    return [replace(each, subject=each.subject.partition(b".")[2]) for each in side.messages]
 
 
 def command(version: str = "2.15.3") -> int:
@@ -123,7 +109,7 @@ def command(version: str = "2.15.3") -> int:
         click.echo(f"   by the server itself to native.{_DESTINATION}")
         click.echo(f"   by nats-bridge       to bridge.{_DESTINATION}")
         click.echo(f"3. {len(_ORDERS)} messages published, one of them for another rule's subject, one a duplicate.")
-        outcome = asyncio.run(_demonstrate(server.url))
+        outcome = asyncio.run(_demonstrate(server.url, Path(folder)))
     click.echo("4. What came out:\n")
     for number in range(max(len(outcome.native), len(outcome.bridged))):
         _show("native", outcome.native, number)
@@ -138,13 +124,13 @@ def command(version: str = "2.15.3") -> int:
     return 1
 
 
-def _show(side: str, messages: list[tuple[bytes, bytes, bytes]], number: int) -> None:
+def _show(side: str, messages: list[Message], number: int) -> None:
     if number >= len(messages):
         click.echo(f"   {side}  (nothing)")
         return
-    subject, block, payload = messages[number]
-    lines = block.decode("utf-8", "replace").rstrip("\r\n").split("\r\n")[1:]
-    click.echo(click.style(f"   {side}  {side}.{subject.decode()}", bold=True) + f"  {payload.decode()}")
+    shown = messages[number]
+    lines = shown.header_block.decode("utf-8", "replace").rstrip("\r\n").split("\r\n")[1:]
+    click.echo(click.style(f"   {side}  {side}.{shown.subject.decode()}", bold=True) + f"  {shown.payload.decode()}")
     for line in lines:
         click.echo(f"           {line}")
 
