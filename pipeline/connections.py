@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from nats_bridge.bridge.client.connection import Connection, open_connection
 from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
-from nats_bridge.bridge.replication import Connection, connect_options, open_connection
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
+from nats_bridge.bridge.settings.connect_options import connect_options
 from nats_bridge.pipeline.errors import OptionError, PipelineError, UnreachableError
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nats_bridge.bridge.replication.rules import Need, api_subject, permissions_of, replays, write
+from nats_bridge.bridge.permissions import Need, permissions_of
+from nats_bridge.bridge.permissions.need import api_subject, write
+from nats_bridge.bridge.permissions.reading import replays
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.restore.configuration import probe_of
 

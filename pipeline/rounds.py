@@ -17,23 +17,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.client.tasks import end_tasks
 from nats_bridge.bridge.errors import ApiError, BridgeError
-from nats_bridge.bridge.replication import (
-    NOT_ENABLED,
-    STREAM_NOT_FOUND,
-    Connection,
-    CopyCounters,
-    Json,
-    Operation,
-    PubAck,
-    Publisher,
-    RoundLife,
-    RuleMetrics,
-    Target,
-    Window,
-    end_tasks,
-    last_sequence_behind,
-)
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.publisher import Publisher
+from nats_bridge.bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import Window
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError
 from nats_bridge.pipeline.sink.row_bundle import RowBundle
 from nats_bridge.pipeline.source.stream_state import state_of

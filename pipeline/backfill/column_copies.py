@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import OUR_ID, CopyEncoder
+from nats_bridge.bridge.kinds.copying.encoder import OUR_ID, CopyEncoder
 from nats_bridge.pipeline.backfill.rows import Piece
 from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, joined
 from nats_bridge.transforms import header_block

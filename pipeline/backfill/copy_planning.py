@@ -10,21 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.replication import (
-    Connection,
-    EntryPlan,
-    EntryStreams,
-    Replay,
-    Target,
-    last_sequence_behind,
-)
-from nats_bridge.bridge.replication.rules import (
-    CopyRun,
-    Resuming,
-    RuleContext,
-    consumer_filters,
-)
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.resuming import Resuming
+from nats_bridge.bridge.kinds.copying.run import CopyRun
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.rules.context import RuleContext
 from nats_bridge.bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.pipeline.backfill.copy_task import CopyTask
 from nats_bridge.pipeline.backfill.fence import refuse_running

@@ -16,21 +16,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.permission_violations import refused_publication
+from nats_bridge.bridge.client.stream_identity import KnownStream
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.lag import Standpoint
 from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.replication import (
-    Connection,
-    CopyCounters,
-    CopyEntry,
-    EntryContext,
-    EntryPlan,
-    KnownStream,
-    Reading,
-    Round,
-    RuleMetrics,
-    Standpoint,
-    end_tasks,
-    refused_publication,
-)
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.bridge.kinds.copying.round import EntryContext, Round
+from nats_bridge.bridge.kinds.copying.source import Reading
+from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.column_copies import copies_of
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece

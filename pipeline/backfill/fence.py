@@ -12,8 +12,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from nats_bridge.bridge.replication import Connection, end_tasks
-from nats_bridge.bridge.replication.rules import TAKEOVER, consumer_owner, copying_consumer, open_leases
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.bridge.consuming.rule_consumer import TAKEOVER, consumer_owner
+from nats_bridge.bridge.kinds.copying.handoff import copying_consumer
+from nats_bridge.bridge.rules.leadership.leases import open_leases
 from nats_bridge.bridge.settings import Rule, Settings
 from nats_bridge.pipeline.errors import PipelineError
 

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.replication import Connection
-from nats_bridge.bridge.replication.rules import close_connections, kind_of, open_connections
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.bridge.kinds.registry import kind_of
 from nats_bridge.bridge.settings import CopyingRule, Settings
 from nats_bridge.pipeline.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge.pipeline.backfill.fence import fenced

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import Delivered
+from nats_bridge.bridge.client.wire import Delivered
 from nats_bridge.pipeline.errors import DataLostError, SchemaError
 from nats_bridge.pipeline.sink.row_bundle import rows_together
 

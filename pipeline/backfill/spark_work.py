@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from nats_bridge.bridge.replication import Connection, configure_logs
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.observability.logs import configure_logs
 from nats_bridge.bridge.settings import Log
 from nats_bridge.pipeline.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge.pipeline.failures import failure

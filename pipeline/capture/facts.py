@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.bridge.replication import Replay
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.source.stream_state import StreamState, state_of

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.bridge.errors import NotPermittedError
-from nats_bridge.bridge.replication import Json
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.capture.envelope import enclosed, opened
 from nats_bridge.pipeline.connections import connected

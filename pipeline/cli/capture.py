@@ -9,7 +9,7 @@ import click
 
 from nats_bridge.bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
-from nats_bridge.bridge.replication import printable
+from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.pipeline.cli.options import progress_options, spark_options
 
 if TYPE_CHECKING:

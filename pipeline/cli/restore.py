@@ -115,7 +115,7 @@ def restore_command(
 
 def _selection(given: dict[str, Any]) -> tuple[Selection | None, str | None]:
     """What changes subjects, and the connection that the rule writes to; both may be None."""
-    from nats_bridge.bridge.replication.rules import destinations
+    from nats_bridge.bridge.kinds.copying.target_subjects import destinations
     from nats_bridge.bridge.settings import CopyingRule, load
     from nats_bridge.pipeline.diff.rules import named_by
     from nats_bridge.pipeline.restore.request import Selection

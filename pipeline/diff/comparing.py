@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from nats_bridge.bridge.replication import without_earlier
+from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.pipeline.diff.provenance import (
     Provenance,
     provenance,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.replication.rules import compile_rule, compiled_entry
+from nats_bridge.bridge.kinds.copying.target_subjects import compiled_entry
+from nats_bridge.bridge.kinds.republish.check import compile_rule
 from nats_bridge.bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source, load
 from nats_bridge.transforms.dialect import NEWEST, Dialect
 from nats_bridge.transforms.errors import EngineError

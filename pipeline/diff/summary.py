@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from nats_bridge.bridge.replication import printable
+from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.pipeline.diff.findings import KINDS, Finding
 from nats_bridge.pipeline.diff.run import Result
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.replication import Json
+from nats_bridge.bridge.client.jetstream_api import Json
 from nats_bridge.transforms.dialect import server_dialect
 from nats_bridge.transforms.errors import StreamConfigError
 from nats_bridge.transforms.reserved import is_reserved

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import STREAM_NOT_FOUND, Connection, Json
 from nats_bridge.pipeline.backfill.history import CapturedHistory
 from nats_bridge.pipeline.backfill.spark_work import done, reported
 from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture

@@ -18,22 +18,20 @@ from typing import Final
 
 import pyarrow as pa
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.operations import publication
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import (
-    LEAST,
-    AckReply,
-    Connection,
-    CopyCounters,
-    Delivered,
-    GapFiller,
-    Json,
-    Operation,
-    PubAck,
-    Replay,
-    Target,
-    last_sequence_behind,
-    publication,
-)
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.gap_filler import GapFiller
+from nats_bridge.bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import LEAST
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.backfill.rows import Batches, KeptRows, Piece
 from nats_bridge.pipeline.backfill.spark_work import counts_of

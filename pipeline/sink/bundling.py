@@ -15,7 +15,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import Target, printable
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.observability.printable import printable
 from nats_bridge.pipeline.errors import RowError
 from nats_bridge.pipeline.sink.layout import RowLayout
 from nats_bridge.pipeline.sink.row_bundle import RowBundle, as_text, constant, first_with, joined

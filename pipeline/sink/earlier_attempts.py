@@ -19,7 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from nats_bridge.bridge.replication import Connection, Json, Replay, Target
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.target import Target
 from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.pipeline.sink.stored_rows import StoredRows, read_back, read_range

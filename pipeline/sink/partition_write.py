@@ -12,7 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from nats_bridge.bridge.replication import LEAST, CopyCounters, Operation, PubAck, Target, Window
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.bridge.kinds.copying.window import LEAST, Window
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, RowError
 from nats_bridge.pipeline.rounds import Place, Rounds, Standing

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import Operation
+from nats_bridge.bridge.kinds.copying.encoder import Operation
 
 _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 

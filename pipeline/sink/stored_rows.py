@@ -10,7 +10,10 @@ from array import array
 from dataclasses import dataclass, field
 from functools import partial
 
-from nats_bridge.bridge.replication import Delivered, JetStreamApi, Json, Replay, pieces_back, read_piece
+from nats_bridge.bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.tail_reader import pieces_back, read_piece
 from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace
 from nats_bridge.transforms import header_block
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.bridge.replication import AckReply, Delivered
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.ack_reply import AckReply
 
 _PLAIN: Final = 8
 """Dots in a reply subject without a domain; see `AckReply`."""

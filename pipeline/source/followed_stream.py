@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nats_bridge.bridge.replication import Connection, Replay
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.pipeline.errors import DataLostError
 from nats_bridge.pipeline.source.planning import Held, SequenceRange, cut
 from nats_bridge.pipeline.source.read_options import ReadOptions

@@ -14,8 +14,9 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.consuming.replay import Replay
 from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.replication import Connection, Replay
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import OptionError, PipelineError
 from nats_bridge.pipeline.source.read_options import ReadOptions

@@ -18,8 +18,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.jetstream_api import Json
+from nats_bridge.bridge.client.wire import Delivered
+from nats_bridge.bridge.consuming.replay import filter_members
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.replication import Connection, Delivered, Json, filter_members
 from nats_bridge.pipeline.source.arrived import Arrived
 from nats_bridge.pipeline.source.bulk_parsing import BulkParser
 

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.bridge.errors import ApiError, NotPermittedError
-from nats_bridge.bridge.replication import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, UnreachableError, marking
 from nats_bridge.pipeline.source.arrived import Arrived

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nats_bridge.bridge.replication import Pattern
+from nats_bridge.bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.bridge.settings import Connection
 from nats_bridge.pipeline.connections import connection_of
 from nats_bridge.pipeline.errors import OptionError

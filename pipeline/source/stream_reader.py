@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from nats_bridge.bridge.replication import Connection
+from nats_bridge.bridge.client.connection import Connection
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError, OptionError, marking
 from nats_bridge.pipeline.source.followed_stream import FollowedStream

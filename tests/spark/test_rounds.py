@@ -7,7 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nats_bridge.bridge.replication import Connection, CopyCounters, Operation, PubAck, Replay
+from nats_bridge.bridge.client.connection import Connection
+from nats_bridge.bridge.client.pub_ack import PubAck
+from nats_bridge.bridge.consuming.replay import Replay
+from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.bridge.kinds.copying.encoder import Operation
 from nats_bridge.bridge.settings import Connection as ConnectionSettings
 from nats_bridge.pipeline.connections import connected
 from nats_bridge.pipeline.errors import DataLostError
