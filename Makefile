@@ -11,9 +11,9 @@ UV := $(VENV)/.uv-$(VERSION)
 INSTALLED := $(VENV)/.installed-$(VERSION)
 SPARK := $(VENV)/.spark-$(VERSION)
 TESTS := $(VENV)/.tests-$(VERSION)
-# Both are from the one table of versions, transforms/tested_versions.py: where the sidecar is tested, and the whole matrix.
-TESTED = $(shell $(BIN)/python -c "from nats_bridge.transforms.tested_versions import *; print(*LIVE_VERSIONS)")
-MATRIX ?= $(shell $(BIN)/python -c "from nats_bridge.transforms.tested_versions import *; print(*TESTED_VERSIONS, sep=',')")
+# Both are from the one table of versions, transforms/nats_transforms/tested_versions.py: where the sidecar is tested, and the whole matrix.
+TESTED = $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*LIVE_VERSIONS)")
+MATRIX ?= $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*TESTED_VERSIONS, sep=',')")
 CONFORM ?=
 COMMA := ,
 SPACE := $(subst ,, )
@@ -107,7 +107,7 @@ test spark-test: export SPARK_LAUNCHER_OPTS = $(SPARK_SUBMIT_OPTS)
 ROUND_TRIP := tests/spark/test_round_trip.py
 test: install
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	@spark=; if missing=$$($(BIN)/python -m nats_bridge.pipeline.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
+	@spark=; if missing=$$($(BIN)/python -m nats_bridge_spark.java); then $(MAKE) --no-print-directory spark && spark=$(ROUND_TRIP) || exit; fi; \
 	$(BIN)/python -m pytest $$spark tests/live tests/unit --numprocesses $(AT_ONCE) --dist worksteal; code=$$?; \
 	test -z "$$missing" || echo "No Spark round trip. $$missing (Debian and Ubuntu: apt-get install default-jre-headless)"; \
 	exit $$code

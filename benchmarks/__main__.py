@@ -35,7 +35,7 @@ from benchmarks import (
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Report
 from benchmarks.go_copier.build import client_version
-from nats_bridge.native_servers import ServersError, fetch
+from nats_conformance.native_servers import ServersError, fetch
 
 _BENCHMARKS: Mapping[str, Any] = {
     "engine": engine,

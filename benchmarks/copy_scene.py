@@ -16,8 +16,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.processes import PATIENT, Program, configuration, cpu_seconds, far_wire, running_bridge
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
-from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
-from nats_bridge.native_servers.native_server import HOST, LEAF_LISTENER
+from nats_conformance.native_servers import NativeCluster, NativeServer, fetch
+from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
 
 SOURCE, TARGET = "BENCH", "COPY"
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from benchmarks.figures import Ratio, Report, median_of
-from nats_bridge.transforms import compile_transform
+from nats_transforms import compile_transform
 
 _TRANSFORMS = (
     ("one.*.*", "uno.$2.$1"),

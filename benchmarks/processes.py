@@ -18,7 +18,7 @@ from typing import IO, Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.go_copier.build import built
 from benchmarks.raw_socket import RawSocket
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, fetch
 
 REPUBLISH: Mapping[str, Any] = {
     "name": "bench",
@@ -99,7 +99,7 @@ def running_bridge(
     config: str,
     until: str = "sidecar.ready",
     *,
-    entry: str = "nats_bridge.bridge.cli",
+    entry: str = "nats_bridge.cli",
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
     """`nats-bridge run`, stopped at the end.

@@ -20,7 +20,7 @@ from benchmarks.processes import (
     running_go_copier,
 )
 from benchmarks.rounds import Rounds
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 
 _Launch = Callable[[str], AbstractContextManager[Program | None]]
 

@@ -23,7 +23,7 @@ from benchmarks.raw_socket import RawSocket
 from benchmarks.republish_arm import Arm, measure
 from benchmarks.rounds import HEADER
 from benchmarks.workers import Send, worker
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, fetch
 
 _RULES = (1, 10, 100)
 _MESSAGES = 400_000

@@ -21,7 +21,7 @@ from benchmarks.figures import Ratio, Report
 from benchmarks.load import FILLING, SUBJECTS, publish_all
 from benchmarks.processes import REPUBLISH, Program, configuration, memory_of, running_bridge
 from benchmarks.raw_socket import RawSocket
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, fetch
 
 _MESSAGES = 10_000_000
 _MILESTONES = 10

@@ -57,7 +57,7 @@ def _arm(
     def launch(url: str) -> Iterator[Program]:
         http = {"listen": "127.0.0.1:0" if reported else ""}
         config = configuration(url, REPUBLISH, http=http, telemetry={"trace": trace})
-        entry = "nats_bridge.bridge.cli" if reported else "benchmarks.unreported"
+        entry = "nats_bridge.cli" if reported else "benchmarks.unreported"
         collector: AbstractContextManager[Mapping[str, str]] = _collector() if exports else nullcontext({})
         with collector as environment, running_bridge(config, entry=entry, environment=environment) as program:
             asking: AbstractContextManager[None] = _asked(program) if reported else nullcontext()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.bridge.observability.latency import Latencies
-from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge.observability.latency import Latencies
+from nats_bridge.observability.rule_metrics import RuleMetrics
 
 
 def main() -> None:
@@ -20,6 +20,6 @@ def main() -> None:
     ):
         for name in names:
             setattr(owner, name, nothing)
-    from nats_bridge.bridge.cli import main
+    from nats_bridge.cli import main
 
     main()

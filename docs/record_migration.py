@@ -20,14 +20,14 @@ from typing import Any
 
 import click
 
-from nats_bridge.bridge.client.connection_pool import connected
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import NEWEST
-from nats_bridge.transforms.source_record import HEADER
-from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.client.connection_pool import connected
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
+from nats_transforms.dialect import NEWEST
+from nats_transforms.source_record import HEADER
+from nats_transforms.sourcing import compile_sourcing
 
 PAGE = Path(__file__).parent / "handoff.md"
 MARK = "<!-- recorded by docs/record_migration.py -->"

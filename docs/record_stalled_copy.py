@@ -19,9 +19,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 
 PICTURE = Path(__file__).parent / "figures" / "stalled-copy.png"
 _WIDTH, _LIMIT = 1100, 120  # pixels; seconds

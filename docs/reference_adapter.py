@@ -15,10 +15,10 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from nats_bridge.conformance.catalogue.case import Json, Place, Refusal
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.engine_operations import Results, TransformsEngine
-from nats_bridge.conformance.implementations.library_protocol import (
+from nats_conformance.catalogue.case import Json, Place, Refusal
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.engine_operations import Results, TransformsEngine
+from nats_conformance.implementations.library_protocol import (
     CAPABILITIES,
     PROTOCOL,
     bytes_of,
@@ -26,10 +26,10 @@ from nats_bridge.conformance.implementations.library_protocol import (
     json_of_message,
     message_of,
 )
-from nats_bridge.conformance.observation import Decision, Stored
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.errors import EngineError
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
+from nats_conformance.observation import Decision, Stored
+from nats_transforms.dialect import dialect
+from nats_transforms.errors import EngineError
+from nats_transforms.tested_versions import NEWEST_PATCHES
 
 Request: TypeAlias = Mapping[str, Json]
 Answer: TypeAlias = dict[str, Json]

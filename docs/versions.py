@@ -13,17 +13,17 @@ from pathlib import Path
 
 import click
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.history import read_history
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.conformance.reports import judged as judged_run
-from nats_bridge.conformance.reports.changes import Change, changes
-from nats_bridge.conformance.reports.judgement import Cell, Judged
-from nats_bridge.conformance.reports.links import clause_link, document_of
-from nats_bridge.conformance.reports.markdown_text import code, plain, row, shortened
-from nats_bridge.transforms.tested_versions import Version
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.history import read_history
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.outcome import Outcome
+from nats_conformance.reports import judged as judged_run
+from nats_conformance.reports.changes import Change, changes
+from nats_conformance.reports.judgement import Cell, Judged
+from nats_conformance.reports.links import clause_link, document_of
+from nats_conformance.reports.markdown_text import code, plain, row, shortened
+from nats_transforms.tested_versions import Version
 
 _LONGEST = 180
 _MOST_EXAMPLES = 3

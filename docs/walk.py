@@ -35,7 +35,7 @@ from typing import Final
 
 import click
 
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, fetch
 
 DOCS: Final = Path(__file__).parent
 WALKS: Final[dict[str, str | None]] = {
@@ -158,7 +158,7 @@ def play(walk: list[Step], folder: Path, version: str | None) -> Iterator[Step]:
     programs.mkdir()
     work.mkdir()
     command = programs / "nats-bridge"
-    command.write_text(f"#!{sys.executable}\nfrom nats_bridge.bridge.cli import main\n\nmain()\n", "utf-8")
+    command.write_text(f"#!{sys.executable}\nfrom nats_bridge.cli import main\n\nmain()\n", "utf-8")
     command.chmod(0o755)
     with contextlib.ExitStack() as open_things:
         server = open_things.enter_context(NativeServer(binary=fetch(version))) if version else None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from nats_bridge.native_servers import native_server
+from nats_conformance.native_servers import native_server
 
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # A property that needs more examples than others says how many times as many (`settings.default.max_examples`).

@@ -16,9 +16,9 @@ from typing import Any
 import click
 import structlog
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.app.sidecar import Sidecar
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from aiohttp import web
 
-from nats_bridge.bridge.observability.http.application import guarded, page_routes, probe_answer
-from nats_bridge.bridge.observability.http.own_state import Check
-from nats_bridge.bridge.settings import Http
-from nats_bridge.native_servers import free_port
+from nats_bridge.observability.http.application import guarded, page_routes, probe_answer
+from nats_bridge.observability.http.own_state import Check
+from nats_bridge.settings import Http
+from nats_conformance.native_servers import free_port
 
 
 class StatusServer:

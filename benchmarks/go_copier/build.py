@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
-from nats_bridge.native_servers.cache import default_root
+from nats_conformance.native_servers.cache import default_root
 
 _SOURCES = Path(__file__).parent
 _LIMIT = 600.0  # seconds

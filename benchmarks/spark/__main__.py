@@ -20,7 +20,7 @@ from benchmarks.spark.figures import Figure, draw, slope
 from benchmarks.spark.processes import run_job
 from benchmarks.spark.scene import Scene, scene
 from benchmarks.workers import worker
-from nats_bridge.native_servers import ServersError
+from nats_conformance.native_servers import ServersError
 
 _ARMS = ("read", "write", "transform", "backfill", "diff")
 _PLAIN = 200_000  # messages for nats-py: it is slow, and as slow with more

@@ -23,7 +23,7 @@ _LARGE = 2_000_000  # messages: more are measured twice, not five times
 
 
 def _session(cores: int, memory: str = "2g") -> SparkSession:
-    from nats_bridge.pipeline.session import spark_session
+    from nats_bridge_spark.session import spark_session
 
     settings = {"spark.driver.memory": memory, "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
     return spark_session("benchmark", master=f"local[{cores}]", settings=settings)
@@ -112,7 +112,7 @@ def make_subjects(send: Send, place: Path, messages: int) -> None:
 
 def transform(send: Send, place: Path, src: str, dest: str, messages: int, cores: int) -> None:
     """A column of subjects through `transform_subject`."""
-    from nats_bridge.pipeline.subject_column import transform_subject
+    from nats_bridge_spark.subject_column import transform_subject
 
     spark = _session(cores)
     frame = spark.read.parquet(str(place))

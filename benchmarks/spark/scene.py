@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.load import SUBJECTS, publish_all
 from benchmarks.raw_socket import RawSocket
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.native_servers import NativeServer, fetch
 
 SOURCE = "BENCH"
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.conformance.catalogue.case import Case, Level
-from nats_bridge.conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.case import Case, Level
+from nats_conformance.catalogue.reading import read_catalogue
 
 _HEAD: Final = """\
 # Cases of the conformance suite

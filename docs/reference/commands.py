@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from docs.reference.markdown import code, fenced, table
-from nats_bridge.bridge.cli.entry import program
+from nats_bridge.cli.entry import program
 
 _HEAD = """\
 # Commands

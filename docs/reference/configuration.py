@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from docs.reference.markdown import code, fenced, table
-from nats_bridge.bridge.settings.schema import configuration_schema
+from nats_bridge.settings.schema import configuration_schema
 
 
 @dataclass(frozen=True, slots=True)

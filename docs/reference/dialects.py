@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.transforms.dialect import FEATURES, Feature
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
+from nats_transforms.dialect import FEATURES, Feature
+from nats_transforms.tested_versions import NEWEST_PATCHES
 
 _HEAD: Final = """\
 # Dialects
@@ -21,7 +21,7 @@ or in a rule, or `--dialect V` of a command, chooses it; `native` is that of the
 knows these lines, each up to the patch that was examined; a newer patch of a line behaves as that one does:
 """
 _BODY: Final = """\
-Each behaviour below is a flag of `nats_bridge.transforms.dialect.Dialect`. `since` names the first version of every
+Each behaviour below is a flag of `nats_transforms.dialect.Dialect`. `since` names the first version of every
 minor line that has it; later lines have it as well. Where `until` names a version, it is gone from there on. What users
 see of these changes, byte by byte, is in [versions](../versions.md).
 """
@@ -52,12 +52,12 @@ def _groups() -> dict[str, dict[str, str]]:
             remark.append(line.strip("# "))
         elif key := _KEY.match(line):
             if not remark:
-                raise ValueError(f"transforms/dialect.py says nothing of {key[1]}")
+                raise ValueError(f"transforms/nats_transforms/dialect.py says nothing of {key[1]}")
             groups[list(groups)[-1]][key[1]] = " ".join(remark)
             remark = []
     untold = set(FEATURES) - {name for features in groups.values() for name in features}
     if untold:
-        raise ValueError(f"not found in transforms/dialect.py: {', '.join(sorted(untold))}")
+        raise ValueError(f"not found in transforms/nats_transforms/dialect.py: {', '.join(sorted(untold))}")
     return groups
 
 

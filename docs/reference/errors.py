@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.bridge import errors as bridge_errors
-from nats_bridge.bridge.api_error_codes import CLASSES
-from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.transforms.stream_config.refusals import REFUSALS
+from nats_bridge import errors as bridge_errors
+from nats_bridge.api_error_codes import CLASSES
+from nats_bridge.errors import BridgeError
+from nats_transforms.stream_config.refusals import REFUSALS
 
 _HEAD: Final = """\
 # Error codes
@@ -43,10 +43,10 @@ handle some codes first: they wait for a missing stream, and create a missing co
 _REFUSED: Final = """\
 ## What a server answers to a stream configuration
 
-`nats-bridge validate`, `check` and `nats_bridge.transforms.stream_config` answer a configuration as the server of the
+`nats-bridge validate`, `check` and `nats_transforms.stream_config` answer a configuration as the server of the
 chosen [dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on
 the dialect; servers check in a fixed order, and the first mistake is the one that is reported. `case`
-is the name in `transforms/stream_config/refusals.py`; texts in braces are filled in.
+is the name in `transforms/nats_transforms/stream_config/refusals.py`; texts in braces are filled in.
 """
 
 

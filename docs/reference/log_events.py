@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from docs.reference.markdown import code, table
-from nats_bridge.bridge.observability.log_rate_limit import ALWAYS
+from nats_bridge.observability.log_rate_limit import ALWAYS
 
 _PAGE: Final = Path(__file__).parents[1] / "logs.md"
 _BEGIN, _END = "<!-- events: begin -->\n", "<!-- events: end -->"

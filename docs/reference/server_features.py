@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.server_features import SERVER_FEATURES, ServerFeature
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.server_features import SERVER_FEATURES, ServerFeature
 
 _ROOT: Final = Path(__file__).parents[2]
 _DIVERGENCES: Final = _ROOT / "docs" / "known-divergences.md"

@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from nats_bridge.conformance.reports import judged, write_reports
+from nats_conformance.reports import judged, write_reports
 from tests.unit.conformance import sample_runs
 
 _FLAGS = (

@@ -13,8 +13,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client.tasks import end_tasks
+from nats_conformance.native_servers import NativeServer
 from tests import status_documents as samples
 from tests.browser.conftest import Window
 from tests.live.raw_messages import RawPeer

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from nats_bridge.native_servers.errors import ServersError
+from nats_conformance.native_servers.errors import ServersError
 from tests.chaos.checker import judge
 from tests.chaos.findings import Judgement
 from tests.chaos.history import read_history

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 
 NAME: Final = b"Chaos-Number"
 """The header that holds a message's number, where it has headers."""

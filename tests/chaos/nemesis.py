@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.errors import SubjectError
+from nats_conformance.native_servers import NativeServer
 from tests.chaos.faults import KINDS, Fault
 from tests.chaos.history import Historian
 from tests.chaos.plan import STREAMS, RuleUnderTest

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nats_bridge.conformance.errors import SubjectError
+from nats_conformance.errors import SubjectError
 from tests.chaos.history import Historian
 from tests.chaos.peers import Peer, place_of
 from tests.chaos.plan import QUEUES

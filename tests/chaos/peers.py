@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import Collected, Delivered, RawClient
+from nats_conformance.catalogue.case import Message
+from nats_conformance.errors import SubjectError
+from nats_conformance.raw_client import Collected, Delivered, RawClient
 
 _PATIENCE = 5.0  # seconds until a request counts as without an answer; the next one is tried then
 _LIMIT = 120.0  # seconds until there must have been a good answer

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.stream_config.schema import fields_of, stream_request
+from nats_transforms.dialect import dialect
+from nats_transforms.stream_config.schema import fields_of, stream_request
 
 Promise: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once", "acknowledged", "received"]
 """What a rule promises: `acknowledged`, that an acknowledged message is stored once; `received`, that a received

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.native_servers import free_port
+from nats_conformance.native_servers import free_port
 from tests.chaos import stepped_clock
 from tests.chaos.history import Historian
 

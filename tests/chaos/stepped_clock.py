@@ -39,6 +39,6 @@ def _follow(file: Path) -> None:
 
 if __name__ == "__main__":
     _follow(Path(os.environ[FILE]))
-    from nats_bridge.bridge.cli import main
+    from nats_bridge.cli import main
 
     main()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from nats_bridge.native_servers import NativeCluster, NativeServer, fetch
-from nats_bridge.native_servers.errors import NoLeaderError
+from nats_conformance.native_servers import NativeCluster, NativeServer, fetch
+from nats_conformance.native_servers.errors import NoLeaderError
 from tests.chaos.peers import Peer
 from tests.chaos.plan import streams_of
 from tests.chaos.wires import Wire

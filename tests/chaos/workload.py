@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.errors import SubjectError
+from nats_conformance.catalogue.case import Message
+from nats_conformance.errors import SubjectError
 from tests.chaos.history import Historian, digest_of, text_of
 from tests.chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
 from tests.chaos.peers import Peer

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nats_bridge.native_servers.debian import KEYRING, mirror
-from nats_bridge.native_servers.processes import Report, run
+from nats_conformance.native_servers.debian import KEYRING, mirror
+from nats_conformance.native_servers.processes import Report, run
 from tests.container.engine import Engine
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as OCI and Debian, and as Python's wheels call them

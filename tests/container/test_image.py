@@ -17,7 +17,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-from nats_bridge.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import NativeServer, free_port
 from tests.container.conftest import BASE, PROJECT
 from tests.container.contained import contained, finished
 from tests.container.engine import Image

@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.tested_versions import TESTED_VERSIONS
 from tests.live.stream_config_answers import ask, difference
 
 FILES = [Path(__file__).with_name(name) for name in ("stream_config_cases.json", "stream_config_texts.json")]

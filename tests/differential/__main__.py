@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from nats_bridge.conformance.command.progress import Progress
-from nats_bridge.native_servers import fetch
+from nats_conformance.command.progress import Progress
+from nats_conformance.native_servers import fetch
 from tests.differential import compare
 from tests.differential.report import text
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.raw_client import Collected, RawClient
+from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.errors import SubjectError
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.raw_client import Collected, RawClient
 from tests.differential.drawing import SOURCE, TARGET
 from tests.differential.trial import Trial
 

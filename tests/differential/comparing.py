@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.judging import shown
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.transforms.source_record import HEADER, SourceRecord
-from nats_bridge.transforms.subject import tokens
+from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.judging import shown
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_transforms.source_record import HEADER, SourceRecord
+from nats_transforms.subject import tokens
 from tests.differential.drawing import SOURCE, TARGET
 from tests.differential.engine import Engine
 from tests.differential.trial import Kind, Trial

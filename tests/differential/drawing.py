@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 from tests.differential.drawn_configs import OTHERS, draw_config, draw_previous, draw_update
 from tests.differential.drawn_messages import draw_message
 from tests.differential.drawn_transforms import (

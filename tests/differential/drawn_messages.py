@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 
 _NAMES = (
     b"A",

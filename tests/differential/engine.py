@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Json, Message, Refusal
-from nats_bridge.conformance.observation import Decision, Stored
-from nats_bridge.transforms.dialect import Dialect, server_dialect
-from nats_bridge.transforms.errors import StreamConfigError
-from nats_bridge.transforms.republish import Republish, StoredMessage, compile_republish
-from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
-from nats_bridge.transforms.stream_config import validate
-from nats_bridge.transforms.subject import tokens
-from nats_bridge.transforms.transform import Transform, compile_transform
+from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.observation import Decision, Stored
+from nats_transforms.dialect import Dialect, server_dialect
+from nats_transforms.errors import StreamConfigError
+from nats_transforms.republish import Republish, StoredMessage, compile_republish
+from nats_transforms.sourcing import Sourcing, compile_sourcing
+from nats_transforms.stream_config import validate
+from nats_transforms.subject import tokens
+from nats_transforms.transform import Transform, compile_transform
 from tests.differential.trial import Trial
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.observation import Observation, Stored
-from nats_bridge.native_servers.versions import numbers
-from nats_bridge.transforms.dialect import server_dialect
+from nats_conformance.catalogue.case import Message
+from nats_conformance.native_servers.versions import numbers
+from nats_conformance.observation import Observation, Stored
+from nats_transforms.dialect import server_dialect
 from tests.differential.comparing import Comparison
 from tests.differential.drawing import TARGET
 from tests.differential.trial import Kind, Trial

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from nats_bridge.conformance.catalogue.case import Json, Message
-from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.stream_config.texts import collide
-from nats_bridge.transforms.subject import matches, tokens
+from nats_conformance.catalogue.case import Json, Message
+from nats_transforms.dialect import Dialect
+from nats_transforms.stream_config.texts import collide
+from nats_transforms.subject import matches, tokens
 from tests.differential.engine import Engine
 from tests.differential.trial import Kind, Trial
 

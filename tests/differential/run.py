@@ -17,13 +17,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.native import account_config
-from nats_bridge.conformance.observation import Observation
-from nats_bridge.conformance.raw_client import Credentials, RawClient
-from nats_bridge.conformance.running import Progress
-from nats_bridge.native_servers import NativeServer, ServersError
+from nats_conformance.catalogue.case import Message
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.native import account_config
+from nats_conformance.native_servers import NativeServer, ServersError
+from nats_conformance.observation import Observation
+from nats_conformance.raw_client import Credentials, RawClient
+from nats_conformance.running import Progress
 from tests.differential.bench import Bench, Player
 from tests.differential.chance import DRAWS, drawn_limits, verdict
 from tests.differential.comparing import Comparison, comparisons, copies_expected, listening

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 from tests.differential.trial import Kind, Trial
 
 MOST_ASKED = 600

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nats_bridge.conformance.catalogue.case import Json, Message
+from nats_conformance.catalogue.case import Json, Message
 
 
 class Kind(StrEnum):

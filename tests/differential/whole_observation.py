@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 
-from nats_bridge.conformance.catalogue.case import Case, Json, Message
-from nats_bridge.conformance.judging import shown
-from nats_bridge.conformance.observation import Decision, Observation
+from nats_conformance.catalogue.case import Case, Json, Message
+from nats_conformance.judging import shown
+from nats_conformance.observation import Decision, Observation
 
 _TIME = re.compile(rb"Nats-Time-Stamp: [^\r]*")
 _IDENTITY = re.compile(rb"(Nats-Stream-Source: [^\r]*) [0-9A-Za-z]{8}\r")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import Message, Refusal
-from nats_bridge.conformance.observation import Decision, Stored
-from nats_bridge.transforms.republish import Republish
+from nats_conformance.catalogue.case import Message, Refusal
+from nats_conformance.observation import Decision, Stored
+from nats_transforms.republish import Republish
 from tests.differential import Engine, Kind
 from tests.differential.trial import Trial
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import click
 
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.native_servers import InvalidVersionError, ServersError, fetch
-from nats_bridge.native_servers.go_build import released_versions
-from nats_bridge.native_servers.versions import canonical
-from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.native_servers import InvalidVersionError, ServersError, fetch
+from nats_conformance.native_servers.go_build import released_versions
+from nats_conformance.native_servers.versions import canonical
+from nats_transforms.tested_versions import TESTED_VERSIONS
 from tests.follow.findings import Findings, findings
 from tests.follow.newer import Step, newer, releases, table_until
 from tests.follow.playing import Progress, parts, play

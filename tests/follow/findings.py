@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from nats_bridge.conformance.catalogue.case import Case, Json
-from nats_bridge.conformance.catalogue.reading import CATALOGUE
-from nats_bridge.conformance.errors import HistoryError
-from nats_bridge.conformance.history import read_history
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.conformance.reports import Cell, Judged, judged
-from nats_bridge.conformance.reports.changes import Change, changes
+from nats_conformance.catalogue.case import Case, Json
+from nats_conformance.catalogue.reading import CATALOGUE
+from nats_conformance.errors import HistoryError
+from nats_conformance.history import read_history
+from nats_conformance.outcome import Outcome
+from nats_conformance.reports import Cell, Judged, judged
+from nats_conformance.reports.changes import Change, changes
 from tests.differential import Disagreement, report
 from tests.differential.whole_observation import is_determined, whole
 from tests.follow.newer import Step

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nats_bridge.native_servers import InvalidVersionError
-from nats_bridge.native_servers.versions import canonical, numbers
+from nats_conformance.native_servers import InvalidVersionError
+from nats_conformance.native_servers.versions import canonical, numbers
 
 
 @dataclass(frozen=True, slots=True)

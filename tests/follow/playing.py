@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nats_bridge.native_servers.processes import Report
+from nats_conformance.native_servers.processes import Report
 from tests.follow.newer import Step
 
 SEEDS = range(1, 6)

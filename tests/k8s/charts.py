@@ -11,7 +11,7 @@ import yaml
 
 from tests.k8s.rendering import PROJECT, Manifest
 
-CHART = PROJECT / "charts/nats-bridge"
+CHART = PROJECT / "k8s/chart"
 _LIMIT = 120.0  # seconds; a bound for hangs
 
 

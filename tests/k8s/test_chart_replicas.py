@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.settings import Settings, load
+from nats_bridge.settings import Settings, load
 from tests.k8s.charts import CHART, helm, rendered
 from tests.k8s.rendering import OVERLAYS, PROJECT
 from tests.k8s.validation import problems

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nats_bridge.bridge.settings import load
+from nats_bridge.settings import load
 from tests.k8s.charts import rendered
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, name_of, render
 from tests.k8s.workloads import of_image, of_kind, pods

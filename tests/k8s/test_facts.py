@@ -9,11 +9,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-from nats_bridge.bridge.client import connection_pool as links
-from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.bridge.settings import Settings, load
-from nats_bridge.bridge.settings.environment import SECRETS_DIR_VARIABLE
-from nats_bridge.bridge.settings.environment import overlay as settings_overlay
+from nats_bridge.client import connection_pool as links
+from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.settings import Settings, load
+from nats_bridge.settings.environment import SECRETS_DIR_VARIABLE
+from nats_bridge.settings.environment import overlay as settings_overlay
 from tests.k8s.rendering import OVERLAYS, PROJECT, Manifest, monitored, render
 from tests.k8s.workloads import Pod, of_image, of_kind, pods, selects
 

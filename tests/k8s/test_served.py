@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import yaml
 
-from nats_bridge.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import NativeServer, free_port
 from tests.k8s.charts import CHART, rendered
 from tests.k8s.rendering import OVERLAYS, Manifest, render
 from tests.k8s.workloads import Pod, of_kind, pods

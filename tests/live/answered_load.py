@@ -11,7 +11,7 @@ from typing import Any
 
 import nats.errors
 
-from nats_bridge.bridge.client.wire import WireClient
+from nats_bridge.client.wire import WireClient
 from tests.live.raw_messages import NO_PEERS
 from tests.live.until import LIMIT
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.bridge.cli.entry import main
+from nats_bridge.cli.entry import main
 from tests.live.until import LIMIT
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
-from nats_bridge.bridge.client.wire import WireClient
-from nats_bridge.bridge.consuming import replay
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_bridge.client.reconnect_schedule import ReconnectSchedule
+from nats_bridge.client.wire import WireClient
+from nats_bridge.consuming import replay
+from nats_conformance.native_servers import NativeServer, fetch
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.tiers import NEWEST, OLDEST_AND_NEWEST, ONLY

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.bridge.kinds.copying.message_ids import CopyId
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
+from nats_bridge.kinds.copying.message_ids import CopyId
+from nats_transforms.republish import StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 

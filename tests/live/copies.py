@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import nats.errors
 
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
+from nats_transforms.republish import StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
+from nats_transforms.dialect import Dialect
+from nats_transforms.republish import StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
 from tests.live.copied_messages import everything, last_sequence
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 CHANGE_IT = ["2.9.10", "2.10.27", "2.12.15"]

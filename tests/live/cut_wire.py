@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.client.tasks import end_tasks
 
 _TURNS = 4  # of the event loop, from accepting a connection to the first step of its task
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.rules.supervisor import RuleSupervisor
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 

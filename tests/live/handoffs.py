@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.settings import KvSourcesRule, Settings, SourcesRule, load
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import NEWEST
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.settings import KvSourcesRule, Settings, SourcesRule, load
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.dialect import NEWEST
+from nats_transforms.republish import StoredMessage
+from nats_transforms.sourcing import compile_sourcing
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
+from nats_bridge.rules.leadership.lease_store import bucket_config
 from tests.live.raw_messages import RawPeer
 
 LONG = 60.0

@@ -6,7 +6,7 @@ import aiohttp
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from nats_bridge.bridge.app.sidecar import Sidecar
+from nats_bridge.app.sidecar import Sidecar
 
 
 class Scrape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.transforms.dialect import server_dialect
+from nats_transforms.dialect import server_dialect
 from tests.live.raw_messages import RawPeer
 from tests.live.until import until
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.transforms import header_block
+from nats_bridge.rules.leadership.lease_store import bucket_config
+from nats_bridge.settings import Settings
+from nats_transforms import header_block
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.until import until
 

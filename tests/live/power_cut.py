@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import RawPeer, connected
 

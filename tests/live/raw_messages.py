@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeAlias
 
-from nats_bridge.bridge.client.wire import Delivered, WireClient
+from nats_bridge.client.wire import Delivered, WireClient
 from tests.live.until import LIMIT, until
 
 NO_PEERS = 10005

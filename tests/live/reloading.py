@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.bridge.app.reload.coordinator import ReloadFacts
-from nats_bridge.bridge.app.reload.file_watch import content_hash
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.bridge.settings import load
+from nats_bridge.app.reload.coordinator import ReloadFacts
+from nats_bridge.app.reload.file_watch import content_hash
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.settings import load
 from tests.live.sidecar_process import document
 
 

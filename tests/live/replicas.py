@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import nats.errors
 
-from nats_bridge.bridge.client.tasks import end_tasks
+from nats_bridge.client.tasks import end_tasks
 from tests.live.copies import record_of
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import Load, Seen, SidecarProcess, document

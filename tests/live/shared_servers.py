@@ -6,8 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from nats_bridge.native_servers import NativeServer, fetch
-from nats_bridge.native_servers.processes import Report
+from nats_conformance.native_servers import NativeServer, fetch
+from nats_conformance.native_servers.processes import Report
 
 
 class SharedServers:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.transforms import header_block
+from nats_bridge.client.wire import Delivered
+from nats_transforms import header_block
 from tests.live.raw_messages import RawPeer
 from tests.live.until import LIMIT
 

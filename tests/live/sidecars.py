@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.connection import Connection
+from nats_bridge.errors import BridgeError
+from nats_bridge.settings import Settings
 from tests.live.until import until
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_transforms.republish import StoredMessage
 from tests.live.raw_messages import Collected, RawPeer
 
 

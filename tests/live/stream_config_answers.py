@@ -8,7 +8,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 from tests.live.until import LIMIT
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.consuming.replay import ephemeral_config
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.kinds.advisories import run as advisories_run
-from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.consuming.replay import ephemeral_config
+from nats_bridge.errors import ConfigError
+from nats_bridge.kinds.advisories import run as advisories_run
+from nats_bridge.rules import supervisor as rule_supervisor
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.rules.leadership.lease_store import bucket_config
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import tested_versions
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.rules.leadership.lease_store import bucket_config
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import tested_versions
 from tests.live.alert_rules import ALERTS, Look, fires
 from tests.live.copies import Copies
 from tests.live.leases import LONG

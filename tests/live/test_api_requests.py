@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.errors import ApiError
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.errors import ApiError
 from tests.live.raw_messages import RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import NativeCluster
+from nats_conformance.native_servers import NativeCluster
 from tests.live.copies import record_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Seen

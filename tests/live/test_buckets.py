@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 from nats.aio.client import Client
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer
 from tests.live.sidecar_process import last_sequence_of
 from tests.live.sidecars import running

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client import jetstream_api
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.consuming import replay, rule_consumer
-from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client import jetstream_api
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.consuming import replay, rule_consumer
+from nats_bridge.kinds.republish.run import RepublishRun
+from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import record_of
 from tests.live.processes import stands_still

@@ -10,9 +10,9 @@ from pathlib import Path
 import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.settings import Settings, load
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.preflight import check_server
+from nats_bridge.settings import Settings, load
+from nats_conformance.native_servers import NativeServer
 from tests.example_secrets import USER, WEST_USER, place_secrets
 from tests.live.credentials import JETSTREAM, PATIENCE, Files, Operator, new_keys, public
 from tests.live.raw_messages import OpenPeer, RawPeer

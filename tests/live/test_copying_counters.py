@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.preflight import check_server, with_server
-from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.jobs.handoff.answer import Handoff, Wish
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.handoff import CopyingHandoff
-from nats_bridge.bridge.settings import Settings, SourcesRule
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.transforms import header_block
+from nats_bridge.app.preflight import check_server, with_server
+from nats_bridge.client.connection import Connection
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.jobs.handoff.answer import Handoff, Wish
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.settings import Settings, SourcesRule
+from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_transforms import header_block
 from tests.live.copied_messages import copied, everything
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL

@@ -14,8 +14,8 @@ from typing import Any
 import nats.errors
 import pytest
 
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_transforms import header_block
+from nats_transforms.dialect import server_dialect
+from nats_transforms.republish import StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers

@@ -13,11 +13,11 @@ from nats.aio.client import Client
 from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import server_dialect
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.dialect import server_dialect
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 

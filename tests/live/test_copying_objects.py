@@ -15,9 +15,9 @@ from nats.aio.client import Client
 from nats.js.errors import ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app import readiness_watch
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import BridgeError, RuleRefusedError
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
+from nats_bridge.app import readiness_watch
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.errors import BridgeError, RuleRefusedError
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.kinds.copying import resuming
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.kinds.copying import resuming
+from nats_transforms import header_block
+from nats_transforms.dialect import dialect
 from tests.live.copied_messages import copied, everything
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten

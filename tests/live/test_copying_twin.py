@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.sourcing import Copied, compile_sourcing
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.dialect import server_dialect
+from nats_transforms.republish import StoredMessage
+from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.live.copied_messages import CopiedMessage, by_entry, copied, everything, taken_apart
 from tests.live.copying_shapes import SHAPES, TRANSFORMS, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer

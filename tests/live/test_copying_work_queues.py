@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.cli.clean import clean
-from nats_bridge.bridge.consuming.rule_consumer import RuleConsumer
-from nats_bridge.bridge.kinds.copying.kind import KIND
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.cli.clean import clean
+from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.kinds.copying.kind import KIND
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL, PROBE, forgotten

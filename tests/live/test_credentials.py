@@ -16,10 +16,10 @@ import pytest
 import structlog.testing
 import trustme
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.errors import BridgeError, ConfigError, CredentialsError
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.errors import BridgeError, ConfigError, CredentialsError
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live import credentials
 from tests.live.credentials import NOT_BEFORE_2_10, WAYS, Files, Make, Operator
 from tests.live.cut_wire import cut_wire

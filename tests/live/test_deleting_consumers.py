@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 
 _DELETIONS = 100

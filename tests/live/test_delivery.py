@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.kinds.republish.run import RepublishRun
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.kinds.republish.run import RepublishRun
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecar_process import Scene, Seen

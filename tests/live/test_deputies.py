@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.jobs.failover.plan import make_plan
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.jobs.failover.plan import make_plan
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app import process as running_module
-from nats_bridge.bridge.app import sidecar as sidecar_module
-from nats_bridge.bridge.app.process import run
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client import tasks as cancelling
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app import process as running_module
+from nats_bridge.app import sidecar as sidecar_module
+from nats_bridge.app.process import run
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client import tasks as cancelling
+from nats_bridge.client.connection import open_connection
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.kinds.copying.run import CopyRun
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer

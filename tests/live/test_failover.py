@@ -16,10 +16,10 @@ from nats.js import JetStreamContext
 from nats.js.errors import ServiceUnavailableError
 from structlog.testing import capture_logs
 
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.transforms.source_record import TWIN_HEADER
-from nats_bridge.transforms.sourcing import compile_sourcing
-from nats_bridge.transforms.subject import matches
+from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_transforms.source_record import TWIN_HEADER
+from nats_transforms.sourcing import compile_sourcing
+from nats_transforms.subject import matches
 from tests.live.commands import Ran, command_here
 from tests.live.conftest import Connect
 from tests.live.copies import Copies, record_of

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app import process as running_module
-from nats_bridge.bridge.app import sidecar
-from nats_bridge.bridge.app.process import run as run_sidecar
-from nats_bridge.bridge.errors import ApiError
-from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app import process as running_module
+from nats_bridge.app import sidecar
+from nats_bridge.app.process import run as run_sidecar
+from nats_bridge.errors import ApiError
+from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer, connected
 from tests.live.shared_servers import SharedServers

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nats_bridge.bridge.client.connection import Connection, open_connection
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client.connection import Connection, open_connection
+from nats_conformance.native_servers import NativeServer
 from tests.live.processes import stands_still
 from tests.live.raw_messages import OpenPeer
 from tests.live.until import LIMIT, until

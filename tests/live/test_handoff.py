@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.errors import RuleRefusedError
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
 from tests.live.commands import command
 from tests.live.handoffs import ACCOUNTS, CASES, UPGRADES, Case, OpenScene, Scene, everything
 from tests.live.until import until

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.settings import load
+from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran
 from tests.live.handoffs import UPGRADES, everything, handoff
 from tests.live.raw_messages import OpenPeer, RawPeer

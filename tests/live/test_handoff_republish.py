@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.settings import load
+from nats_conformance.native_servers import NativeServer
 from tests.live.commands import Ran, command_here
 from tests.live.handoffs import UPGRADES, handoff
 from tests.live.raw_messages import OpenPeer

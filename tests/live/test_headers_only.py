@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.consuming import lag
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.consuming import lag
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, differing
 from tests.live.sidecars import running, settings_for

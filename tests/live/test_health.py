@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.rules import supervisor as rule_supervisor
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

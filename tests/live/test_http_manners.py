@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 import structlog
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.observability.http import connections
-from nats_bridge.bridge.observability.http.connections import AT_ONCE
-from nats_bridge.bridge.settings import load
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.errors import ConfigError
+from nats_bridge.observability.http import connections
+from nats_bridge.observability.http.connections import AT_ONCE
+from nats_bridge.settings import load
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, document

@@ -15,14 +15,14 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
-from nats_bridge.bridge.kinds.ingress import run as ingress_run
-from nats_bridge.bridge.kinds.ingress.run import IngressRun
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.republish import StoredMessage, unpublishable
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
+from nats_bridge.kinds.ingress import run as ingress_run
+from nats_bridge.kinds.ingress.run import IngressRun
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.dialect import server_dialect
+from nats_transforms.republish import StoredMessage, unpublishable
+from nats_transforms.transform import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import sidecar_processes

@@ -10,8 +10,8 @@ from typing import Any
 import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 
-from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer, free_port
+from nats_bridge.settings import load
+from nats_conformance.native_servers import NativeServer, free_port
 from tests.live.commands import Ran, command_here
 from tests.live.credentials import JETSTREAM, Operator
 from tests.live.raw_messages import OpenPeer, RawPeer

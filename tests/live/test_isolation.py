@@ -13,16 +13,16 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client import jetstream_api
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.consuming import replay
-from nats_bridge.bridge.rules import supervisor as rule_supervisor
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.native_servers.native_server import free_port
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client import jetstream_api
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.consuming import replay
+from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeCluster, NativeServer
+from nats_conformance.native_servers.native_server import free_port
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.answered_load import AnsweredLoad, answered_load
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer, connected

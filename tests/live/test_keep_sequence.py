@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.transforms import header_block
+from nats_bridge.errors import RuleRefusedError
+from nats_transforms import header_block
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.client.stream_identity import KnownStream, Stored
-from nats_bridge.bridge.consuming import lag
-from nats_bridge.bridge.consuming.lag import Standpoint, waiting_after
-from nats_bridge.bridge.kinds.copying.run import CopyRun
-from nats_bridge.bridge.observability.rule_metrics import RuleMetrics
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.consuming import lag
+from nats_bridge.consuming.lag import Standpoint, waiting_after
+from nats_bridge.kinds.copying.run import CopyRun
+from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_conformance.native_servers import NativeServer
 from tests.live.conftest import Connect
 from tests.live.copies import Copies
 from tests.live.leases import LONG, free

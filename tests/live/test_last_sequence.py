@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nats_bridge.bridge.client.audit_advisories import Purged
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.republish.run import RepublishRun
+from nats_bridge.client.audit_advisories import Purged
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.republish.run import RepublishRun
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, last_sequence_of, sequence_of

@@ -12,23 +12,23 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.cli.clean import clean
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.bridge.client.pub_ack import PubAck
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.consuming.rule_consumer import marker_name
-from nats_bridge.bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
-from nats_bridge.bridge.permissions import grants_of
-from nats_bridge.bridge.rules.leadership import lease_store
-from nats_bridge.bridge.rules.leadership.lease import Record, Sighting, Write
-from nats_bridge.bridge.rules.leadership.lease_store import LeaseStore
-from nats_bridge.bridge.rules.leadership.leases import open_leases
-from nats_bridge.bridge.rules.leadership.timing import Timing
-from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeCluster, NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.cli.clean import clean
+from nats_bridge.client.connection import open_connection
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.consuming.rule_consumer import marker_name
+from nats_bridge.errors import ConfigError, NotPermittedError, RuleRefusedError
+from nats_bridge.permissions import grants_of
+from nats_bridge.rules.leadership import lease_store
+from nats_bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.rules.leadership.lease_store import LeaseStore
+from nats_bridge.rules.leadership.leases import open_leases
+from nats_bridge.rules.leadership.timing import Timing
+from nats_bridge.rules.run import RuleRun
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nats_bridge.native_servers import NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers.native_server import HOST
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

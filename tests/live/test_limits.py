@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.client import delivery_limit
-from nats_bridge.bridge.kinds.copying import publisher
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client import delivery_limit
+from nats_bridge.kinds.copying import publisher
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer

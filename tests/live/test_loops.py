@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client import account_identity as same_account
-from nats_bridge.bridge.client.connection_pool import connected, connections_of
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.registry import kind_of
-from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.loops.account_graph import AccountGraph, Outlook
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeCluster, NativeServer, fetch, free_port
-from nats_bridge.native_servers.native_server import HOST
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.client import account_identity as same_account
+from nats_bridge.client.connection_pool import connected, connections_of
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rules.context import RuleContext
+from nats_bridge.rules.loops.account_graph import AccountGraph, Outlook
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeCluster, NativeServer, fetch, free_port
+from nats_conformance.native_servers.native_server import HOST
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.commands import command_here
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer

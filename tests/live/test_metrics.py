@@ -7,8 +7,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from nats_bridge.bridge.observability.telemetry.names import LEADER, METRICS
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.observability.telemetry.names import LEADER, METRICS
+from nats_conformance.native_servers import NativeServer
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape
 from tests.live.raw_messages import OpenPeer

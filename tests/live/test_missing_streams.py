@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.errors import StreamMissingError
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.preflight import check_server
+from nats_bridge.errors import StreamMissingError
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client import delivery_limit
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.transforms import header_block
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client import delivery_limit
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.consuming.replay import Replay
+from nats_transforms import header_block
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client import connection, jetstream_api
-from nats_bridge.bridge.client import connection_pool as made
-from nats_bridge.bridge.errors import ApiError
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client import connection, jetstream_api
+from nats_bridge.client import connection_pool as made
+from nats_bridge.errors import ApiError
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from nats_bridge.bridge.app.preflight import with_server
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.cli.clean import clean
-from nats_bridge.bridge.client.permission_violations import refused_publication, refused_subscription
-from nats_bridge.bridge.client.tasks import end_tasks
-from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.subject import is_subset
+from nats_bridge.app.preflight import with_server
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.cli.clean import clean
+from nats_bridge.client.permission_violations import refused_publication, refused_subscription
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.errors import BridgeError
+from nats_bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.subject import is_subset
 from tests.live.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.until import until

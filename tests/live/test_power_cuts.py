@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.errors import RuleRefusedError
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.power_cut import PowerCut
 from tests.live.raw_messages import OpenPeer, connected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms.republish import StoredMessage
+from nats_transforms.republish import StoredMessage
 from tests.twins.comparing import Republished, compare_copies, compare_republished
 from tests.twins.playing import Round, pair
 

@@ -16,14 +16,14 @@ import pytest
 import structlog.testing
 import trustme
 
-from nats_bridge.bridge.client import delivery_limit
-from nats_bridge.bridge.client.connection import Connection, open_connection
-from nats_bridge.bridge.client.reconnect_schedule import ReconnectSchedule
-from nats_bridge.bridge.client.server_pool import ServerPool
-from nats_bridge.bridge.errors import BridgeError, InboxRefusedError, ServerUnreachableError
-from nats_bridge.bridge.settings.secrets import FromFile, Held
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.native_servers.native_server import free_port
+from nats_bridge.client import delivery_limit
+from nats_bridge.client.connection import Connection, open_connection
+from nats_bridge.client.reconnect_schedule import ReconnectSchedule
+from nats_bridge.client.server_pool import ServerPool
+from nats_bridge.errors import BridgeError, InboxRefusedError, ServerUnreachableError
+from nats_bridge.settings.secrets import FromFile, Held
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.native_servers.native_server import free_port
 from tests.live.credentials import Files
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

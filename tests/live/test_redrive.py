@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.cli.connection_options import known_connections
-from nats_bridge.bridge.client.raw_requests import RawRequests
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.jobs.redrive import job, redriving
-from nats_bridge.bridge.jobs.redrive.job import Result
-from nats_bridge.bridge.jobs.redrive.journal import JOURNAL, Journal
-from nats_bridge.bridge.jobs.redrive.letter import Wanted
-from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.cli.connection_options import known_connections
+from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.jobs.redrive import job, redriving
+from nats_bridge.jobs.redrive.job import Result
+from nats_bridge.jobs.redrive.journal import JOURNAL, Journal
+from nats_bridge.jobs.redrive.letter import Wanted
+from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.bridge.errors import BridgeError, ServerUnreachableError
-from nats_bridge.bridge.settings import load
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client.connection import open_connection
+from nats_bridge.errors import BridgeError, ServerUnreachableError
+from nats_bridge.settings import load
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, SidecarProcess, document

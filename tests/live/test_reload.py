@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app import sidecar
-from nats_bridge.bridge.app.reload import coordinator as reloading_module
-from nats_bridge.bridge.app.reload import file_watch
-from nats_bridge.bridge.app.reload.changeover import Changeover
-from nats_bridge.bridge.app.reload.file_watch import content_hash
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app import sidecar
+from nats_bridge.app.reload import coordinator as reloading_module
+from nats_bridge.app.reload import file_watch
+from nats_bridge.app.reload.changeover import Changeover
+from nats_bridge.app.reload.file_watch import content_hash
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.leases import LONG, free, lease

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nats_bridge.bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.transforms.timestamp import nanoseconds_of
+from nats_bridge.client.audit_advisories import AUDIT_SUBJECT, Changed, Deleted, Purged, Removal, read_audit
+from nats_bridge.client.connection import open_connection
+from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT, until

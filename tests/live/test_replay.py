@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from nats_bridge.bridge.client.connection import Connection, open_connection
-from nats_bridge.bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.errors import ApiError
+from nats_bridge.client.connection import Connection, open_connection
+from nats_bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import ApiError
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, one_behind_another, replicas, under_load

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.app.preflight import check_server
 from nats_bridge.marked_yaml import compose
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.sidecars import running
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.preflight import with_server
-from nats_bridge.bridge.permissions import as_text, grants_of, look_up
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.reserved import is_reserved
+from nats_bridge.app.preflight import with_server
+from nats_bridge.permissions import as_text, grants_of, look_up
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.reserved import is_reserved
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.settings import load
+from nats_bridge.settings import load
 from tests.live.commands import Ran, command_here
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.errors import RuleRefusedError
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.errors import RuleRefusedError
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

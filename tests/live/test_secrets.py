@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import structlog
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.observability.logs import configure_logs
-from nats_bridge.bridge.settings import Log, Settings, load
-from nats_bridge.bridge.settings.connect_options import connect_options
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.cli import main
+from nats_bridge.observability.logs import configure_logs
+from nats_bridge.settings import Log, Settings, load
+from nats_bridge.settings.connect_options import connect_options
+from nats_conformance.native_servers import NativeServer
 from tests.live.credentials import (
     Files,
     Make,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.transforms import header_block
+from nats_bridge.app.preflight import check_server
+from nats_bridge.client.wire import Delivered
+from nats_transforms import header_block
 from tests.live.copied_messages import everything
 from tests.live.newer_streams import MINUTE, MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer

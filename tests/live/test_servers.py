@@ -17,7 +17,7 @@ import nats.js.errors
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.native_servers import (
+from nats_conformance.native_servers import (
     NativeCluster,
     NativeServer,
     PortTakenError,
@@ -26,8 +26,8 @@ from nats_bridge.native_servers import (
     fetch,
     free_port,
 )
-from nats_bridge.native_servers.errors import NoLeaderError
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_conformance.native_servers.errors import NoLeaderError
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.raw_messages import NO_PEERS
 from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT, until
@@ -100,7 +100,7 @@ async def test_a_task_that_is_cancelled_while_servers_start_ends_them() -> None:
 def test_a_program_that_ends_and_forgot_a_server_leaves_none_running(tmp_path: Path) -> None:
     forgetful = """
         import gc
-        from nats_bridge.native_servers import NativeServer, fetch
+        from nats_conformance.native_servers import NativeServer, fetch
         print(NativeServer(binary=fetch("2.15.3")).start().pid)
         gc.collect()
     """
@@ -175,7 +175,9 @@ def test_a_port_taken_in_between_is_replaced(native_server: Make, monkeypatch: p
     with native_server(NEWEST) as first:
         offered = iter([first.port, first.port])
         real = free_port
-        monkeypatch.setattr("nats_bridge.native_servers.native_server.free_port", lambda: next(offered, None) or real())
+        monkeypatch.setattr(
+            "nats_conformance.native_servers.native_server.free_port", lambda: next(offered, None) or real()
+        )
         with native_server(NEWEST) as second:
             assert second.port != first.port
 
@@ -282,7 +284,7 @@ def test_a_cluster_chooses_again_when_a_route_port_is_taken(monkeypatch: pytest.
         other.listen()
         offered = iter([other.getsockname()[1]])
         monkeypatch.setattr(
-            "nats_bridge.native_servers.native_cluster.free_port", lambda: next(offered, None) or free_port()
+            "nats_conformance.native_servers.native_cluster.free_port", lambda: next(offered, None) or free_port()
         )
         with NativeCluster(NEWEST) as cluster:
             assert cluster.await_leader().running

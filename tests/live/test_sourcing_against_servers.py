@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.source_record import first_record
-from nats_bridge.transforms.sourcing import Copied, compile_sourcing
+from nats_transforms.dialect import server_dialect
+from nats_transforms.source_record import first_record
+from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.stored_messages import stored_messages

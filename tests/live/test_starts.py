@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.errors import RuleRefusedError
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, Seen, differing, sidecar_processes

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.cli import main
+from nats_bridge.client.connection import open_connection
+from nats_conformance.native_servers import NativeServer
 from tests import status_documents as samples
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.native_servers.versions import numbers
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.native_servers.versions import numbers
 from tests.live.stream_config_answers import ask, difference
 
 DATA = Path(__file__).parents[1] / "data"

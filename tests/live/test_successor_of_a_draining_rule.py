@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import pytest
 
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ordered_reader import OrderedReader
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.settings import Settings
 from tests.live.handoffs import handoff
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers

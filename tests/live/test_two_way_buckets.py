@@ -10,8 +10,8 @@ from typing import Any
 from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.app.preflight import check_server
+from nats_conformance.native_servers import NativeServer
 from tests.live.sidecars import running, settings_for
 from tests.live.test_copying_kv import bucket
 from tests.live.until import until

@@ -15,13 +15,13 @@ import click
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.status.table import status_lines
-from nats_bridge.bridge.settings import schema
-from nats_bridge.bridge.settings.checks import transforming
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import tested_versions
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.cli import main
+from nats_bridge.cli.status.table import status_lines
+from nats_bridge.settings import schema
+from nats_bridge.settings.checks import transforming
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import tested_versions
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.metrics_endpoint import scrape
 from tests.live.raw_messages import OpenPeer
 from tests.live.sidecar_process import Scene, document
@@ -30,7 +30,7 @@ from tests.live.test_health import FREE, status_of
 from tests.live.until import until
 
 OLDER, NEWEST = LIVE_VERSIONS[-2:]
-dialects = sys.modules["nats_bridge.transforms.dialect"]  # the package has a function of that name
+dialects = sys.modules["nats_transforms.dialect"]  # the package has a function of that name
 
 
 @pytest.fixture

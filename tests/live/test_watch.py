@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.native_servers import NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers.native_server import HOST
 from tests.live.commands import command_here
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.until import until

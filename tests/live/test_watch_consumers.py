@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.test_watch import holds, publish, watched
 from tests.live.test_watch_rule import BOTH_ENDS, Watched, watching

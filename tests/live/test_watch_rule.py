@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.bridge.app.preflight import check_server
-from nats_bridge.bridge.app.sidecar import Sidecar
-from nats_bridge.bridge.client.connection import open_connection
-from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.watch import Watch
-from nats_bridge.native_servers import NativeCluster, NativeServer, free_port
-from nats_bridge.native_servers.native_server import HOST
+from nats_bridge.app.preflight import check_server
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.connection import open_connection
+from nats_bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.kinds.watching.watch import Watch
+from nats_conformance.native_servers import NativeCluster, NativeServer, free_port
+from nats_conformance.native_servers.native_server import HOST
 from tests.live.alert_rules import Look, fires
 from tests.live.commands import command_here
 from tests.live.metrics_endpoint import scrape

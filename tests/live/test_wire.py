@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from nats.aio.transport import TcpTransport
 
-from nats_bridge.bridge.client.wire import Delivered, WireClient
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.client.wire import Delivered, WireClient
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.until import LIMIT

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_transforms.tested_versions import LIVE_VERSIONS
 
 ONLY = os.environ.get("NATS_BRIDGE_TEST_SERVER", "")
 """The only server version that tests run on, whatever the table of versions says; empty: those of the table."""

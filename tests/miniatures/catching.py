@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.engine import EngineSubject
-from nats_bridge.conformance.implementations.engine_operations import EngineOperations
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.judging import judge
-from nats_bridge.transforms.dialect import NEWEST
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.engine import EngineSubject
+from nats_conformance.implementations.engine_operations import EngineOperations
+from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.judging import judge
+from nats_transforms.dialect import NEWEST
 from tests.miniatures.configurations import CONFIGURATIONS
 from tests.miniatures.copies import COPIES
 from tests.miniatures.functions import FUNCTIONS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from nats_bridge.conformance.catalogue.case import Json, Refusal
-from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.observation import Decision
-from nats_bridge.transforms.dialect import Dialect
+from nats_conformance.catalogue.case import Json, Refusal
+from nats_conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_conformance.observation import Decision
+from nats_transforms.dialect import Dialect
 from tests.miniatures.miniature import Miniature
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.observation import Stored
-from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.header_block import START, append, remove
-from nats_bridge.transforms.source_record import HEADER
-from nats_bridge.transforms.sourcing import Sourcing
+from nats_conformance.catalogue.case import Message
+from nats_conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_conformance.observation import Stored
+from nats_transforms.dialect import Dialect
+from nats_transforms.header_block import START, append, remove
+from nats_transforms.source_record import HEADER
+from nats_transforms.sourcing import Sourcing
 from tests.miniatures.miniature import Miniature
 
 

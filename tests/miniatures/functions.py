@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from nats_bridge.conformance.catalogue.case import Json, Refusal
-from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.observation import Decision
-from nats_bridge.transforms.destination import Kind, Part
-from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.functions import bind, fnv1a_32, modulus_of
-from nats_bridge.transforms.republish import Republish
-from nats_bridge.transforms.sourcing import Sourcing
-from nats_bridge.transforms.transform import Transform
+from nats_conformance.catalogue.case import Json, Refusal
+from nats_conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_conformance.observation import Decision
+from nats_transforms.destination import Kind, Part
+from nats_transforms.dialect import Dialect
+from nats_transforms.functions import bind, fnv1a_32, modulus_of
+from nats_transforms.republish import Republish
+from nats_transforms.sourcing import Sourcing
+from nats_transforms.transform import Transform
 from tests.miniatures.miniature import Miniature
 
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
-from nats_bridge.conformance.observation import Stored
-from nats_bridge.transforms.dialect import Dialect
-from nats_bridge.transforms.header_block import START
+from nats_conformance.catalogue.case import Message
+from nats_conformance.implementations.engine_operations import Config, EngineOperations, TransformsEngine
+from nats_conformance.observation import Stored
+from nats_transforms.dialect import Dialect
+from nats_transforms.header_block import START
 from tests.miniatures.miniature import Miniature
 
 _SERVER_NAMES = (b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp", b"Nats-Last-Sequence")

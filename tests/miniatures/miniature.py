@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nats_bridge.conformance.implementations.engine_operations import EngineOperations
-from nats_bridge.transforms.dialect import NEWEST, Dialect
+from nats_conformance.implementations.engine_operations import EngineOperations
+from nats_transforms.dialect import NEWEST, Dialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from nats_bridge.native_servers.cache import default_root
+from nats_conformance.native_servers.cache import default_root
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 DECLARED: Final[dict[str, Any]] = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))

@@ -84,8 +84,14 @@ def test_the_wheel_holds_every_file_of_the_packages_and_no_other(in_wheel: set[s
 def test_what_is_not_python_is_among_them(in_wheel: set[str]) -> None:
     assert {f"{package}/py.typed" for package in PACKAGES} <= in_wheel
     names = {name.removeprefix("nats_bridge/") for name in in_wheel}
-    assert {"bridge/observability/http/page/page.js", "conformance/reports/page/page.html"} <= names
-    assert {"conformance/catalogue/adr28/headers.yaml", "conformance/catalogue/case-file.schema.json"} <= names
+    assert {
+        "bridge/nats_bridge/observability/http/page/page.js",
+        "conformance/nats_conformance/reports/page/page.html",
+    } <= names
+    assert {
+        "conformance/nats_conformance/catalogue/adr28/headers.yaml",
+        "conformance/nats_conformance/catalogue/case-file.schema.json",
+    } <= names
 
 
 def test_it_takes_two_names_of_an_environment(in_wheel: set[str]) -> None:

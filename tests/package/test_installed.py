@@ -9,8 +9,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from nats_bridge.bridge.cli.entry import program
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_bridge.cli.entry import program
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
@@ -74,9 +74,7 @@ def test_a_transform_is_explained(installed: Installed) -> None:
 
 
 def test_a_job_on_spark_says_what_to_install(installed: Installed) -> None:
-    done = installed.run(
-        "python", "-c", "from nats_bridge.pipeline.session import spark_session; spark_session('orders')"
-    )
+    done = installed.run("python", "-c", "from nats_bridge_spark.session import spark_session; spark_session('orders')")
     assert done.stderr.rstrip().endswith("install the extra: pip install 'nats-bridge[spark]'")
 
 

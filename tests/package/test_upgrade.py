@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.conftest import _name_numbers, raw_peer, servers, unique_name
 from tests.live.raw_messages import OpenPeer
 from tests.live.replicas import LONG, EveryKind, replicas, under_load

@@ -39,8 +39,8 @@ def test_what_repeats_the_version_and_the_addresses(releasing: ModuleType) -> No
     assert {(name, path) for name, path, _ in found} >= {
         *(("version", path) for path in ("pyproject.toml", "Dockerfile", "docs/kubernetes.md")),
         *(("image", f"k8s/overlays/{overlay}/kustomization.yaml") for overlay in ("standalone", "native-sidecar")),
-        ("image", "charts/nats-bridge/values.yaml"),
-        ("documentation", "dashboards/alerts.yaml"),
+        ("image", "k8s/chart/values.yaml"),
+        ("documentation", "k8s/monitoring/alerts.yaml"),
         ("documentation", "Dockerfile"),
         ("source", "Dockerfile"),
     }
@@ -89,7 +89,7 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     assert "tag: v77.1.0" in run("git", "log", "-1", "--format=%d").stdout
     assert "\n## [Unreleased]\n\n## [77.1.0] - 20" in (clone / "CHANGELOG.md").read_text("utf-8")
     assert 'version = "77.1.0"' in (clone / "pyproject.toml").read_text("utf-8")
-    for path in ("Dockerfile", "dashboards/alerts.yaml", "charts/nats-bridge/values.yaml", "k8s/overlays/standalone"):
+    for path in ("Dockerfile", "k8s/monitoring/alerts.yaml", "k8s/chart/values.yaml", "k8s/overlays/standalone"):
         file = clone / path / "kustomization.yaml" if (clone / path).is_dir() else clone / path
         assert ".example.com" not in file.read_text("utf-8"), path
     assert "ARG VERSION=77.1.0" in (clone / "Dockerfile").read_text("utf-8")

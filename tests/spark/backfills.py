@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.pipeline.backfill.job import backfill
-from nats_bridge.pipeline.backfill.request import EntrySummary, Request
-from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture, Chunk
-from nats_bridge.pipeline.columns import CAPTURED, ddl
-from nats_bridge.pipeline.progress import Shown
+from nats_bridge.settings import Settings
+from nats_bridge_spark.backfill.job import backfill
+from nats_bridge_spark.backfill.request import EntrySummary, Request
+from nats_bridge_spark.capture.manifest import MANIFEST, Capture, Chunk
+from nats_bridge_spark.columns import CAPTURED, ddl
+from nats_bridge_spark.progress import Shown
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
 

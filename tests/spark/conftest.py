@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.pipeline.session import spark_session
+from nats_bridge_spark.session import spark_session
 from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
 from tests.live.conftest import _name_numbers  # noqa: F401  # one of them, which the star leaves out
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nats_bridge.pipeline.columns import DEFAULT
-from nats_bridge.pipeline.source.batch_reader import BatchReader
-from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import read_schema
+from nats_bridge_spark.columns import DEFAULT
+from nats_bridge_spark.source.batch_reader import BatchReader
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.schema import read_schema
 
 TYPES: dict[str, DataType] = {
     "stream": StringType(),

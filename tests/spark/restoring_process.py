@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.backfill.rows import SCHEMA
-from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.restore.configuration import Mark
-from nats_bridge.pipeline.restore.task import CHECKED, RestoreTask
+from nats_bridge.settings import Connection
+from nats_bridge_spark.backfill.rows import SCHEMA
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.restore.configuration import Mark
+from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from tests.spark.histories import Stored, block
 
 MARK = Mark("ORDERS", "2026-01-01T00:00:00Z")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.dialect import dialect
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.dialect import dialect
 from tests.live.copied_messages import by_entry, everything, taken_apart
 from tests.live.copying_shapes import SHAPES, Sources, filled
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.pipeline.errors import OptionError
+from nats_bridge_spark.errors import OptionError
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.settings import Connection, Settings
-from nats_bridge.pipeline.backfill.copy_task import CopyTask
-from nats_bridge.pipeline.errors import DataLostError, JobFailedError
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.settings import Connection, Settings
+from nats_bridge_spark.backfill.copy_task import CopyTask
+from nats_bridge_spark.errors import DataLostError, JobFailedError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
 from tests.live.processes import of_session

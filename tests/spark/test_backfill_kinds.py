@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.settings import Settings
+from nats_conformance.native_servers import NativeServer
 from tests.live.copied_messages import everything, last_sequence
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.bridge.errors import BridgeError, ConfigError, RuleRefusedError
-from nats_bridge.bridge.rules.leadership.leases import open_leases
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.pipeline.backfill.job import backfill
-from nats_bridge.pipeline.backfill.request import Request
-from nats_bridge.pipeline.errors import OptionError, PipelineError
-from nats_bridge.pipeline.progress import Shown
+from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
+from nats_bridge.rules.leadership.leases import open_leases
+from nats_bridge.settings import Settings
+from nats_bridge_spark.backfill.job import backfill
+from nats_bridge_spark.backfill.request import Request
+from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.progress import Shown
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer

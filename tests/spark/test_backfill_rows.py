@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import pyarrow as pa
 import pytest
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.pipeline.backfill.rows import KeptRows, Piece, pieces_of
-from nats_bridge.pipeline.errors import DataLostError, SchemaError
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge_spark.backfill.rows import KeptRows, Piece, pieces_of
+from nats_bridge_spark.errors import DataLostError, SchemaError
 
 
 def rows(*sequences: int) -> pa.RecordBatch:

@@ -17,20 +17,20 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.capture import capturing
-from nats_bridge.pipeline.capture.capturing import capture
-from nats_bridge.pipeline.capture.ledger import Ledger
-from nats_bridge.pipeline.capture.lock import LOCK, locked
-from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
-from nats_bridge.pipeline.capture.place import HadoopPlace, LocalPlace
-from nats_bridge.pipeline.capture.reading import capture_at, is_capture, read_capture
-from nats_bridge.pipeline.capture.saved_stream import SAVED
-from nats_bridge.pipeline.capture.wanted import Result, Wanted
-from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError
-from nats_bridge.pipeline.failures import failure
-from nats_bridge.pipeline.progress import Progress
-from nats_bridge.transforms.timestamp import rfc3339_nano
+from nats_bridge.settings import Connection
+from nats_bridge_spark.capture import capturing
+from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.ledger import Ledger
+from nats_bridge_spark.capture.lock import LOCK, locked
+from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.place import HadoopPlace, LocalPlace
+from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
+from nats_bridge_spark.capture.saved_stream import SAVED
+from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
+from nats_bridge_spark.failures import failure
+from nats_bridge_spark.progress import Progress
+from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
 

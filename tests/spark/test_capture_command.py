@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
-from nats_bridge.pipeline.capture.saved_stream import SAVED
+from nats_bridge.cli import main
+from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.waiting import seen

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow.parquet
 import pytest
 
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.capture.capturing import capture
-from nats_bridge.pipeline.capture.manifest import MANIFEST, Capture
-from nats_bridge.pipeline.capture.saved_stream import saved_stream
-from nats_bridge.pipeline.capture.wanted import Result, Wanted
-from nats_bridge.pipeline.errors import DataLostError, PipelineError
-from nats_bridge.pipeline.progress import Progress
+from nats_bridge.settings import Connection
+from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.saved_stream import saved_stream
+from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.errors import DataLostError, PipelineError
+from nats_bridge_spark.progress import Progress
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.waiting import seen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.pipeline.capture.chunk_writing import end_of_chunk, tasks_for
-from nats_bridge.pipeline.capture.ledger import folder_of
-from nats_bridge.pipeline.capture.manifest import Capture, Chunk, Gap
-from nats_bridge.pipeline.errors import PipelineError
+from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
+from nats_bridge_spark.capture.ledger import folder_of
+from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
+from nats_bridge_spark.errors import PipelineError
 
 
 def test_where_chunks_end() -> None:

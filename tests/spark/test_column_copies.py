@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation
-from nats_bridge.pipeline.backfill.column_copies import copies_of
-from nats_bridge.pipeline.backfill.rows import SCHEMA, Piece
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation
+from nats_bridge_spark.backfill.column_copies import copies_of
+from nats_bridge_spark.backfill.rows import SCHEMA, Piece
+from nats_transforms.dialect import dialect
+from nats_transforms.republish import StoredMessage
+from nats_transforms.sourcing import compile_sourcing
 from tests.unit.messages_to_copy import CONFIGS, ENTRIES, KEY, MESSAGES, SUBJECTS, stored, target_of
 
 ORDINARY = st.lists(

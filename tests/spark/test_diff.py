@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from nats_bridge.pipeline.diff.ordering import out_of_order
-from nats_bridge.pipeline.diff.request import Place, Wanted
-from nats_bridge.pipeline.diff.rules import transform_of
-from nats_bridge.pipeline.diff.run import Result, compared
-from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError
+from nats_bridge_spark.diff.ordering import out_of_order
+from nats_bridge_spark.diff.request import Place, Wanted
+from nats_bridge_spark.diff.rules import transform_of
+from nats_bridge_spark.diff.run import Result, compared
+from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
 from tests.spark.histories import Stored, block, history
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pyarrow.parquet
 import pytest
 
-from nats_bridge.bridge.cli import main
+from nats_bridge.cli import main
 from tests.spark.histories import Stored, history
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.settings import loads
-from nats_bridge.pipeline.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
-from nats_bridge.pipeline.diff.findings import KINDS, Finding, Side, found
-from nats_bridge.pipeline.diff.header_lines import differences
-from nats_bridge.pipeline.diff.ordering import displaced
-from nats_bridge.pipeline.diff.provenance import Provenance, provenance, same_source, without_republished_lines
-from nats_bridge.pipeline.diff.rules import rule_of
-from nats_bridge.pipeline.diff.usual_copies import quick_reader
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.republish import StoredMessage, compile_republish
-from nats_bridge.transforms.source_record import TWIN_HEADER
-from nats_bridge.transforms.sourcing import Copied, compile_sourcing
+from nats_bridge.settings import loads
+from nats_bridge_spark.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
+from nats_bridge_spark.diff.findings import KINDS, Finding, Side, found
+from nats_bridge_spark.diff.header_lines import differences
+from nats_bridge_spark.diff.ordering import displaced
+from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
+from nats_bridge_spark.diff.rules import rule_of
+from nats_bridge_spark.diff.usual_copies import quick_reader
+from nats_transforms import header_block
+from nats_transforms.dialect import dialect
+from nats_transforms.republish import StoredMessage, compile_republish
+from nats_transforms.source_record import TWIN_HEADER
+from nats_transforms.sourcing import Copied, compile_sourcing
 from tests.spark.histories import block
 
 REPUBLISHED = (b"Nats-Stream: M", b"Nats-Subject: a", b"Nats-Sequence: 4", b"Nats-Last-Sequence: 0")

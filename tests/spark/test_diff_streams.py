@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.bridge.settings import Connection, Settings
-from nats_bridge.pipeline.diff.request import Place, Wanted
-from nats_bridge.pipeline.diff.rules import rule_of
-from nats_bridge.pipeline.diff.run import compared
-from nats_bridge.pipeline.errors import PipelineError
+from nats_bridge.settings import Connection, Settings
+from nats_bridge_spark.diff.request import Place, Wanted
+from nats_bridge_spark.diff.rules import rule_of
+from nats_bridge_spark.diff.run import compared
+from nats_bridge_spark.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until

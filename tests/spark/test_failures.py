@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.bridge.errors import ServerUnreachableError
-from nats_bridge.pipeline.errors import DataLostError, JobFailedError
-from nats_bridge.pipeline.failures import failure, meaning_of_start
+from nats_bridge.errors import ServerUnreachableError
+from nats_bridge_spark.errors import DataLostError, JobFailedError
+from nats_bridge_spark.failures import failure, meaning_of_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

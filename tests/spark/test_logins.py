@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.native_servers import NativeCluster, NativeServer
-from nats_bridge.pipeline.connections import connected, options_of
-from nats_bridge.pipeline.errors import OptionError, PipelineError, reported
+from nats_bridge.settings import Connection
+from nats_bridge_spark.connections import connected, options_of
+from nats_bridge_spark.errors import OptionError, PipelineError, reported
+from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.credentials import Files, Make, client_certificate, creds, nkey, password
 from tests.live.until import LIMIT, until
 

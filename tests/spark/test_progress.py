@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.pipeline.errors import JobStoppedError
-from nats_bridge.pipeline.progress import Progress, Shown, span, summary, watched
-from nats_bridge.pipeline.spark_counts import SparkCounts
+from nats_bridge_spark.errors import JobStoppedError
+from nats_bridge_spark.progress import Progress, Shown, span, summary, watched
+from nats_bridge_spark.spark_counts import SparkCounts
 from tests.spark.waiting import PATIENCE
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import (
+from nats_bridge_spark.errors import (
     DataLostError,
     OptionError,
     PipelineError,
@@ -18,6 +17,7 @@ from nats_bridge.pipeline.errors import (
     UnreachableError,
     reported,
 )
+from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 
 if TYPE_CHECKING:

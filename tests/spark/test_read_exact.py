@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType
 
-from nats_bridge.pipeline.errors import OptionError, PipelineError, SchemaError, reported
-from nats_bridge.pipeline.source import range_reader, stream_state
-from nats_bridge.transforms.timestamp import nanoseconds_of
+from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError, reported
+from nats_bridge_spark.source import range_reader, stream_state
+from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.reading import Read, spark_schema

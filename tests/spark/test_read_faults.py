@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import DataLostError, PipelineError, UnreachableError, reported
-from nats_bridge.pipeline.source import range_reader
+from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError, reported
+from nats_bridge_spark.source import range_reader
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.spark.reading import Read, spark_schema

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from nats_bridge.pipeline.source.pushdown import narrowed
-from nats_bridge.pipeline.source.read_options import ReadOptions
+from nats_bridge_spark.source.pushdown import narrowed
+from nats_bridge_spark.source.read_options import ReadOptions
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.reading import Read

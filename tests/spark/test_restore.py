@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms.timestamp import rfc3339_nano
+from nats_bridge.cli import main
+from nats_conformance.native_servers import NativeServer
+from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until

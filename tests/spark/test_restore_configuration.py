@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from nats_bridge.pipeline.restore.configuration import (
+from nats_bridge_spark.restore.configuration import (
     MARK,
     Mark,
     commands,
@@ -14,7 +14,7 @@ from nats_bridge.pipeline.restore.configuration import (
     restoring_config,
     unsupported,
 )
-from nats_bridge.pipeline.restore.message_ids import RememberedIds
+from nats_bridge_spark.restore.message_ids import RememberedIds
 
 ORDERS: dict[str, Any] = {
     "name": "ORDERS",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.pipeline.errors import DataLostError, PipelineError, RowError, reported
-from nats_bridge.pipeline.restore.configuration import probe_of, restoring_config, subject_of
+from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, reported
+from nats_bridge_spark.restore.configuration import probe_of, restoring_config, subject_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.client.pub_ack import PubAck
-from nats_bridge.bridge.consuming.replay import Replay
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.settings import Connection as ConnectionSettings
-from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.errors import DataLostError
-from nats_bridge.pipeline.rounds import Place, Rounds, Standing
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.settings import Connection as ConnectionSettings
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import DataLostError
+from nats_bridge_spark.rounds import Place, Rounds, Standing
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages

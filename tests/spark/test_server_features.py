@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import reported
+from nats_bridge.settings import Settings
+from nats_bridge_spark.errors import reported
+from nats_conformance.native_servers import NativeServer
 from tests.live.newer_streams import MIXES, config_of, filled
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.sidecars import running, settings_for

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.pipeline.errors import SparkMissingError
-from nats_bridge.pipeline.java import require_java
+from nats_bridge_spark.errors import SparkMissingError
+from nats_bridge_spark.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +84,8 @@ class Hidden(MetaPathFinder):
         if name.partition(".")[0] in sys.argv[1:]:
             raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 sys.meta_path.insert(0, Hidden())
-from nats_bridge.pipeline.session import job_session
-from nats_bridge.bridge.errors import BridgeError
+from nats_bridge_spark.session import job_session
+from nats_bridge.errors import BridgeError
 try:
     with job_session("a job", settings={"spark.driver.memory": "512m"}) as spark:
         print(spark.range(3).count())
@@ -108,7 +108,7 @@ def run_job(*hidden: str, **environment: str) -> subprocess.CompletedProcess[str
 
 PLAIN = """
 import pyspark_jetstream
-from nats_bridge.pipeline.subject_column import transform_subject
+from nats_bridge_spark.subject_column import transform_subject
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit
 spark = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m").getOrCreate()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.bridge.errors import BridgeError
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.backfill.spark_work import StoredPosition
-from nats_bridge.pipeline.connections import connected
-from nats_bridge.pipeline.progress import watched
-from nats_bridge.pipeline.source.loop_thread import LoopThread
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.source_record import SourceRecord
+from nats_bridge.errors import BridgeError
+from nats_bridge.settings import Connection
+from nats_bridge_spark.backfill.spark_work import StoredPosition
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.progress import watched
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_transforms import header_block
+from nats_transforms.source_record import SourceRecord
 from tests.live.raw_messages import RawPeer
 from tests.spark.waiting import seen
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nats_bridge.pipeline.errors import DataLostError, OptionError, PipelineError, reported
+from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError, reported
 from tests.live.cut_wire import CutWire, cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from nats_bridge.pipeline.errors import DataLostError, OptionError
-from nats_bridge.pipeline.source import stream_reader
-from nats_bridge.pipeline.source.read_options import ReadOptions
-from nats_bridge.pipeline.source.schema import read_schema
-from nats_bridge.pipeline.source.stream_reader import StreamReader
+from nats_bridge_spark.errors import DataLostError, OptionError
+from nats_bridge_spark.source import stream_reader
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.schema import read_schema
+from nats_bridge_spark.source.stream_reader import StreamReader
 from tests.live.raw_messages import RawPeer
 from tests.spark.reading import spark_schema
 
@@ -212,7 +212,7 @@ def test_pyspark_without_read_limits_is_enough() -> None:
 import sys
 import pyspark.sql.datasource
 sys.modules["pyspark.sql.streaming.datasource"] = None
-from nats_bridge.pipeline.source.stream_reader import StreamReader
+from nats_bridge_spark.source.stream_reader import StreamReader
 assert issubclass(StreamReader, pyspark.sql.datasource.DataSourceStreamReader)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

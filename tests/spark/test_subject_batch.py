@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.pipeline import subject_batch
-from nats_bridge.pipeline.subject_batch import batch_function, fnv1a_32
-from nats_bridge.transforms import TransformError, compile_transform, dialect
-from nats_bridge.transforms.functions import fnv1a_32 as engines_fnv1a_32
+from nats_bridge_spark import subject_batch
+from nats_bridge_spark.subject_batch import batch_function, fnv1a_32
+from nats_transforms import TransformError, compile_transform, dialect
+from nats_transforms.functions import fnv1a_32 as engines_fnv1a_32
 
 VECTORS = Path(__file__).parents[1] / "data" / "transform_vectors.jsonl"
 VERSIONS = ("2.9.10", "2.10.27", "2.15.1")

@@ -12,8 +12,8 @@ import pytest
 from nats.aio.client import Client
 from pyspark.sql import functions
 
-from nats_bridge.pipeline.errors import OptionError
-from nats_bridge.pipeline.subject_column import register_transform, transform_subject
+from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.subject_column import register_transform, transform_subject
 from tests.live.shared_servers import SharedServers
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nats_bridge.bridge.settings import Connection
-from nats_bridge.pipeline.capture.capturing import capture
-from nats_bridge.pipeline.capture.wanted import Wanted
-from nats_bridge.pipeline.progress import Progress
+from nats_bridge.settings import Connection
+from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.wanted import Wanted
+from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import RawPeer
 from tests.spark.histories import block
 

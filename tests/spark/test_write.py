@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge.pipeline.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, reported
+from nats_bridge_spark.errors import OptionError, PipelineError, RowError, SchemaError, UnreachableError, reported
 from pyspark_jetstream import register
 from tests.live.forgotten_ids import FORGETFUL, PROBE, last_sequence, until_forgotten
 from tests.live.raw_messages import RawPeer

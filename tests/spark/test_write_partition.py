@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.pipeline.errors import DataLostError, PipelineError, RowError, UnreachableError
-from nats_bridge.pipeline.sink import earlier_attempts
-from nats_bridge.pipeline.sink.layout import RowLayout
-from nats_bridge.pipeline.sink.options import WriteOptions
-from nats_bridge.pipeline.sink.partition_write import PartitionWrite, Written
-from nats_bridge.pipeline.sink.plan import TaskPlace, WritePlan
+from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
+from nats_bridge_spark.sink import earlier_attempts
+from nats_bridge_spark.sink.layout import RowLayout
+from nats_bridge_spark.sink.options import WriteOptions
+from nats_bridge_spark.sink.partition_write import PartitionWrite, Written
+from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
+from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer, RawPeer

@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from nats_bridge.bridge.kinds.copying.bundle import operations_of
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.pipeline.errors import PipelineError, RowError
-from nats_bridge.pipeline.sink import bundling
-from nats_bridge.pipeline.sink.bundling import BundleBuilder
-from nats_bridge.pipeline.sink.layout import RowLayout
-from nats_bridge.pipeline.sink.options import WriteOptions
-from nats_bridge.pipeline.sink.partition_write import _step
-from nats_bridge.pipeline.sink.plan import WritePlan
-from nats_bridge.pipeline.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge.pipeline.sink.stored_rows import StoredRows
-from nats_bridge.pipeline.sink.writer import JetStreamWriter
+from nats_bridge.kinds.copying.bundle import operations_of
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge_spark.errors import PipelineError, RowError
+from nats_bridge_spark.sink import bundling
+from nats_bridge_spark.sink.bundling import BundleBuilder
+from nats_bridge_spark.sink.layout import RowLayout
+from nats_bridge_spark.sink.options import WriteOptions
+from nats_bridge_spark.sink.partition_write import _step
+from nats_bridge_spark.sink.plan import WritePlan
+from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
+from nats_bridge_spark.sink.stored_rows import StoredRows
+from nats_bridge_spark.sink.writer import JetStreamWriter
 
 SCHEMA = pa.schema(
     [

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nats_bridge.transforms.republish import StoredMessage
+from nats_transforms.republish import StoredMessage
 from tests.live.copied_messages import taken_apart
 
 FILLER = b".filler"

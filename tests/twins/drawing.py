@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from nats_bridge.transforms.dialect import Dialect, dialect
+from nats_transforms.dialect import Dialect, dialect
 
 END = "end"
 """The last token of the subject of a round's last message."""

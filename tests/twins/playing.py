@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from nats_bridge.bridge.rules.run import RuleRun
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.rules.run import RuleRun
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecars import running, settings_for

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
+from nats_bridge.kinds.copying.target import Target
+from nats_transforms.republish import StoredMessage
 
 KEY = b"0123456789ab"
 EARLIER = b"Nats-Msg-Id: bridge-ba9876543210-4-1699999999999999999"  # of the copy before, in a chain

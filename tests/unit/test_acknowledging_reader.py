@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.client.write_fence import ALWAYS_OPEN
-from nats_bridge.bridge.consuming.acknowledging_reader import AcknowledgingReader
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.client.wire import Delivered
+from nats_bridge.client.write_fence import ALWAYS_OPEN
+from nats_bridge.consuming.acknowledging_reader import AcknowledgingReader
+from nats_bridge.kinds.copying.counters import CopyCounters
 
 
 class Sink:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
 
 SUBJECT = b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.worker"
 PAYLOAD = (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge import api_error_codes
-from nats_bridge.bridge.api_error_codes import CLASSES, class_of
-from nats_bridge.bridge.client.pub_ack import PubAck
-from nats_bridge.bridge.errors import ApiError
-from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
+from nats_bridge import api_error_codes
+from nats_bridge.api_error_codes import CLASSES, class_of
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.errors import ApiError
+from nats_transforms.tested_versions import TESTED_VERSIONS
 
 RECORD = json.loads(Path("tests/data/api_error_codes.json").read_text("utf-8"))
 CODES = {int(code): error for code, error in RECORD["codes"].items()}

@@ -23,7 +23,7 @@ from benchmarks.go_copier import build
 from benchmarks.processes import Program
 from benchmarks.spark.figures import Figure, slope
 from benchmarks.workers import Send, worker
-from nats_bridge.bridge.settings.loading import load as load_configuration
+from nats_bridge.settings.loading import load as load_configuration
 
 
 @pytest.fixture(autouse=True)

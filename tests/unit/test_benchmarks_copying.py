@@ -20,7 +20,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.raw_socket import RawSocket
 from benchmarks.stored_times import take_times
 from benchmarks.stream_growth import Growth, unix_seconds, watch_growth
-from nats_bridge.bridge.settings.loading import load as load_configuration
+from nats_bridge.settings.loading import load as load_configuration
 
 BODY = b"%09d 0000000012345678901xxx"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client.batch_parser import Route
-from nats_bridge.bridge.client.wire import Delivered, WireClient
+from nats_bridge.client.batch_parser import Route
+from nats_bridge.client.wire import Delivered, WireClient
 
 MINE, OTHER = b"7", b"8"
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable
 
-from nats_bridge.bridge.client.tasks import end_tasks, task_over
+from nats_bridge.client.tasks import end_tasks, task_over
 
 
 async def test_a_task_that_swallows_its_first_cancellations_ends() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.client.batch_parser import Route
-from nats_bridge.bridge.client.wire import Delivered, WireClient
+from nats_bridge.client.batch_parser import Route
+from nats_bridge.client.wire import Delivered, WireClient
 
 ACK = "$JS.ACK.S.c@d.1.2.2.1795875901059952261.4"
 CUT = [

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import structlog
 
-from nats_bridge.bridge.app.reload.file_watch import content_hash
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.entry import program
-from nats_bridge.bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
-from nats_bridge.bridge.rules.finding import Finding
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.app.reload.file_watch import content_hash
+from nats_bridge.cli import main
+from nats_bridge.cli.entry import program
+from nats_bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
+from nats_bridge.rules.finding import Finding
+from nats_bridge.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
 GOOD = str(CONFIG / "republish-monitor.yaml")
@@ -182,7 +182,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise outcome
         return [outcome]
 
-    monkeypatch.setattr("nats_bridge.bridge.app.preflight.check_server", check_server)
+    monkeypatch.setattr("nats_bridge.app.preflight.check_server", check_server)
     return answer
 
 
@@ -235,7 +235,7 @@ def test_run_gives_the_settings_to_the_sidecar(run: Any, monkeypatch: pytest.Mon
         seen.append((settings.rules[0].name, config_path, config_hash))
         return 7
 
-    _module(monkeypatch, "nats_bridge.bridge.app.process", run=sidecar)
+    _module(monkeypatch, "nats_bridge.app.process", run=sidecar)
     assert run("run", "-c", GOOD).code == 7
     assert seen == [("orders-monitor", Path(GOOD), content_hash(Path(GOOD)))]
 
@@ -244,15 +244,13 @@ def test_clean_names_what_it_removed(run: Any, monkeypatch: pytest.MonkeyPatch) 
     async def clean(settings: Settings, rules: list[str]) -> list[str]:
         return [f"{settings.name}: {list(rules)}"]
 
-    monkeypatch.setattr("nats_bridge.bridge.cli.clean.clean", clean)
+    monkeypatch.setattr("nats_bridge.cli.clean.clean", clean)
     assert run("clean", "-c", GOOD).out == "nats-bridge: []\n"
     assert run("clean", "-c", GOOD, "a", "b").out == "nats-bridge: ['a', 'b']\n"
 
 
 def test_demo_ends_with_what_it_found(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "nats_bridge.conformance.demo.command", lambda version="2.15.1": 1 if version == "2.10.27" else 0
-    )
+    monkeypatch.setattr("nats_conformance.demo.command", lambda version="2.15.1": 1 if version == "2.10.27" else 0)
     assert run("demo").code == 0
     assert run("demo", "--server-version", "2.10.27").code == 1
 
@@ -261,7 +259,7 @@ def test_an_unexpected_error_is_two_lines_without_debug(run: Any, monkeypatch: p
     def broken() -> int:
         raise RuntimeError("first\nsecond")
 
-    monkeypatch.setattr("nats_bridge.conformance.demo.command", broken)
+    monkeypatch.setattr("nats_conformance.demo.command", broken)
     ran = run("demo")
     assert ran.code == 1
     assert ran.err == "nats-bridge: unexpected RuntimeError: first second\nFor details: nats-bridge --debug …\n"
@@ -274,7 +272,7 @@ def test_control_c_ends_with_130(run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nats_bridge.conformance.demo.command", interrupted)
+    monkeypatch.setattr("nats_conformance.demo.command", interrupted)
     assert run("demo").code == 130
 
 
@@ -293,7 +291,7 @@ def test_the_console_command_and_a_closed_pipe() -> None:
 def test_explain_imports_neither_the_runtime_nor_the_models() -> None:
     text = (
         "import sys\n"
-        "from nats_bridge.bridge.cli import main\n"
+        "from nats_bridge.cli import main\n"
         "try: main(['explain', 'a.*', 'b.$1', 'a.x'])\n"
         "except SystemExit as end: assert end.code == 0\n"
         "found = sorted({'pydantic', 'nats', 'asyncio', 'yaml', 'aiohttp', 'structlog'} & set(sys.modules))\n"

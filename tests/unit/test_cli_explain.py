@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.explain import LineAnswerer, answer_stream
-from nats_bridge.transforms.dialect import NEWEST, dialect
+from nats_bridge.cli import main
+from nats_bridge.cli.explain import LineAnswerer, answer_stream
+from nats_transforms.dialect import NEWEST, dialect
 
 
 def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.cli import main
+from nats_bridge.cli import main
 
 NOWHERE = """connections: {default: {servers: ["nats://127.0.0.1:1"], connect_timeout: 0.2}}
 rules:

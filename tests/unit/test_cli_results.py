@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nats_bridge.bridge.cli.asking import show
+from nats_bridge.cli.asking import show
 
 
 def test_texts_of_messages_are_printed_whatever_they_hold(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.cli.status.asking import status_url, url_of_listener
-from nats_bridge.bridge.errors import ConfigError
+from nats_bridge.cli import main
+from nats_bridge.cli.status.asking import status_url, url_of_listener
+from nats_bridge.errors import ConfigError
 from tests import status_documents as samples
 from tests.status_server import StatusServer, status_server
 

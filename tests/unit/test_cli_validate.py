@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.cli import main
+from nats_bridge.cli import main
 
 CYCLE = {"name": "S", "subjects": ["a.>"], "republish": {"src": "a.>", "dest": "a.b.>"}}
 GOOD = {"name": "S", "subjects": ["a.*"], "republish": {"src": "a.*", "dest": "b.$1"}}

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.consuming.ack_reply import message_sequence
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
-from nats_bridge.bridge.kinds.copying.message_ids import without_earlier
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.bridge.rules.known_subjects import KnownSubjects
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.republish import Refusal, StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
-from nats_bridge.transforms.sourcing import Copied, Sourcing, compile_sourcing
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import message_sequence
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
+from nats_bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.rules.known_subjects import KnownSubjects
+from nats_transforms import header_block
+from nats_transforms.dialect import dialect
+from nats_transforms.republish import Refusal, StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
+from nats_transforms.sourcing import Copied, Sourcing, compile_sourcing
 from tests.unit.messages_to_copy import (
     CONFIGS,
     EARLIER,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.message_ids import CopyId, entry_key, without_earlier
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.sourcing import compile_sourcing
+from nats_bridge.kinds.copying.message_ids import CopyId, entry_key, without_earlier
+from nats_transforms.dialect import dialect
+from nats_transforms.sourcing import compile_sourcing
 
 CREATED = "2026-01-01T00:00:00.123456789Z"
 ENTRIES: list[dict[str, Any]] = [

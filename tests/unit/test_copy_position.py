@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.resume_point import (
+from nats_bridge.kinds.copying.resume_point import (
     Resume,
     SourceMessage,
     behind_confirmed,
     compare,
     of_this_source,
 )
-from nats_bridge.bridge.kinds.copying.tail_reader import StoredCopy
-from nats_bridge.bridge.kinds.copying.target import Target
-from nats_bridge.transforms.source_record import SourceRecord
-from nats_bridge.transforms.timestamp import nanoseconds_of
+from nats_bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.target import Target
+from nats_transforms.source_record import SourceRecord
+from nats_transforms.timestamp import nanoseconds_of
 
 KEY = b"012345abcdef"
 OTHER = b"012345ffffff"  # the same entry, with an earlier source

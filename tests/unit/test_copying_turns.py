@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.copying.counting import turns
-from nats_bridge.bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.counting import turns
+from nats_bridge.kinds.copying.encoder import Operation
 
 OURS = b"Nats-Msg-Id: bridge-0123456789ab-"
 COPIES = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.booleans()), max_size=12)

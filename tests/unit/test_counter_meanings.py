@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.kinds.kind import RECEIVED
-from nats_bridge.bridge.kinds.registry import KINDS, kind_named
-from nats_bridge.bridge.settings import rules
+from nats_bridge.kinds.kind import RECEIVED
+from nats_bridge.kinds.registry import KINDS, kind_named
+from nats_bridge.settings import rules
 
 
 def test_every_kind_of_the_configuration_is_there() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.client.delivery_limit import DeliveryLimit
+from nats_bridge.client.delivery_limit import DeliveryLimit
 
 
 def lost_soon(limit: DeliveryLimit, now: float) -> bool:

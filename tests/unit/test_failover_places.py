@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.jobs.failover.account import Account, load_account, save_account
-from nats_bridge.bridge.jobs.failover.copied_stream import CopiedStream, Entry
-from nats_bridge.bridge.jobs.failover.filters import MovedFilters, moved_filters
-from nats_bridge.bridge.jobs.failover.plan import ranges
-from nats_bridge.bridge.jobs.failover.positions import Place
-from nats_bridge.bridge.jobs.failover.way_back import way_back
-from nats_bridge.transforms.sourcing import Sourcing, compile_sourcing
-from nats_bridge.transforms.subject import matches
+from nats_bridge.errors import ConfigError
+from nats_bridge.jobs.failover.account import Account, load_account, save_account
+from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
+from nats_bridge.jobs.failover.filters import MovedFilters, moved_filters
+from nats_bridge.jobs.failover.plan import ranges
+from nats_bridge.jobs.failover.positions import Place
+from nats_bridge.jobs.failover.way_back import way_back
+from nats_transforms.sourcing import Sourcing, compile_sourcing
+from nats_transforms.subject import matches
 
 
 def sourcing(*transforms: tuple[str, str], name: str = "ORDERS", **entry: Any) -> Sourcing:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.app.reload import file_watch
-from nats_bridge.bridge.app.reload.file_watch import changes_of
+from nats_bridge.app.reload import file_watch
+from nats_bridge.app.reload.file_watch import changes_of
 
 
 async def _found(monkeypatch: pytest.MonkeyPatch, looks: list[str | None], wanted: int) -> list[str]:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nats_bridge.conformance.history import Played
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.observation import Decision, Observation
-from nats_bridge.conformance.reports import judged
-from nats_bridge.conformance.reports.changes import Change
-from nats_bridge.native_servers import InvalidVersionError
-from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
+from nats_conformance.history import Played
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.native_servers import InvalidVersionError
+from nats_conformance.observation import Decision, Observation
+from nats_conformance.reports import judged
+from nats_conformance.reports.changes import Change
+from nats_transforms.tested_versions import TESTED_VERSIONS
 from tests.follow.__main__ import main
 from tests.follow.findings import Findings, compared, disagreements, failing, findings, first_difference
 from tests.follow.newer import Step, newer, releases, table_until

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.audit_advisories import read_audit
-from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.bridge.kinds.copying.message_ids import CopyId, without_earlier
-from nats_bridge.transforms import header_block
-from nats_bridge.transforms.republish import StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
+from nats_bridge.client.audit_advisories import read_audit
+from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_bridge.kinds.copying.message_ids import CopyId, without_earlier
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
 
 SUBJECT = b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.worker"
 GOOD: dict[str, Any] = {

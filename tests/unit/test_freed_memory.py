@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from nats_bridge.bridge.app import malloc_tuning as freed_memory
+from nats_bridge.app import malloc_tuning as freed_memory
 
 
 class Library:

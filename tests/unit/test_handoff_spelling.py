@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.jobs.handoff.spelling import spellings
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.errors import StreamConfigError
-from nats_bridge.transforms.sourcing import compile_sourcing
-from nats_bridge.transforms.stream_config import examine
+from nats_bridge.jobs.handoff.spelling import spellings
+from nats_transforms.dialect import dialect
+from nats_transforms.errors import StreamConfigError
+from nats_transforms.sourcing import compile_sourcing
+from nats_transforms.stream_config import examine
 
 SUBJECTS = [
     *(

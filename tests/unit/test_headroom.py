@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.consuming.lag import Edge, pause_after, time_left
+from nats_bridge.consuming.lag import Edge, pause_after, time_left
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from nats_bridge.bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
-from nats_bridge.transforms.dialect import NEWEST
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
+from nats_transforms.dialect import NEWEST
+from nats_transforms.transform import compile_transform
 
 BLOCK = b"NATS/1.0\r\nA: b\r\n\r\n"
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.cli.init.native_rules import NativeRule, Surroundings, native_rules
-from nats_bridge.bridge.cli.init.rule_text import configuration_text
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import loads
+from nats_bridge.cli.init.native_rules import NativeRule, Surroundings, native_rules
+from nats_bridge.cli.init.rule_text import configuration_text
+from nats_bridge.errors import ConfigError
 from nats_bridge.marked_yaml import compose
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.stream_config import examine, validate
+from nats_bridge.settings import loads
+from nats_transforms.dialect import dialect
+from nats_transforms.stream_config import examine, validate
 
 ALL = ["2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]
 every_version = pytest.mark.parametrize("version", ALL)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.rules.loops.subject_overlap import first_matching, may_land_on
-from nats_bridge.transforms.subject import matches
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.rules.loops.subject_overlap import first_matching, may_land_on
+from nats_transforms.subject import matches
+from nats_transforms.transform import compile_transform
 
 
 @pytest.mark.parametrize(

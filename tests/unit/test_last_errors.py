@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nats_bridge.bridge.observability.recent_errors import last_errors, remember
+from nats_bridge.observability.recent_errors import last_errors, remember
 
 
 def test_warnings_and_errors_that_name_a_rule_are_kept() -> None:

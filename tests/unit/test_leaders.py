@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.jetstream_api import JetStreamApi
 
 CLUSTER = {"name": "c", "leader": "c-1", "replicas": [{"name": "c-2"}]}
 STARTING: dict[str, dict[str, Any]] = {

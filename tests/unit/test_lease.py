@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
-from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
+from nats_bridge.rules.leadership.timing import Timing
 
 TIMING = Timing(10.0)
 OTHER = Record("other", 7, 3, 10.0)

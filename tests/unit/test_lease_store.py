@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.rules.leadership.lease_store import _json_of
+from nats_bridge.rules.leadership.lease_store import _json_of
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"\xff"])

@@ -13,9 +13,9 @@ import pytest
 import structlog
 
 from docs.reference.log_events import BOUND_FIELDS, EVENTS
-from nats_bridge.bridge.observability.log_rate_limit import ALWAYS, StormLimit
-from nats_bridge.bridge.observability.logs import configure_logs
-from nats_bridge.bridge.settings import Log
+from nats_bridge.observability.log_rate_limit import ALWAYS, StormLimit
+from nats_bridge.observability.logs import configure_logs
+from nats_bridge.settings import Log
 
 ROOT = Path(__file__).parents[2]
 _NAMED_BY = {"rule": "rule", "reader": "rule", "consumer": "rule", "copying": "rule", "connection": "connection"}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.rules.loops.moves import Reach
-from nats_bridge.bridge.rules.loops.search import find_loops
-from nats_bridge.bridge.settings import Settings
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.subject import matches
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.rules.loops.moves import Reach
+from nats_bridge.rules.loops.search import find_loops
+from nats_bridge.settings import Settings
+from nats_transforms.dialect import dialect
+from nats_transforms.subject import matches
+from nats_transforms.transform import compile_transform
 
 Stream = dict[str, Any]
 

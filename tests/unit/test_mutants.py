@@ -45,8 +45,10 @@ def test_ids_are_unique_and_every_area_has_enough() -> None:
 
 @pytest.mark.parametrize("text", ["", "a = 1\na = 1\n"])
 def test_a_defect_whose_place_is_not_there_once_is_an_error_with_its_name(text: str) -> None:
-    defect = Defect("intake/x", "bridge/consuming/ordered_reader.py", "", (), "a = 1", "a = 2")
-    with pytest.raises(DefectError, match=r"intake/x: its old text stands in bridge/consuming/ordered_reader\.py"):
+    defect = Defect("intake/x", "bridge/nats_bridge/consuming/ordered_reader.py", "", (), "a = 1", "a = 2")
+    with pytest.raises(
+        DefectError, match=r"intake/x: its old text stands in bridge/nats_bridge/consuming/ordered_reader\.py"
+    ):
         defect.planted(text)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.kinds.republish.native_repeat import sent_twice
-from nats_bridge.transforms.dialect import NEWEST
-from nats_bridge.transforms.republish import compile_republish
+from nats_bridge.kinds.republish.native_repeat import sent_twice
+from nats_transforms.dialect import NEWEST
+from nats_transforms.republish import compile_republish
 
 
 def common(rule: tuple[str, str], native: tuple[str, str], *exclude: str, **config: object) -> str:

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.cli.check import check_command
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.kinds.copying.target_subjects import common_subject
-from nats_bridge.bridge.permissions import StreamFacts, grants_of
-from nats_bridge.bridge.settings import load
-from nats_bridge.transforms.subject import collide, matches
+from nats_bridge.cli.check import check_command
+from nats_bridge.errors import ConfigError
+from nats_bridge.kinds.copying.target_subjects import common_subject
+from nats_bridge.permissions import StreamFacts, grants_of
+from nats_bridge.settings import load
+from nats_transforms.subject import collide, matches
 
 RULES = """
 name: side

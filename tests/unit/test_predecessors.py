@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from nats_bridge.bridge.client.audit_advisories import Deleted, Purged
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder
-from nats_bridge.bridge.kinds.republish.predecessors import Predecessors
-from nats_bridge.bridge.kinds.republish.retention import Retention, StreamLimits
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.republish import compile_republish
+from nats_bridge.client.audit_advisories import Deleted, Purged
+from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.kinds.republish.encoder import RepublishEncoder
+from nats_bridge.kinds.republish.predecessors import Predecessors
+from nats_bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_transforms.dialect import dialect
+from nats_transforms.republish import compile_republish
 
 REPORTED_NS = 1_700_000_000_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.client.pub_ack import SOURCE_RECORD_REFUSED, PubAck
 
 
 @pytest.mark.parametrize(

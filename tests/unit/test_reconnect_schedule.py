@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
+from nats_bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
 
 SEEDS = range(200)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from nats_bridge.bridge.jobs.redrive.destinations import Destinations
-from nats_bridge.bridge.jobs.redrive.letter import Letter, Wanted, read_letter, redrive_id, restored
-from nats_bridge.bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.transforms.republish import StoredMessage
+from nats_bridge.jobs.redrive.destinations import Destinations
+from nats_bridge.jobs.redrive.letter import Letter, Wanted, read_letter, redrive_id, restored
+from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
+from nats_transforms.republish import StoredMessage
 
 ADVISORY = Advisory.read(
     b"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.workers",

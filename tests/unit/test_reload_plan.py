@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.reload.plan import ReloadPlan, plan_reload
-from nats_bridge.bridge.settings import Settings
+from nats_bridge.app.reload.plan import ReloadPlan, plan_reload
+from nats_bridge.settings import Settings
 
 A: dict[str, Any] = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "s.>", "dest": "a.>"}}
 B: dict[str, Any] = {"name": "b", "kind": "sources", "stream": "T", "sources": [{"name": "S", "from": "west"}]}

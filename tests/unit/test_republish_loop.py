@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.republish import encoder as republish_loop
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import RepublishEncoder, Suspect
-from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
-from nats_bridge.transforms import dialect
-from nats_bridge.transforms.republish import Republished, StoredMessage, compile_republish
-from nats_bridge.transforms.subject import matches
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.republish import encoder as republish_loop
+from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.kinds.republish.encoder import RepublishEncoder, Suspect
+from nats_bridge.kinds.republish.retention import Purge, Retention, StreamLimits
+from nats_transforms import dialect
+from nats_transforms.republish import Republished, StoredMessage, compile_republish
+from nats_transforms.subject import matches
 
 BLOCKS = [
     b"",

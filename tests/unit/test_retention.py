@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.kinds.republish.encoder import Left, RepublishEncoder, Suspect
-from nats_bridge.bridge.kinds.republish.retention import Purge, Retention, StreamLimits
-from nats_bridge.transforms import dialect
-from nats_bridge.transforms.republish import compile_republish
-from nats_bridge.transforms.subject import matches
+from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.kinds.republish.encoder import Left, RepublishEncoder, Suspect
+from nats_bridge.kinds.republish.retention import Purge, Retention, StreamLimits
+from nats_transforms import dialect
+from nats_transforms.republish import compile_republish
+from nats_transforms.subject import matches
 
 
 @dataclass

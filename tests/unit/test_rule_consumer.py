@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from nats_bridge.bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.bridge.consuming.ack_reply import AckReply
-from nats_bridge.bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer
 
 PLAN = ConsumerPlan(
     stream="S",

@@ -7,10 +7,10 @@ from itertools import accumulate
 
 import pytest
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.bridge.observability.latency import BOUNDS, Latencies, quantile
-from nats_bridge.bridge.observability.rule_metrics import Backlog, InFlight, RuleMetrics
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.observability.latency import BOUNDS, Latencies, quantile
+from nats_bridge.observability.rule_metrics import Backlog, InFlight, RuleMetrics
 
 SECOND = 1_000_000_000
 

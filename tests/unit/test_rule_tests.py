@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.app.reload.plan import plan_reload
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.jobs.rule_tests import run_tests
-from nats_bridge.bridge.settings import Settings, loads
-from nats_bridge.bridge.settings.rules import KINDS
+from nats_bridge.app.reload.plan import plan_reload
+from nats_bridge.cli import main
+from nats_bridge.errors import ConfigError
+from nats_bridge.jobs.rule_tests import run_tests
+from nats_bridge.settings import Settings, loads
+from nats_bridge.settings.rules import KINDS
 
 ROOT = Path(__file__).parents[2]
 RULES = """

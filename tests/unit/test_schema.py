@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import load
-from nats_bridge.bridge.settings.schema import SCHEMA_ID, configuration_schema
+from nats_bridge.cli import main
+from nats_bridge.errors import ConfigError
 from nats_bridge.marked_yaml import DocumentError, compose
+from nats_bridge.settings import load
+from nats_bridge.settings.schema import SCHEMA_ID, configuration_schema
 
 SCHEMA = configuration_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nats_bridge.bridge.client.server_pool import ServerPool
+from nats_bridge.client.server_pool import ServerPool
 
 GONE = [f"gone-{number}:4222" for number in range(8)]
 SEEDS = range(50)

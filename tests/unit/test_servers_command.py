@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nats_bridge.native_servers import ServerCache
-from nats_bridge.native_servers.command import servers
+from nats_conformance.native_servers import ServerCache
+from nats_conformance.native_servers.command import servers
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_fetch_of_what_is_no_version_is_a_usage_error() -> None:
 
 @pytest.mark.usefixtures("cached")
 def test_fetch_that_fails_ends_with_3_and_names_the_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nats_bridge.native_servers.releases.platform.system", lambda: "Plan9")
+    monkeypatch.setattr("nats_conformance.native_servers.releases.platform.system", lambda: "Plan9")
     result = CliRunner().invoke(servers, ["fetch", "2.10.26"])
     assert result.exit_code == 3
     last = result.stderr.splitlines()[-1]

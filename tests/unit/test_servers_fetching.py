@@ -10,15 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import InvalidVersionError, ServerCache, ServerNotFoundError, available, fetch, resolve
-from nats_bridge.native_servers.binary import require_version, version_of
-from nats_bridge.native_servers.cache import default_root
-from nats_bridge.native_servers.errors import ServersError, WayFailedError
-from nats_bridge.native_servers.fetching import WAYS, Way
-from nats_bridge.native_servers.go_build import MODULE
-from nats_bridge.native_servers.go_build import build as go_build
-from nats_bridge.native_servers.versions import canonical, is_minor, newest_patch, numbers, parse
-from nats_bridge.transforms.tested_versions import TESTED_VERSIONS
+from nats_conformance.native_servers import (
+    InvalidVersionError,
+    ServerCache,
+    ServerNotFoundError,
+    available,
+    fetch,
+    resolve,
+)
+from nats_conformance.native_servers.binary import require_version, version_of
+from nats_conformance.native_servers.cache import default_root
+from nats_conformance.native_servers.errors import ServersError, WayFailedError
+from nats_conformance.native_servers.fetching import WAYS, Way
+from nats_conformance.native_servers.go_build import MODULE
+from nats_conformance.native_servers.go_build import build as go_build
+from nats_conformance.native_servers.versions import canonical, is_minor, newest_patch, numbers, parse
+from nats_transforms.tested_versions import TESTED_VERSIONS
 
 Report = Callable[[str], None]
 
@@ -164,8 +171,8 @@ def test_two_processes_fetching_at_once_build_once_and_both_get_it(tmp_path: Pat
     program = f"""
 import sys
 from pathlib import Path
-from nats_bridge.native_servers import ServerCache, fetch
-from nats_bridge.native_servers.fetching import Way
+from nats_conformance.native_servers import ServerCache, fetch
+from nats_conformance.native_servers.fetching import Way
 
 def build(version, folder, report):
     with open({str(tmp_path / "builds")!r}, "a") as log:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.native_servers import debian, processes
-from nats_bridge.native_servers.errors import WayFailedError
-from nats_bridge.native_servers.processes import run
-from nats_bridge.native_servers.releases import BASE, archive_name, download
+from nats_conformance.native_servers import debian, processes
+from nats_conformance.native_servers.errors import WayFailedError
+from nats_conformance.native_servers.processes import run
+from nats_conformance.native_servers.releases import BASE, archive_name, download
 
 SCRIPT = b"#!/bin/sh\necho 'nats-server: v2.10.27'\n"
 

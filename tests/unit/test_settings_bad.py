@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import load
+from nats_bridge.errors import ConfigError
+from nats_bridge.settings import load
 
 _FILES = sorted(Path(__file__).parent.glob("test_settings_bad*.txt"))
 

@@ -12,10 +12,10 @@ from typing import Any
 import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 
-from nats_bridge.bridge.errors import ConfigError, CredentialsError
-from nats_bridge.bridge.settings import Connection, load
-from nats_bridge.bridge.settings.connect_options import connect_options
-from nats_bridge.bridge.settings.connections import check_server_url
+from nats_bridge.errors import ConfigError, CredentialsError
+from nats_bridge.settings import Connection, load
+from nats_bridge.settings.connect_options import connect_options
+from nats_bridge.settings.connections import check_server_url
 
 RULES = "rules: [{name: a, kind: republish, stream: S, republish: {src: a, dest: b}}]\n"
 CREDS = """-----BEGIN NATS USER JWT-----

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import (
+from nats_bridge.errors import ConfigError
+from nats_bridge.settings import (
     KvSource,
     KvSourcesRule,
     MirrorRule,
@@ -22,11 +22,11 @@ from nats_bridge.bridge.settings import (
     SubjectTransform,
     load,
 )
-from nats_bridge.transforms.dialect import Dialect, dialect
-from nats_bridge.transforms.errors import StreamConfigError
-from nats_bridge.transforms.sourcing import compile_sourcing
-from nats_bridge.transforms.stream_config import validate
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
+from nats_transforms.dialect import Dialect, dialect
+from nats_transforms.errors import StreamConfigError
+from nats_transforms.sourcing import compile_sourcing
+from nats_transforms.stream_config import validate
+from nats_transforms.tested_versions import NEWEST_PATCHES
 
 SOURCES = {"name": "a", "kind": "sources", "stream": "T"}
 MIRROR = {"name": "a", "kind": "mirror", "stream": "T"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import Settings, load
+from nats_bridge.errors import ConfigError
+from nats_bridge.settings import Settings, load
 
 TEXT = """
 dialect: "2.12"

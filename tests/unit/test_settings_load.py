@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from nats_bridge.bridge.settings import Delivery, Settings, Start, load
+from nats_bridge.settings import Delivery, Settings, Start, load
 
 RULE = {"name": "a", "kind": "republish", "stream": "S", "republish": {"dest": "x.>"}}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.cli.entry import main
-from nats_bridge.bridge.errors import EXIT_USAGE, ConfigError
-from nats_bridge.bridge.settings import load
+from nats_bridge.cli.entry import main
+from nats_bridge.errors import EXIT_USAGE, ConfigError
+from nats_bridge.settings import load
 from tests.unit.test_settings_robust import GOOD
 
 MUTATIONS, PARTS = 10_000, 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.settings import AdvisoriesRule, RepublishRule, Rule, SubjectTransformRule, load
+from nats_bridge.settings import AdvisoriesRule, RepublishRule, Rule, SubjectTransformRule, load
 
 WEST = {"connections": {"default": {"servers": ["h"], "inbox_prefix": "replies"}, "west": {"servers": ["i"]}}}
 INGRESS = {"name": "a", "kind": "subject_transform", "stream": "T"}

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.settings.checks.patterns import in_bytes, reserved_prefix, subjects_of
-from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.subject import is_valid_pattern, matches
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.settings.checks.patterns import in_bytes, reserved_prefix, subjects_of
+from nats_transforms.errors import TransformError
+from nats_transforms.subject import is_valid_pattern, matches
+from nats_transforms.transform import compile_transform
 
 _WORDS = ("a", "b", "*a", "0", "1", "2")
 _SUBJECTS = [".".join(words) for count in range(1, 5) for words in product(_WORDS, repeat=count)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.bridge.cli.entry import main
-from nats_bridge.bridge.settings.problems import quoted
+from nats_bridge.cli.entry import main
 from nats_bridge.marked_yaml import Mark
+from nats_bridge.settings.problems import quoted
 
 
 def _said(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:

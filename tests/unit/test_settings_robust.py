@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.errors import ConfigError
-from nats_bridge.bridge.settings import load
+from nats_bridge.errors import ConfigError
+from nats_bridge.settings import load
 
 GOOD: dict[str, Any] = {
     "name": "n",

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from nats_bridge.bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
-from nats_bridge.bridge.rules.leadership.sharing import Share
-from nats_bridge.bridge.rules.leadership.timing import Timing
+from nats_bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
+from nats_bridge.rules.leadership.sharing import Share
+from nats_bridge.rules.leadership.timing import Timing
 
 SILENT = 2.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.kinds.republish.side_effects import reason_against_watching
+from nats_bridge.kinds.republish.side_effects import reason_against_watching
 
 ALL: dict[str, Any] = {"config": {}}
 EU: dict[str, Any] = {"config": {"filter_subject": "orders.eu.>"}}

@@ -16,7 +16,7 @@ GOOD = "config/republish-monitor.yaml"
 # The command's own output is discarded; stdout lists the modules that were loaded when it ended.
 _PROBE = """
 import contextlib, io, json, sys
-from nats_bridge.bridge.cli import main
+from nats_bridge.cli import main
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main(sys.argv[1:])
 loaded = [name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule"]
@@ -55,18 +55,18 @@ def loaded_by(*arguments: str) -> set[str]:
 )
 def test_commands_that_ask_no_server_load_no_client(command: tuple[str, ...]) -> None:
     loaded = loaded_by(*command)
-    assert "nats_bridge.bridge.cli.entry" in loaded
+    assert "nats_bridge.cli.entry" in loaded
     assert loaded.isdisjoint(_HEAVY)
 
 
 @pytest.mark.parametrize("command", [("--help",), ("explain", "a.*", "b.$1", "a.x")], ids=lambda command: command[0])
 def test_commands_without_a_configuration_load_no_settings(command: tuple[str, ...]) -> None:
-    assert loaded_by(*command).isdisjoint({"pydantic", "yaml", "nats_bridge.bridge.settings"})
+    assert loaded_by(*command).isdisjoint({"pydantic", "yaml", "nats_bridge.settings"})
 
 
 def test_checking_asks_the_engine_only_about_kinds_of_rules_that_are_there() -> None:
-    assert "nats_bridge.transforms.stream_config" not in loaded_by("check", "-c", GOOD)
-    assert "nats_bridge.transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
+    assert "nats_transforms.stream_config" not in loaded_by("check", "-c", GOOD)
+    assert "nats_transforms.stream_config" in loaded_by("check", "-c", "config/eu-sources.yaml")
 
 
 def has_no_listener(folder: Path, listen: str) -> str:
@@ -84,13 +84,13 @@ def has_no_listener(folder: Path, listen: str) -> str:
 
 def test_a_sidecar_loads_neither_telemetry_nor_http_without_being_asked(tmp_path: Path) -> None:
     loaded = loaded_by("run", "-c", has_no_listener(tmp_path, ""))
-    assert {"nats_bridge.bridge.app.sidecar", "nats.aio.client"} <= loaded
+    assert {"nats_bridge.app.sidecar", "nats.aio.client"} <= loaded
     others = {
         "aiohttp",
         "nats.js",
         "opentelemetry",
         "prometheus_client",
-        "nats_bridge.transforms.stream_config",
+        "nats_transforms.stream_config",
     }
     assert loaded.isdisjoint(others)
 
@@ -99,11 +99,11 @@ def test_a_sidecar_loads_neither_telemetry_nor_http_without_being_asked(tmp_path
 def test_a_rule_loads_neither_handoff_nor_permissions(kind: str) -> None:
     script = """
 import sys
-import nats_bridge.bridge.app.sidecar
-from nats_bridge.bridge.kinds.registry import kind_named
+import nats_bridge.app.sidecar
+from nats_bridge.kinds.registry import kind_named
 
 run = kind_named(sys.argv[1]).run
-needed_by_commands = ("nats_bridge.transforms.stream_config", "nats_bridge.bridge.permissions")
+needed_by_commands = ("nats_transforms.stream_config", "nats_bridge.permissions")
 assert not [name for name in sys.modules if name.startswith(needed_by_commands)]
 """
     subprocess.run([sys.executable, "-c", script, kind], check=True)
@@ -118,7 +118,7 @@ def test_a_sidecar_with_a_listener_loads_what_serves_http(tmp_path: Path) -> Non
 def test_a_websocket_loads_aiohttp_and_works() -> None:
     script = """
 import asyncio, sys
-from nats_bridge.bridge.client import nats_py
+from nats_bridge.client import nats_py
 from nats.aio.transport import WebSocketTransport
 
 assert "aiohttp.client" not in sys.modules

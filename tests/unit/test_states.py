@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
-from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.rules.run import RUN, RuleRun, RunEvent, RunState
-from nats_bridge.bridge.rules.states import IllegalTransitionError, StateTable
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
+from nats_bridge.rules.context import RuleContext
+from nats_bridge.rules.run import RUN, RuleRun, RunEvent, RunState
+from nats_bridge.rules.states import IllegalTransitionError, StateTable
 
 TABLES = [
     pytest.param(ROUND, get_args(RoundState), get_args(RoundEvent), "opening", id="round"),

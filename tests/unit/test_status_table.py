@@ -9,8 +9,8 @@ from typing import Any
 import click
 import pytest
 
-from nats_bridge.bridge.cli.status import command as status
-from nats_bridge.bridge.cli.status.table import (
+from nats_bridge.cli.status import command as status
+from nats_bridge.cli.status.table import (
     clock,
     count,
     duration,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.transforms import StreamConfigError, dialect
-from nats_bridge.transforms.stream_config import validate
+from nats_transforms import StreamConfigError, dialect
+from nats_transforms.stream_config import validate
 
 DOCUMENT: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "stream_config_cases.json").read_text("utf-8")

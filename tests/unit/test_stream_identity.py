@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
+from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
 
 
 def _bounds(messages: list[Stored], last: Stored) -> Bounds:

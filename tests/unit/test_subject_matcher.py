@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.transforms.subject import matcher, matches
+from nats_transforms.subject import matcher, matches
 
 _TOKENS = st.sampled_from([b"", b"a", b"b", b"a+b", b"(", b"*", b">", b"*a", b"a\nb", b"\xff", b"%", b"|"])
 _SUBJECTS = st.lists(_TOKENS, min_size=1, max_size=4).map(b".".join)

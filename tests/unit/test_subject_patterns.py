@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
-from nats_bridge.transforms.subject import matches
-from nats_bridge.transforms.transform import compile_transform
+from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
+from nats_transforms.subject import matches
+from nats_transforms.transform import compile_transform
 
 LETTERS = st.sampled_from(["a", "b", "a-b", "7", "12"])
 SUBJECTS = st.lists(LETTERS, min_size=1, max_size=5).map(".".join)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.bridge.kinds.republish.subject_sequences import SubjectSequences
+from nats_bridge.kinds.republish.subject_sequences import SubjectSequences
 
 # What a subject can hold: no white space, no NUL; everything else, broken UTF-8 included.
 subjects = st.binary(min_size=1, max_size=12).map(lambda raw: bytes(b for b in raw if b > 32) or b"x")

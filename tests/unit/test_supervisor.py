@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.rules.supervisor import RuleSupervisor
-from nats_bridge.bridge.settings import loads
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.rules.supervisor import RuleSupervisor
+from nats_bridge.settings import loads
 from tests.live.until import until
 
 

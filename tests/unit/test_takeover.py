@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.kinds.republish.takeover import _see
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.republish.takeover import _see
 
 
 def message(*lines: bytes) -> Delivered:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.bridge.client.wire import Delivered
-from nats_bridge.bridge.errors import RuleRefusedError
-from nats_bridge.bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.bridge.kinds.copying.encoder import Operation
-from nats_bridge.bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
-from nats_bridge.bridge.kinds.copying.target import Target
+from nats_bridge.client.wire import Delivered
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.target import Target
 
 INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000

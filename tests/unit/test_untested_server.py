@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from nats_bridge.bridge.client.untested_server import untested
-from nats_bridge.transforms.tested_versions import TESTED
+from nats_bridge.client.untested_server import untested
+from nats_transforms.tested_versions import TESTED
 
 NEWEST = str(TESTED[-1])
 

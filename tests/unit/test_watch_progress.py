@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from nats_bridge.bridge.client.connection import Connection
-from nats_bridge.bridge.kinds.watching.link import links_of
-from nats_bridge.bridge.kinds.watching.reasons import Reason
-from nats_bridge.bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.bridge.kinds.watching.run import WatchRun
-from nats_bridge.bridge.kinds.watching.watch import LinkState, Progress, Selection
-from nats_bridge.bridge.rules.context import RuleContext
-from nats_bridge.bridge.settings import WatchRule, loads
-from nats_bridge.transforms.source_record import SourceRecord
+from nats_bridge.client.connection import Connection
+from nats_bridge.kinds.watching.link import links_of
+from nats_bridge.kinds.watching.reasons import Reason
+from nats_bridge.kinds.watching.request_rate import RequestRate
+from nats_bridge.kinds.watching.run import WatchRun
+from nats_bridge.kinds.watching.watch import LinkState, Progress, Selection
+from nats_bridge.rules.context import RuleContext
+from nats_bridge.settings import WatchRule, loads
+from nats_transforms.source_record import SourceRecord
 
 
 def test_only_a_position_that_stays_while_something_is_missing_is_a_stall() -> None:
@@ -170,6 +170,6 @@ def test_several_sources_of_a_name() -> None:
 
 
 def _hash() -> bytes:
-    from nats_bridge.transforms.source_record import external_name
+    from nats_transforms.source_record import external_name
 
     return external_name(b"S", b"$JS.hub.API").partition(b":")[2]

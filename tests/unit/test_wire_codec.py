@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from nats_bridge.bridge.client.batch_parser import BatchParser, Delivered, Route
-from nats_bridge.bridge.client.wire import WireClient
+from nats_bridge.client.batch_parser import BatchParser, Delivered, Route
+from nats_bridge.client.wire import WireClient
 
 SUBJECTS = st.binary(min_size=1, max_size=12).map(lambda raw: raw.translate(None, b" \r\n") or b"s")
 BLOCKS = st.just(b"") | st.binary(max_size=40).map(lambda raw: b"NATS/1.0\r\n" + raw + b"\r\n\r\n")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_file
-from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
-from nats_bridge.conformance.implementations.bridge import BridgeSubject
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.observation import Observation
-from nats_bridge.conformance.outcome import Outcome, Verdict
-from nats_bridge.conformance.running import play_all
-from nats_bridge.native_servers import fetch
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_file
+from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
+from nats_conformance.implementations.bridge import BridgeSubject
+from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.judging import judge
+from nats_conformance.native_servers import fetch
+from nats_conformance.observation import Observation
+from nats_conformance.outcome import Outcome, Verdict
+from nats_conformance.running import play_all
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from nats_bridge.bridge.cli import main
-from nats_bridge.conformance.history import read_history
-from nats_bridge.conformance.raw_client import RawClient
-from nats_bridge.native_servers import NativeServer
+from nats_bridge.cli import main
+from nats_conformance.history import read_history
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.raw_client import RawClient
 from tests.live.processes import of_session
 from tests.live.until import LIMIT, until
 

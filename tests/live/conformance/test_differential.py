@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Publish
-from nats_bridge.conformance.catalogue.reading import read_text
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.implementations.native import NativeSubject
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.native_servers import fetch
+from nats_conformance.catalogue.case import Publish
+from nats_conformance.catalogue.reading import read_text
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.implementations.native import NativeSubject
+from nats_conformance.judging import judge
+from nats_conformance.native_servers import fetch
+from nats_conformance.outcome import Outcome
 from tests.differential import ALL, DifferentialResult, Kind, compare, report
 from tests.differential.wrong_engines import WRONG, OneTooMany, Wrong
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import RawClient
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.catalogue.case import Message
+from nats_conformance.errors import SubjectError
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.raw_client import RawClient
 
 
 async def test_answers_come_in_the_order_of_the_messages(native_server: Callable[..., NativeServer]) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.implementations.library import LibrarySubject
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.implementations.library import LibrarySubject
+from nats_conformance.outcome import Outcome
 from tests.live.go_programs import go_program
 from tests.unit.conformance.playing import outcomes
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Message
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import Credentials, RawClient
-from nats_bridge.native_servers import NativeServer
+from nats_conformance.catalogue.case import Message
+from nats_conformance.errors import SubjectError
+from nats_conformance.native_servers import NativeServer
+from nats_conformance.raw_client import Credentials, RawClient
 from tests.live.shared_servers import SharedServers
 
 Servers = Callable[..., NativeServer]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.conformance.scenarios import play_scenario
-from nats_bridge.conformance.scenarios.laboratory import Laboratory
-from nats_bridge.native_servers import NativeServer, fetch
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.judging import judge
+from nats_conformance.native_servers import NativeServer, fetch
+from nats_conformance.outcome import Outcome
+from nats_conformance.scenarios import play_scenario
+from nats_conformance.scenarios.laboratory import Laboratory
 
 _CHOSEN = (
     "republish-after-restart",

@@ -9,19 +9,19 @@ from textwrap import dedent
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_text
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations import stage as stage_module
-from nats_bridge.conformance.implementations.native import RunningServer
-from nats_bridge.conformance.implementations.stage import Stage
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.judging import mismatches
-from nats_bridge.conformance.observation import Observation
-from nats_bridge.conformance.raw_client import RawClient
-from nats_bridge.native_servers import NativeServer, fetch
-from nats_bridge.transforms.dialect import server_dialect
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_text
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations import stage as stage_module
+from nats_conformance.implementations.native import RunningServer
+from nats_conformance.implementations.stage import Stage
+from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.judging import mismatches
+from nats_conformance.native_servers import NativeServer, fetch
+from nats_conformance.observation import Observation
+from nats_conformance.raw_client import RawClient
+from nats_transforms.dialect import server_dialect
+from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.tiers import OLDEST_AND_NEWEST
 
 NEWEST = LIVE_VERSIONS[-1]

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from nats.aio.client import Client
 
-from nats_bridge.native_servers import NativeServer
-from nats_bridge.transforms import compile_transform
+from nats_conformance.native_servers import NativeServer
+from nats_transforms import compile_transform
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.cluster.standalone import PATIENCE, StandaloneCluster, command_of, descendants

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.implementations.subject import CannotPlay, Subject
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.case import Case
+from nats_conformance.implementations.subject import CannotPlay, Subject
+from nats_conformance.judging import judge
+from nats_conformance.outcome import Outcome
 
 
 async def outcomes(subject: Subject, cases: Iterable[Case]) -> tuple[Counter[Outcome], list[str]]:

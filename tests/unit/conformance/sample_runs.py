@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nats_bridge.conformance.catalogue.case import (
+from nats_conformance.catalogue.case import (
     Case,
     Create,
     Delete,
@@ -23,13 +23,13 @@ from nats_bridge.conformance.catalogue.case import (
     Transform,
     Update,
 )
-from nats_bridge.conformance.catalogue.expansion import expanded_expectation, expanded_steps
-from nats_bridge.conformance.history import History, Played, Unplayed
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.transforms.dialect import Feature
-from nats_bridge.transforms.tested_versions import Version
+from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
+from nats_conformance.history import History, Played, Unplayed
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.outcome import Outcome
+from nats_transforms.dialect import Feature
+from nats_transforms.tested_versions import Version
 
 VERSIONS = ("2.9.10", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1")
 SUBJECTS = tuple(Identity(kind, version) for kind in ("native", "engine") for version in VERSIONS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.implementations.bridge_plan import plan
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.transforms.dialect import dialect
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.implementations.bridge_plan import plan
+from nats_conformance.implementations.subject import CannotPlay
+from nats_transforms.dialect import dialect
 
 
 @pytest.mark.parametrize(("behaves_like", "server"), [("2.12.15", "2.10.27"), ("2.9.10", "2.12.15")])

@@ -12,14 +12,14 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Refusal, Update
-from nats_bridge.conformance.catalogue.document import schema
-from nats_bridge.conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
-from nats_bridge.conformance.command.group import conform
-from nats_bridge.conformance.errors import CatalogueError, ConformanceError
-from nats_bridge.conformance.scenarios import scenario_names
-from nats_bridge.transforms.dialect import Feature
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES, Version
+from nats_conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Refusal, Update
+from nats_conformance.catalogue.document import schema
+from nats_conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
+from nats_conformance.command.group import conform
+from nats_conformance.errors import CatalogueError, ConformanceError
+from nats_conformance.scenarios import scenario_names
+from nats_transforms.dialect import Feature
+from nats_transforms.tested_versions import NEWEST_PATCHES, Version
 
 ROOT = Path(__file__).parents[3]
 FILE = Path("cases.yaml")
@@ -355,7 +355,9 @@ def test_what_the_clause_demands_is_quoted_in_adr_28(cases: tuple[Case, ...]) ->
 
 def test_the_published_schema_is_the_one_that_is_used() -> None:
     published = json.loads((CATALOGUE / "case-file.schema.json").read_text())
-    assert published == schema(), "nats-bridge conform schema > conformance/catalogue/case-file.schema.json"
+    assert published == schema(), (
+        "nats-bridge conform schema > conformance/nats_conformance/catalogue/case-file.schema.json"
+    )
 
 
 def test_the_cases_are_exported_with_schema_version_and_licence(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 from tests.differential.drawing import draw
 from tests.differential.engine import Engine
 from tests.differential.held_back import held_back

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
-from nats_bridge.conformance.catalogue.reading import read_text
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
+from nats_conformance.catalogue.reading import read_text
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.judging import judge
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.outcome import Outcome
 from tests.differential.comparing import Comparison
 from tests.differential.entry import catalogue_entry
 from tests.differential.trial import Kind, Trial

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
-from nats_bridge.conformance.catalogue.reading import read_text
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.account_model import AccountModel
-from nats_bridge.conformance.implementations.engine import EngineSubject
-from nats_bridge.conformance.implementations.engine_operations import TransformsEngine
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.observation import Observation
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.transforms.dialect import dialect
+from nats_conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Step, Update
+from nats_conformance.catalogue.reading import read_text
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.account_model import AccountModel
+from nats_conformance.implementations.engine import EngineSubject
+from nats_conformance.implementations.engine_operations import TransformsEngine
+from nats_conformance.judging import judge
+from nats_conformance.observation import Observation
+from nats_conformance.outcome import Outcome
+from nats_transforms.dialect import dialect
 from tests.differential import ALL, DifferentialResult, Engine, Kind, report
 from tests.differential.bench import Expected
 from tests.differential.drawing import TARGET

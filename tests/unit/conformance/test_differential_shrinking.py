@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Message
+from nats_conformance.catalogue.case import Message
 from tests.differential.drawing import draw
 from tests.differential.shrinking import shrunk, smaller, weight
 from tests.differential.trial import ALL, Kind, Trial

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import (
+from nats_conformance.catalogue.case import (
     Case,
     Create,
     Delete,
@@ -22,12 +22,12 @@ from nats_bridge.conformance.catalogue.case import (
     Step,
     Update,
 )
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.divergences import NORMALISERS
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.judging import judge
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.divergences import NORMALISERS
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.judging import judge
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.outcome import Outcome
 
 DOCS = Path(__file__).parents[3] / "docs" / "known-divergences.md"
 BRIDGE = Identity("bridge", "2.15.1", server="2.15.1")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue, read_text
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.engine import EngineSubject
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue, read_text
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.engine import EngineSubject
+from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
 VERSIONS = (

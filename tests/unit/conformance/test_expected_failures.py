@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.command.expected_failures import read_expected_failures, surprises
-from nats_bridge.conformance.errors import ConformanceError
-from nats_bridge.conformance.reports import judged
+from nats_conformance.command.expected_failures import read_expected_failures, surprises
+from nats_conformance.errors import ConformanceError
+from nats_conformance.reports import judged
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES
 

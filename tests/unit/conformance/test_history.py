@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Message, Refusal
-from nats_bridge.conformance.errors import HistoryError
-from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.case import Message, Refusal
+from nats_conformance.errors import HistoryError
+from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.outcome import Outcome
 
 NATIVE = Identity("native", "2.10.27")
 BRIDGE = Identity("bridge", "2.15.1", server="2.9.10")

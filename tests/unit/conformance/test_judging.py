@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import (
+from nats_conformance.catalogue.case import (
     Case,
     Create,
     Difference,
@@ -18,11 +18,11 @@ from nats_bridge.conformance.catalogue.case import (
     Refusal,
     Update,
 )
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.judging import judge, mismatches, shown
-from nats_bridge.conformance.observation import Decision, Observation, Stored
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.transforms.dialect import Feature
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.judging import judge, mismatches, shown
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.outcome import Outcome
+from nats_transforms.dialect import Feature
 
 NATIVE = Identity("native", "2.10.27")
 OLD = Identity("native", "2.9.10")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.implementations.library import LibrarySubject
-from nats_bridge.conformance.implementations.subject import CannotPlay
-from nats_bridge.conformance.outcome import Outcome
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.library import LibrarySubject
+from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.outcome import Outcome
 from tests.unit.conformance.playing import outcomes
 
 ADAPTER = (sys.executable, str(Path(__file__).parents[3] / "docs" / "reference_adapter.py"))

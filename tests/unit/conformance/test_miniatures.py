@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
 from tests.miniatures import MINIATURES, Miniature, caught, failing
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.conformance.command.whole_run import _without_secrets
-from nats_bridge.conformance.errors import SubjectError
-from nats_bridge.conformance.raw_client import RawClient, shown_address
+from nats_conformance.command.whole_run import _without_secrets
+from nats_conformance.errors import SubjectError
+from nats_conformance.raw_client import RawClient, shown_address
 
 
 @pytest.mark.parametrize(

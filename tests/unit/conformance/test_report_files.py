@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.reports import judged, write_reports
-from nats_bridge.conformance.reports.json_report import as_report
-from nats_bridge.conformance.reports.junit import junit
-from nats_bridge.conformance.reports.links import divergences_link
-from nats_bridge.conformance.reports.markdown import markdown
-from nats_bridge.conformance.reports.page_data import page_data
-from nats_bridge.conformance.reports.reproduction import reproduction
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.reports import judged, write_reports
+from nats_conformance.reports.json_report import as_report
+from nats_conformance.reports.junit import junit
+from nats_conformance.reports.links import divergences_link
+from nats_conformance.reports.markdown import markdown
+from nats_conformance.reports.page_data import page_data
+from nats_conformance.reports.reproduction import reproduction
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES
 

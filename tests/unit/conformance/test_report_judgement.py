@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from nats_bridge.conformance.errors import HistoryError
-from nats_bridge.conformance.history import HistoryWriter, Played, Unplayed, read_history
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.observation import Observation
-from nats_bridge.conformance.outcome import Outcome
-from nats_bridge.conformance.reports import judged
+from nats_conformance.errors import HistoryError
+from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Observation
+from nats_conformance.outcome import Outcome
+from nats_conformance.reports import judged
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import BRIDGE, CASES, CRASH, EDIT, ORDER, PARTITION
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from nats_bridge.conformance.reports import judged
-from nats_bridge.conformance.reports.html import page
-from nats_bridge.conformance.reports.page_data import page_data
+from nats_conformance.reports import judged
+from nats_conformance.reports.html import page
+from nats_conformance.reports.page_data import page_data
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import BYTES, CASES, ORDER
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.errors import HistoryError
-from nats_bridge.conformance.history import History
-from nats_bridge.conformance.reports import judged
-from nats_bridge.conformance.reports.site import add_run, write_site
+from nats_conformance.errors import HistoryError
+from nats_conformance.history import History
+from nats_conformance.reports import judged
+from nats_conformance.reports.site import add_run, write_site
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES, ORDER
 

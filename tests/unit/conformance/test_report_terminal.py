@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from nats_bridge.conformance.reports import judged
-from nats_bridge.conformance.reports.markdown import markdown
-from nats_bridge.conformance.reports.terminal import summary, wants_colour
+from nats_conformance.reports import judged
+from nats_conformance.reports.markdown import markdown
+from nats_conformance.reports.terminal import summary, wants_colour
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES
 

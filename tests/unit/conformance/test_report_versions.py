@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from docs.versions import version_changes
-from nats_bridge.conformance.catalogue.case import Case, Difference, Expectation, Level, Place, Refusal, Transform
-from nats_bridge.conformance.catalogue.expansion import expanded_expectation, expanded_steps
-from nats_bridge.conformance.history import Played
-from nats_bridge.conformance.implementations.identity import Identity
-from nats_bridge.conformance.observation import Decision, Observation
-from nats_bridge.conformance.reports import judged
-from nats_bridge.transforms.dialect import Feature
+from nats_conformance.catalogue.case import Case, Difference, Expectation, Level, Place, Refusal, Transform
+from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
+from nats_conformance.history import Played
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Decision, Observation
+from nats_conformance.reports import judged
+from nats_transforms.dialect import Feature
 from tests.unit.conformance import sample_runs
 from tests.unit.conformance.sample_runs import CASES, CYCLE, ORDER, SUBJECTS
 

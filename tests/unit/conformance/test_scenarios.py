@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case
-from nats_bridge.conformance.catalogue.reading import read_catalogue
-from nats_bridge.conformance.errors import CatalogueError
-from nats_bridge.conformance.scenarios import play_scenario, scenario_names
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS, NEWEST_PATCHES
+from nats_conformance.catalogue.case import Case
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.errors import CatalogueError
+from nats_conformance.scenarios import play_scenario, scenario_names
+from nats_transforms.dialect import dialect
+from nats_transforms.tested_versions import LIVE_VERSIONS, NEWEST_PATCHES
 
 _VERSIONS = [dialect(f"{major}.{minor}").version for major, minor in NEWEST_PATCHES] + [
     dialect(text).version for text in LIVE_VERSIONS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.conformance.catalogue.case import Case, Expectation, Level
-from nats_bridge.conformance.catalogue.selection import select
-from nats_bridge.conformance.errors import CatalogueError
+from nats_conformance.catalogue.case import Case, Expectation, Level
+from nats_conformance.catalogue.selection import select
+from nats_conformance.errors import CatalogueError
 
 
 def case(case_id: str, level: Level) -> Case:

@@ -9,8 +9,8 @@ from textwrap import dedent
 
 import pytest
 
-from nats_bridge.bridge.kinds.copying.round_life import ROUND
-from nats_bridge.bridge.rules.run import RUN
+from nats_bridge.kinds.copying.round_life import ROUND
+from nats_bridge.rules.run import RUN
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -40,7 +40,7 @@ def test_modules_in_the_tables_exist() -> None:
             bases = [ROOT, *(ROOT / folder for folder in re.findall(r"\b[a-z_]+/[a-z_/]*", line))]
             bases += [base.parent for base in bases[1:]]
         elif module := re.match(r"\| module of `(.*)` \|", line):
-            bases = [ROOT / "bridge/kinds" / module[1]]
+            bases = [ROOT / "bridge/nats_bridge/kinds" / module[1]]
         elif line.startswith("| `"):
             packages, _, about = line.strip("| ").partition(" | ")
             rows = re.findall(r"`([^`]+)`", packages)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import click
 
-from nats_bridge.bridge.cli.entry import program
+from nats_bridge.cli.entry import program
 from tests.unit.docs.pages import ROOT, Piece, blocks, codes
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))

@@ -12,10 +12,10 @@ import nkeys  # type: ignore[import-untyped]  # ships without types
 import pytest
 import trustme
 
-from nats_bridge.bridge.settings import load
-from nats_bridge.bridge.settings.models import Settings
-from nats_bridge.conformance.catalogue.reading import read_text
 from nats_bridge.marked_yaml import compose
+from nats_bridge.settings import load
+from nats_bridge.settings.models import Settings
+from nats_conformance.catalogue.reading import read_text
 from tests.unit.docs.pages import GENERATED_FROM_RUNS, ROOT, Piece, blocks
 
 CREDS = """-----BEGIN NATS USER JWT-----

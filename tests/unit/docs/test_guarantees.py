@@ -8,11 +8,11 @@ import tomllib
 
 import pytest
 
-from nats_bridge.bridge.kinds.copying import message_ids
-from nats_bridge.bridge.rules.leadership.lease import Record
-from nats_bridge.conformance.history import FORMAT
-from nats_bridge.pipeline.capture.envelope import VERSION
-from nats_bridge.transforms.tested_versions import LIVE_VERSIONS, TESTED_VERSIONS
+from nats_bridge.kinds.copying import message_ids
+from nats_bridge.rules.leadership.lease import Record
+from nats_bridge_spark.capture.envelope import VERSION
+from nats_conformance.history import FORMAT
+from nats_transforms.tested_versions import LIVE_VERSIONS, TESTED_VERSIONS
 from tests.unit.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")

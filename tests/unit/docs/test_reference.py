@@ -6,7 +6,7 @@ import pytest
 
 from docs.reference.pages import FOLDER, PAGES
 from docs.reference.server_features import FEATURES
-from nats_bridge.conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.reading import read_catalogue
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms import compile_transform, dialect
-from nats_bridge.transforms.republish import compile_republish
+from nats_transforms import compile_transform, dialect
+from nats_transforms.republish import compile_republish
 
 DIALECTS = ("2.9", "2.10", "2.11", "2.12", "2.14", "2.15")
 

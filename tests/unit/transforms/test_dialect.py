@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from nats_bridge.transforms import NEWEST, UnknownDialectError, dialect
-from nats_bridge.transforms.dialect import Feature
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES
+from nats_transforms import NEWEST, UnknownDialectError, dialect
+from nats_transforms.dialect import Feature
+from nats_transforms.tested_versions import NEWEST_PATCHES
 
 
 def test_a_minor_line_means_its_newest_known_patch() -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from nats_bridge.transforms import compile_transform, dialect
-from nats_bridge.transforms.explanation import Input, TokenOrigin
+from nats_transforms import compile_transform, dialect
+from nats_transforms.explanation import Input, TokenOrigin
 
 
 def test_every_token_says_where_it_came_from() -> None:

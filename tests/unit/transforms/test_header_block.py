@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms.header_block import append, read, remove, remove_first, remove_prefix
+from nats_transforms.header_block import append, read, remove, remove_first, remove_prefix
 
 
 def test_lines_are_appended_to_nothing_and_to_a_block() -> None:

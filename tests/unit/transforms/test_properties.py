@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.transforms import Transform, TransformError, compile_transform, dialect, header_block
-from nats_bridge.transforms.republish import Republish, StoredMessage, compile_republish
-from nats_bridge.transforms.subject import collide, is_subset, is_valid_pattern, is_valid_publish, matches, tokens
+from nats_transforms import Transform, TransformError, compile_transform, dialect, header_block
+from nats_transforms.republish import Republish, StoredMessage, compile_republish
+from nats_transforms.subject import collide, is_subset, is_valid_pattern, is_valid_publish, matches, tokens
 
 DIALECTS = st.sampled_from(["2.9.10", "2.9.25", "2.10.0", "2.10.27", "2.11.17", "2.12.15", "2.14.9", "2.15.1"]).map(
     dialect

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from nats_bridge.transforms import TransformError, dialect
-from nats_bridge.transforms.republish import Refusal, Republished, StoredMessage, compile_republish
-from nats_bridge.transforms.selection import HeaderCondition, Unselected
+from nats_transforms import TransformError, dialect
+from nats_transforms.republish import Refusal, Republished, StoredMessage, compile_republish
+from nats_transforms.selection import HeaderCondition, Unselected
 
 TIME = 1_700_000_000_149_476_940
 OLD, MIDDLE, NEW = "2.9.10", "2.10.27", "2.15.1"

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms import compile_transform, dialect
-from nats_bridge.transforms.republish import StoredMessage, compile_republish, unpublishable
-from nats_bridge.transforms.reserved import (
+from nats_transforms import compile_transform, dialect
+from nats_transforms.republish import StoredMessage, compile_republish, unpublishable
+from nats_transforms.reserved import (
     DENIED,
     always_reserved,
     is_reserved,
@@ -12,7 +12,7 @@ from nats_bridge.transforms.reserved import (
     may_be_reserved,
     reserving_subject,
 )
-from nats_bridge.transforms.subject import matches
+from nats_transforms.subject import matches
 
 RESERVED = (
     b"$JS.API.STREAM.DELETE.ORDERS",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms import TransformError, compile_transform, dialect
+from nats_transforms import TransformError, compile_transform, dialect
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from nats_bridge.transforms import TransformError, compile_mapping, compile_transform, dialect
-from nats_bridge.transforms.destination import check_mapping_destination
+from nats_transforms import TransformError, compile_mapping, compile_transform, dialect
+from nats_transforms.destination import check_mapping_destination
 
 V29, V2925, V210, V211, V212, V215 = "2.9.10", "2.9.25", "2.10.27", "2.11.17", "2.12.15", "2.15.1"
 ALL = (V29, V2925, V210, V211, V212, V215)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.transforms.dialect import NEWEST, dialect
-from nats_bridge.transforms.source_record import (
+from nats_transforms.dialect import NEWEST, dialect
+from nats_transforms.source_record import (
     HEADER,
     TWIN_HEADER,
     SourceRecord,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nats_bridge.transforms.dialect import dialect
-from nats_bridge.transforms.errors import TransformError
-from nats_bridge.transforms.header_block import append
-from nats_bridge.transforms.republish import Refusal, StoredMessage
-from nats_bridge.transforms.source_record import HEADER, TWIN_HEADER, first_record
-from nats_bridge.transforms.sourcing import Copied, Sourcing, compile_sourcing
-from nats_bridge.transforms.subject import is_valid_publish, matches
+from nats_transforms.dialect import dialect
+from nats_transforms.errors import TransformError
+from nats_transforms.header_block import append
+from nats_transforms.republish import Refusal, StoredMessage
+from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
+from nats_transforms.sourcing import Copied, Sourcing, compile_sourcing
+from nats_transforms.subject import is_valid_publish, matches
 
 PLAIN: dict[str, Any] = {"name": "S"}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.transforms import dialect
-from nats_bridge.transforms.stream_config import examine
+from nats_transforms import dialect
+from nats_transforms.stream_config import examine
 
 EMPTY, REST, OTHER = {"src": "", "dest": "d.>"}, {"src": ">", "dest": "d.>"}, {"src": "t.x", "dest": "e"}
 

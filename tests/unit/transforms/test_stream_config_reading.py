@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms import StreamConfigError, dialect
-from nats_bridge.transforms.stream_config import validate
+from nats_transforms import StreamConfigError, dialect
+from nats_transforms.stream_config import validate
 
 
 @pytest.mark.parametrize(("value", "described"), [([], "array"), (1, "number"), (True, "bool"), ({}, "object")])

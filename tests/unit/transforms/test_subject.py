@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms.subject import (
+from nats_transforms.subject import (
     collide,
     is_subset,
     is_valid_filter,

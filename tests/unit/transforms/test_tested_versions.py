@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms.dialect import FEATURES, server_dialect
-from nats_bridge.transforms.tested_versions import NEWEST_PATCHES, TESTED_VERSIONS, stand_in
+from nats_transforms.dialect import FEATURES, server_dialect
+from nats_transforms.tested_versions import NEWEST_PATCHES, TESTED_VERSIONS, stand_in
 
 NEWEST = TESTED_VERSIONS[-1]
 

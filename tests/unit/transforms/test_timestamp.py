@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.transforms.timestamp import rfc3339_nano
+from nats_transforms.timestamp import rfc3339_nano
 
 
 @pytest.mark.parametrize(

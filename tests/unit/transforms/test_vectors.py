@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.transforms import Transform, TransformError, compile_mapping, compile_transform, dialect
-from nats_bridge.transforms.functions import modulus_of
-from nats_bridge.transforms.republish import compile_republish
-from nats_bridge.transforms.subject import collide, is_valid_filter, tokens
+from nats_transforms import Transform, TransformError, compile_mapping, compile_transform, dialect
+from nats_transforms.functions import modulus_of
+from nats_transforms.republish import compile_republish
+from nats_transforms.subject import collide, is_valid_filter, tokens
 
 VECTORS = Path(__file__).parents[2] / "data" / "transform_vectors.jsonl"
 VERSIONS = ("2.9.10", "2.10.27", "2.15.1")

@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from nats_bridge.bridge.cli import main as command
-from nats_bridge.pipeline.session import spark_session
+from nats_bridge.cli import main as command
+from nats_bridge_spark.session import spark_session
 
 
 def main(commands: str, answers: str) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge.pipeline.errors import PipelineError
-from nats_bridge.pipeline.session import job_session
+from nats_bridge_spark.errors import PipelineError
+from nats_bridge_spark.session import job_session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge.pipeline.session import spark_session
+from nats_bridge_spark.session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa

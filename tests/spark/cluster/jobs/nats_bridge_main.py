@@ -1,3 +1,3 @@
-from nats_bridge.bridge.cli import main
+from nats_bridge.cli import main
 
 main()

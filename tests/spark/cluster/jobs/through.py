@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nats_bridge.pipeline.session import spark_session
-from nats_bridge.pipeline.subject_column import transform_subject
+from nats_bridge_spark.session import spark_session
+from nats_bridge_spark.subject_column import transform_subject
 
-PACKAGES = ("nats_bridge.transforms", "nats_bridge.bridge", "nats_bridge.pipeline", "pyspark_jetstream")
+PACKAGES = ("nats_transforms", "nats_bridge", "nats_bridge_spark", "pyspark_jetstream")
 
 
 def where(_: Iterable[int]) -> Iterable[dict[str, Any]]:

@@ -1,1 +1,0 @@
-"""The sidecar: does outside the server what newer servers do natively."""

@@ -1,0 +1,41 @@
+"""Logs, once, what a rule waits for when it has not been ready for ten seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from nats_bridge.rules.supervisor import RuleSupervisor
+
+_log = structlog.get_logger("bridge.rule")
+
+_PATIENCE = 10.0  # seconds for which a rule may be not ready before that is logged
+_LOOK = 2.0  # seconds between two checks of all rules
+_SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
+
+
+async def watch_readiness(supervisors: Callable[[], Sequence[RuleSupervisor]]) -> None:
+    """Watch the readiness of all rules of a sidecar, until cancelled.
+
+    Args:
+        supervisors: the rules at this moment.
+    """
+    loop = asyncio.get_running_loop()
+    since: dict[str, float] = {}  # when a rule was first seen not ready
+    reported: set[str] = set()
+    while True:
+        now, before, since = loop.time(), since, {}
+        for supervisor in supervisors():
+            name = supervisor.rule.name
+            if supervisor.ready or supervisor.state in _SAID_ELSEWHERE:
+                reported.discard(name)
+                continue
+            began = since[name] = before.get(name, now)
+            if now - began >= _PATIENCE and name not in reported:
+                reported.add(name)
+                _log.warning(
+                    "rule.not_ready", rule=name, waiting_for=supervisor.waiting_for, for_seconds=round(now - began, 1)
+                )
+        await asyncio.sleep(_LOOK)

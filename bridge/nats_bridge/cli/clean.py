@@ -1,0 +1,95 @@
+"""`nats-bridge clean`: removes the durable consumers that keep the rules' positions, and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from nats_bridge.cli.asking import ask
+from nats_bridge.cli.options import config_option
+from nats_bridge.client.connection_pool import connected
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
+from nats_bridge.consuming.rule_consumer import Durable, marker_name
+from nats_bridge.errors import ApiError
+from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
+from nats_bridge.settings import Settings, load
+
+
+async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
+    """Delete the rules' durable consumers and leases; the next start of such a rule follows its `start` again.
+
+    Args:
+        settings: the configuration.
+        rules: names of rules; empty for all.
+
+    Returns:
+        One line per rule: what was removed, or that there was nothing; with replicas, another one about its lease.
+
+    Raises:
+        ConfigError: there is no such rule.
+        ServerUnreachableError, CredentialsError, ApiError: the server cannot be asked.
+    """
+    chosen = [settings.rule_named(name) for name in rules] or list(settings.rules)
+    leases = settings.leadership
+    durables = {rule.name: kind_of(rule).durables(rule, settings.name) for rule in chosen}
+    names = {durable.connection for each in durables.values() for durable in each}
+    async with connected(settings, names | ({leases.connection} if leases is not None else set())) as connections:
+        lines = []
+        if leases is not None:
+            api = connections[leases.connection].api
+            for rule in chosen:
+                what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
+                lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
+        for rule in chosen:
+            if not durables[rule.name]:
+                lines.append(f"rule '{rule.name}': nothing to remove: it keeps nothing on a server")
+            for durable in durables[rule.name]:
+                what = await _remove(connections[durable.connection].api, durable)
+                lines.append(f"rule '{rule.name}': {what} consumer '{durable.name}' of stream '{durable.stream}'")
+        return lines
+
+
+async def _remove(api: JetStreamApi, durable: Durable) -> str:
+    try:
+        info = await api.consumer_info(durable.stream, durable.name)
+        if info is None:
+            return "nothing to remove:"
+        if not str(info["config"].get("description", "")).startswith(durable.owner):
+            return "left alone, because it is not this rule's:"
+        await api.delete_consumer(durable.stream, marker_name(durable.name))
+        await api.delete_consumer(durable.stream, durable.name)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return "nothing to remove:"
+    return "removed"
+
+
+async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
+    """Purge the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease."""
+    subject = lease_subject(bucket, sidecar, rule)
+    newest = await api.last_message(bucket_stream(bucket), subject)
+    if newest is None or not newest.payload:  # purged or deleted
+        return "nothing to remove:"
+    await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+    return "removed"
+
+
+@click.command("clean")
+@config_option
+@click.argument("rules", nargs=-1, metavar="[RULE…]")
+def clean_command(config: Path, rules: tuple[str, ...]) -> None:
+    """Remove what the sidecar left on servers: durable consumers and leases of the rules named, or of all rules.
+
+    This removes their positions: such a rule begins at its `start` again.
+
+    \b
+    Example:
+      nats-bridge clean -c config/republish-monitor.yaml
+      nats-bridge clean -c config/republish-monitor.yaml orders-monitor
+    """
+    for line in ask(clean(load(config), rules)):
+        click.echo(line)

@@ -1,0 +1,182 @@
+"""The console entry: finds and runs the command; an error becomes two lines and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from nats_bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
+
+# What each command is called, where it is in this package, and what the list of commands says about it. Kept here as
+# text, because listing the commands must not import them all.
+_COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "init": ("bridge.cli.init.command:init_command", "Print the rules for a native configuration."),
+    "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "status": (
+        "bridge.cli.status.command:status_command",
+        "Show what a running sidecar does; --watch keeps showing it.",
+    ),
+    "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "test": ("bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
+    "explain": ("bridge.cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
+    "validate": ("bridge.cli.validate:validate_command", "Validate a stream configuration as a server would."),
+    "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
+    "servers": ("native_servers.command:servers", "List and fetch native NATS servers."),
+    "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
+    "failover": ("bridge.cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
+    "demo": ("conformance.demo:demo_command", "See native republish and the bridge side by side."),
+    "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
+    "redrive": ("bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
+    "capture": ("pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
+    "restore": ("pipeline.cli.restore:restore_command", "Create streams again from captures, on Spark."),
+    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
+    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
+}
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(f"nats_bridge.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, _COMMANDS, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else "commands: " + ", ".join(_COMMANDS)
+            raise click.UsageError(f"unknown command '{name}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    name="nats-bridge",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    invoke_without_command=False,
+    no_args_is_help=True,
+)
+@click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+@click.version_option(package_name="nats-bridge", prog_name="nats-bridge")
+def program(debug: bool) -> None:
+    """Republish and subject transforms for NATS JetStream, exactly as the server does them.
+
+    Exit codes: 0 good, 1 the answer is no, 2 usage or configuration error, 3 server not reachable.
+
+    \b
+    Example:
+      nats-bridge demo
+      nats-bridge run -c config/republish-monitor.yaml
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code.
+
+    Args:
+        arguments: used instead of the process's own.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = given[:1] == ["--debug"]
+    terminated: list[int] = []
+    try:
+        with _interruptible(terminated):
+            outcome: Any = program.main(given, prog_name="nats-bridge", standalone_mode=False)
+        code = outcome if isinstance(outcome, int) else EXIT_GOOD
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has ended (`… | head`). Nothing more can be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_NO
+    except (KeyboardInterrupt, click.Abort):
+        code = 128 + (signal.SIGTERM if terminated else signal.SIGINT)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            click.echo(_reported(error, given), err=True)
+        code = _exit_code(error)
+    sys.exit(code)
+
+
+@contextmanager
+def _interruptible(terminated: list[int]) -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, so that a command ends its servers and removes its files.
+
+    SIGINT does so also where it was ignored, as in a script's background; `asyncio.run` would not handle it there.
+
+    Args:
+        terminated: gets the number of a SIGTERM, unless the command handles it itself.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        handler = signal.getsignal(signal.SIGINT)  # asyncio's, while it runs
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return EXIT_USAGE
+    return int(getattr(error, "exit_code", EXIT_NO))  # the errors of all our packages carry one
+
+
+def _reported(error: Exception, given: Sequence[str]) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    if isinstance(error, click.UsageError):
+        command = error.ctx.command_path if error.ctx else "nats-bridge"
+        text = error.format_message()
+        text = f"{text[:1].lower()}{text[1:].rstrip('.')}"
+        if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "config":
+            text += f": -c {next((word for word in given if word.endswith(('.yaml', '.yml'))), 'FILE')}"
+        return f"{command}: {text}\nSee: {command} --help"
+    if isinstance(error, click.ClickException):
+        return f"nats-bridge: {error.format_message()}"
+    if isinstance(error, ConfigError):
+        return error.with_quotes
+    if hasattr(error, "exit_code"):
+        return str(error)
+    text = " ".join(str(error).split()) or "no further text"
+    return f"nats-bridge: unexpected {type(error).__name__}: {text}\nFor details: nats-bridge --debug …"

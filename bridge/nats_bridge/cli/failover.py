@@ -1,0 +1,209 @@
+"""`nats-bridge failover`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import click
+
+from nats_bridge.cli.asking import ask, show
+from nats_bridge.cli.connection_options import connection_options, known_connections
+from nats_bridge.cli.options import permissions_option, print_permissions
+from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.observability.printable import printable
+
+if TYPE_CHECKING:
+    from nats_bridge.jobs.failover.account import Account
+    from nats_bridge.jobs.failover.plan import Move, Plan, StreamPlan
+    from nats_bridge.settings import Settings
+
+
+_NAMED: Final = 10  # ranges that a line names
+
+
+@click.group("failover")
+def failover_command() -> None:
+    """Plan how consumers move to the copy of their stream, and save what a plan needs before the source is away.
+
+    \b
+    Example:
+      nats-bridge failover save west.json -c bridge.yaml --connection west
+      nats-bridge failover plan -c bridge.yaml --connection west --to east --saved west.json --out consumers
+    """
+
+
+@failover_command.command("save")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@connection_options
+@permissions_option
+def save_command(file: Path, permissions: bool, **given: Any) -> int:
+    """Save streams and consumers of an account to FILE, with how far each consumer has acknowledged.
+
+    A plan that is made of FILE knows nothing later: run it regularly. FILE is replaced when the new one is complete.
+
+    Exit codes: 0 saved; 1 saved, but some streams or consumers did not answer; 2 usage or configuration; 3 no server.
+
+    \b
+    Example:
+      nats-bridge failover save west.json --context west
+    """
+    from nats_bridge.jobs.failover.account import save_account, saving_needs
+
+    settings, name = known_connections(**given)
+    if permissions:
+        return print_permissions(settings, (name,), saving_needs(name))
+    account = ask(_read(settings, name))
+    save_account(account, file)
+    silent = [f"stream {each}" for each in account.silent]
+    silent += [f"{number} consumers of {each}" for each, number in account.unlisted.items()]
+    consumers = [each for several in account.consumers.values() for each in several]
+    durable = sum("durable_name" in each["config"] for each in consumers)
+    click.echo(f"{file}: streams: {len(account.streams):,}, durable consumers: {durable:,}, as of {account.taken}")
+    for each in silent:
+        click.echo(f"without {printable(each)}: no answer", err=True)
+    return EXIT_NO if silent else EXIT_GOOD
+
+
+@failover_command.command("plan")
+@connection_options
+@click.option("--to", "target", metavar="NAME", help="With -c: the connection of the copies.")
+@click.option("--stream", "stream", metavar="NAME", help="Only the copies of this stream.")
+@click.option(
+    "--saved",
+    "saved",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What failover save wrote, instead of asking the source's server.",
+)
+@click.option(
+    "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
+)
+@permissions_option
+@click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
+def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_json: bool, **given: Any) -> int:
+    """Show where the durable consumers of copied streams begin in the copies, what is redelivered, and what is lost.
+
+    Copied is what rules of the configuration copy from one connection to the other, and what servers copy natively. The
+    files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes them, too. Nothing
+    is changed on any server.
+
+    Exit codes: 0 every consumer continues with its next message; 1 one does not, or no stream is copied; 2 usage or
+    configuration; 3 no server.
+
+    \b
+    Example:
+      nats-bridge failover plan -c bridge.yaml --connection west --to east --out consumers
+      nats-bridge failover plan -c bridge.yaml --connection west --to east --saved west.json
+      nats-bridge failover plan --server nats://127.0.0.1:4222
+    """
+    from nats_bridge.jobs.failover.account import load_account
+    from nats_bridge.jobs.failover.plan import failover_needs, make_plan
+
+    settings, source = known_connections(**given)
+    target, stream = given["target"] or source, given["stream"] or ""
+    if target not in settings.connections:
+        raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
+    if permissions:
+        return print_permissions(settings, (source, target), failover_needs(source, target))
+    account = load_account(saved) if saved is not None else None
+    plan = ask(make_plan(settings, source, target, stream, account))
+    files = _write(plan, folder) if folder is not None else {}
+    show(plan.as_dict, lambda: _lines(plan, files, is_saved=saved is not None), as_json=as_json)
+    return EXIT_GOOD if plan.good else EXIT_NO
+
+
+async def _read(settings: Settings, name: str) -> Account:
+    from nats_bridge.client.connection_pool import connected
+    from nats_bridge.jobs.failover.account import read_account
+
+    async with connected(settings, {name}) as connections:
+        return await read_account(connections[name])
+
+
+def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:
+    """Write the consumers' configurations; the file of each."""
+    written = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stream in plan.streams:
+            for move in stream.moves:
+                if move.request is not None:
+                    file = folder / f"{quote(stream.target, safe='')}.{quote(move.name, safe='')}.json"
+                    file.write_text(json.dumps(move.request, indent=2, ensure_ascii=False) + "\n", "utf-8")
+                    written[stream.target, move.name] = file
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: {error.strerror}") from None
+    return written
+
+
+def _lines(plan: Plan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
+    if is_saved:
+        taken = printable(plan.taken)
+        yield f"as of {taken}: what was acknowledged later is redelivered, what was stored later is not known"
+    for stream in plan.streams:
+        yield from _of_stream(stream, files, is_saved=is_saved)
+    for name in plan.silent:
+        yield printable(f"no answer about stream {name}")
+    if not plan.streams:
+        yield "no stream is copied from the one to the other"
+
+
+def _of_stream(stream: StreamPlan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
+    yield printable(f"{stream.source} -> {stream.target}, by {', '.join(stream.by)}: {_state(stream)}")
+    for problem in stream.problems:
+        yield f"  {click.style('no', fg='red')}: {printable(problem)}"
+    if stream.unlisted:
+        yield f"  {click.style('no', fg='red')}: {stream.unlisted} consumers did not answer"
+    for move in stream.moves:
+        yield from _of_consumer(stream, move, files.get((stream.target, move.name)), is_saved=is_saved)
+    if stream.ephemeral:
+        yield f"  ephemeral, created by their clients: {', '.join(stream.ephemeral[:_NAMED])}" + (
+            f" and {len(stream.ephemeral) - _NAMED:,} more" if len(stream.ephemeral) > _NAMED else ""
+        )
+    if stream.back.entry is not None:
+        yield f"  way back: {json.dumps(stream.back.entry, ensure_ascii=False)}"
+    else:
+        yield f"  no way back: {printable(stream.back.obstacle)}"
+
+
+def _state(stream: StreamPlan) -> str:
+    if not stream.newest_at:
+        return f"nothing of {stream.source_last:,} is copied"
+    return f"copied to {stream.copied:,} of {stream.source_last:,}, the last copy is at {stream.newest_at:,}"
+
+
+def _of_consumer(stream: StreamPlan, move: Move, file: Path | None, *, is_saved: bool) -> Iterator[str]:
+    from nats_bridge.jobs.failover.plan import ranges
+
+    mark = click.style("ok", fg="green") if move.good else click.style("no", fg="red")
+    place = f"begins at {move.begins:,}" if move.request is not None else "cannot be moved"
+    yield f"  {mark}  {printable(move.name)}: acknowledged to {move.place.floor:,}, {place}"
+    for problem in move.problems:
+        yield f"      {printable(problem)}"
+    if move.place.redelivered:
+        rest = max(len(move.place.redelivered) - move.outstanding, 0)
+        also = f"; it has acknowledged {rest:,} of them" if rest else ""
+        yield f"      redelivered: {_listed(ranges(move.place.redelivered))}{also}"
+    if move.place.again:
+        again = _listed(ranges(move.place.again))
+        yield f"      redelivered, although acknowledged: {again}, copied after later ones"
+    if move.place.foreign:
+        yield f"      receives {move.place.foreign:,} messages that are no copies of {stream.source}"
+    unsure = "perhaps " if is_saved else ""
+    if move.acknowledged:
+        yield f"      {unsure}acknowledged, and not in {stream.target}: {_listed(move.acknowledged)}"
+    if move.missing:
+        yield f"      {unsure}not acknowledged, and not in {stream.target}: {_listed(move.missing)}"
+    for note in move.notes:
+        yield f"      {printable(note)}"
+    if file is not None:
+        yield f"      {file}"
+
+
+def _listed(found: tuple[tuple[int, int], ...]) -> str:
+    shown = [f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in found[:_NAMED]]
+    return ", ".join(shown) + (f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else "")

@@ -1,0 +1,127 @@
+"""`nats-bridge init`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nats_bridge.cli.asking import ask
+from nats_bridge.cli.init.native_rules import Feature, NativeRule, Surroundings, native_rules
+from nats_bridge.cli.init.rule_text import configuration_text
+from nats_bridge.cli.options import to_dialect
+from nats_bridge.cli.stream_config_file import read_stream_config
+from nats_bridge.client.connection_pool import connected
+from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.observability.printable import printable
+from nats_bridge.settings import Settings
+from nats_bridge.settings.connections import check_server_url
+from nats_bridge.settings.problems import did_you_mean
+from nats_transforms.dialect import Dialect
+
+_DEFAULT_SERVER = "nats://127.0.0.1:4222"
+_FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
+"""Matches the values of `--from` that are files. The name of a stream holds no dot or slash."""
+_MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
+
+
+@click.command("init")
+@click.option(
+    "--from",
+    "wanted",
+    metavar="STREAM|FILE",
+    multiple=True,
+    required=True,
+    help="A stream of the server; or a native stream configuration (JSON), with a dot or slash in its name, - is stdin."
+    " Repeatable.",
+)
+@click.option("--server", metavar="URL", help=f"The servers, with commas between them.  [default: {_DEFAULT_SERVER}]")
+@click.option("--context", metavar="NAME", help="A context of the `nats` command line, instead.")
+@click.option("--creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file.")
+@click.option(
+    "--dialect",
+    "version",
+    metavar="V",
+    callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
+    help="Rules next to a server of this version, such as 2.9.10.  [default: the version of the server]",
+)
+def init_command(
+    wanted: tuple[str, ...], server: str | None, context: str | None, creds: Path | None, version: Dialect | None
+) -> int:
+    """Print the rules for a native stream configuration: what the server ignores or refuses of it.
+
+    Taken are republish, subject_transform, sources and mirror. On stdout only a configuration with the rules, whose
+    comments say what they need; on stderr who provides each feature. Nothing is changed. Exit code 0: the server and
+    the rules provide all of it. 1: something, neither can. 2: usage or configuration. 3: no server answers.
+
+    \b
+    Example:
+      nats-bridge init --from orders_eu.json > bridge.yaml
+      nats-bridge init --from ORDERS_EU --server nats://newer:4222 --dialect 2.9.10 > bridge.yaml
+    """
+    if wanted.count("-") > 1:
+        raise click.UsageError("--from - reads stdin, once")
+    connection = _connection(server, context, creds)
+    offline = version is not None and all(map(_FILE.fullmatch, wanted))
+    here = Surroundings(version.name) if offline and version else ask(_look(connection))
+    judge = here if version is None else Surroundings(version.name)
+
+    found: list[tuple[str, Feature]] = []
+    rules: list[NativeRule] = []
+    for name in wanted:
+        stream, features, more = _compared(name, here, judge)
+        found += [(stream, feature) for feature in features]
+        rules += more
+    for stream, feature in found:
+        mark, colour = _MARKS[feature.answer]
+        reason = "; ".join(filter(None, (feature.undone, feature.obstacle))) or f"server {judge.version} does it"
+        said = printable(f"{stream}: {feature.place}: {reason}")
+        click.echo(f"{click.style(mark, fg=colour)}  {said}", err=True)
+    if rules:
+        names = ", ".join("stdin" if name == "-" else name for name in wanted)
+        about = f"Written by nats-bridge init from {names}, for use next to nats-server {judge.version}."
+        check = "Check it with: nats-bridge check -c FILE --server config"
+        click.echo(configuration_text(connection, rules, (about, check)), nl=False)
+    else:
+        click.echo("nothing for a rule to do", err=True)
+    return EXIT_NO if any(feature.answer == "neither" for _, feature in found) else EXIT_GOOD
+
+
+def _connection(server: str | None, context: str | None, creds: Path | None) -> dict[str, Any]:
+    """The connection as a configuration holds it."""
+    if context is not None:
+        if server is not None or creds is not None:
+            raise click.UsageError(
+                "--context says where the servers are and who we are: leave out --server and --creds"
+            )
+        return {"context": context}
+    servers = [part.strip() for part in (server or _DEFAULT_SERVER).split(",")]
+    for url in servers:
+        if reason := check_server_url(url):
+            raise ConfigError(f"--server: {reason}")
+    return {"servers": servers, **({"creds": str(creds.resolve())} if creds is not None else {})}
+
+
+async def _look(connection: dict[str, Any]) -> Surroundings:
+    """The server of a connection, and its streams."""
+    settings = Settings.model_validate({"connections": {"default": connection}})
+    async with connected(settings, {"default"}) as connections:
+        here = connections["default"]
+        listed, _ = await here.api.streams()
+        return Surroundings(here.server_version, {str(info["config"]["name"]): info["config"] for info in listed})
+
+
+def _compared(name: str, here: Surroundings, judge: Surroundings) -> tuple[str, list[Feature], list[NativeRule]]:
+    if not _FILE.fullmatch(name):
+        streams = here.streams or {}
+        if name not in streams:
+            hint = did_you_mean(name, list(streams)) if streams else "there is none in this account"
+            raise ConfigError(f"--from {name}: no such stream; {hint}; a file has a dot or a slash in its name")
+        return native_rules(streams[name], judge)
+    try:
+        return native_rules(read_stream_config(name), judge)
+    except ConfigError as error:
+        shown = "stdin" if name == "-" else name
+        raise ConfigError(str(error) if str(error).startswith(shown) else f"{shown}: {error}") from None

@@ -1,0 +1,70 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from nats_bridge.errors import EXIT_GOOD, ConfigError
+from nats_transforms.dialect import NEWEST, Dialect, dialect
+from nats_transforms.errors import UnknownDialectError
+
+if TYPE_CHECKING:
+    from nats_bridge.permissions import Need
+    from nats_bridge.settings import Settings
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+DEFAULT: Final = ".".join(map(str, NEWEST.version[:2]))
+
+
+def config_option(command: _Command) -> _Command:
+    """`-c FILE`, as `config`."""
+    return click.option(
+        "-c",
+        "--config",
+        "config",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FILE",
+        help="The configuration (YAML). BRIDGE_ environment variables win over it.",
+    )(command)
+
+
+def dialect_option(command: _Command) -> _Command:
+    """`--dialect V`, as `version`, already a `Dialect`."""
+    return click.option(
+        "--dialect",
+        "version",
+        default=DEFAULT,
+        show_default=True,
+        metavar="V",
+        callback=to_dialect,
+        help="Server version to behave like, such as 2.10 or 2.10.27.",
+    )(command)
+
+
+def permissions_option(command: _Command) -> _Command:
+    """`--permissions`, as `permissions`; `print_permissions` does it."""
+    text = "Print what the users must be allowed, and do nothing."
+    return click.option("--permissions", "permissions", is_flag=True, help=text)(command)
+
+
+def print_permissions(settings: Settings, connections: Iterable[str], needs: Iterable[Need]) -> int:
+    """Do what `--permissions` is for: print what the connections' users must be allowed; returns the exit code."""
+    from nats_bridge.permissions import permissions_of
+
+    click.echo(permissions_of({name: settings.connections[name] for name in connections}, needs))
+    return EXIT_GOOD
+
+
+def to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:
+    """A callback of options: the dialect of that name."""
+    try:
+        return dialect(value)
+    except UnknownDialectError as error:
+        raise ConfigError(f"--dialect: {error}") from None

@@ -1,0 +1,106 @@
+"""Requests a sidecar's state over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from nats_bridge.errors import ConfigError, ServerUnreachableError
+
+DEFAULT_URL: Final = "http://127.0.0.1:8322"
+
+_PATIENCE = 5.0  # seconds for an answer
+_LARGEST = 64 << 20  # bytes; a state that is larger is none
+
+
+def status_url(url: str) -> str:
+    """The address of the state, from that of the listener.
+
+    Raises:
+        ConfigError: it is not an address for HTTP.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(f"--url: '{url}' is not the address of a sidecar; write {DEFAULT_URL}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError("--url: host and port, and a path if there is one in front of it, but no user, ? or #")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/status')}/status"
+
+
+def url_of_listener(address: tuple[str, int] | None) -> str:
+    """Where a configuration's own listener is reached from the same machine.
+
+    Raises:
+        ConfigError: it is turned off.
+    """
+    if address is None:
+        raise ConfigError("http.listen is empty, so this sidecar serves no status: give it an address")
+    host, port = address
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
+    """The state that `GET /status` returns.
+
+    Args:
+        url: from `status_url`.
+        history: whether the rules' recent history belongs to it.
+
+    Raises:
+        ServerUnreachableError: no answer, or none of a sidecar.
+    """
+    try:
+        _, content = _get(url if history else f"{url}?history=no", good=(200,))
+        document = json.loads(content)
+    except ValueError as error:
+        raise ServerUnreachableError(f"{url}: no sidecar answers ({str(error).lower()}): {_hint}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("rules"), list) or "ready" not in document:
+        raise ServerUnreachableError(f"{url}: answers, but not with a sidecar's state: {_hint}")
+    return document
+
+
+def ask_whether_alive(url: str) -> tuple[bool, str]:
+    """Whether the process is alive, as `GET /livez` reports it, and its lines; servers have no part in that.
+
+    Args:
+        url: from `status_url`.
+
+    Raises:
+        ServerUnreachableError: no answer, or none of a sidecar.
+    """
+    status, content = _get(f"{url.removesuffix('/status')}/livez?verbose", good=(200, 503))
+    return status == 200, content.decode(errors="replace")
+
+
+def _get(url: str, good: tuple[int, ...]) -> tuple[int, bytes]:
+    # Proxies of the environment are for the way outside, and know nothing of what listens on this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    shown = url.partition("?")[0]
+    try:
+        with opener.open(url, timeout=_PATIENCE) as answer:
+            return answer.status, answer.read(_LARGEST)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in good:
+                return error.code, error.read(_LARGEST)
+        raise ServerUnreachableError(
+            f"{shown}: answers {error.code}, which is not a sidecar's state: {_hint}"
+        ) from None
+    except http.client.HTTPException:
+        raise ServerUnreachableError(f"{shown}: answers, but not in HTTP: {_hint}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise ServerUnreachableError(f"{shown}: no sidecar answers ({said.lower()}): {_hint}") from None
+
+
+_hint = "is nats-bridge running, and does its http.listen name this address?"

@@ -1,0 +1,132 @@
+"""`nats-bridge status`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nats_bridge.cli.status.asking import (
+    DEFAULT_URL,
+    ask_for_status,
+    ask_whether_alive,
+    status_url,
+    url_of_listener,
+)
+from nats_bridge.cli.status.table import status_lines
+from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
+
+_PLAIN_WIDTH = 160  # columns where there is no terminal
+_LONGEST_INTERVAL = 3600  # seconds
+
+
+@click.command("status")
+@click.option("--url", metavar="URL", help=f"The sidecar's HTTP address.  [default: {DEFAULT_URL}]")
+@click.option(
+    "-c",
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Ask the sidecar of this configuration (its http.listen) instead.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status returns it.")
+@click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=_LONGEST_INTERVAL),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds between two looks of --watch.",
+)
+def status_command(
+    url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool, interval: float
+) -> int:
+    """Show a running sidecar: its rules, rates, lag and last errors.
+
+    Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
+
+    \b
+    Example:
+      nats-bridge status
+      nats-bridge status --watch
+      nats-bridge status -c config/republish-monitor.yaml --json
+    """
+    if math.isnan(interval):  # which no range leaves out
+        raise click.UsageError("--interval: 'nan' is no number of seconds")
+    if live and (watch or as_json):
+        raise click.UsageError("--live goes with neither --watch nor --json: it asks /livez once")
+    if watch and as_json:
+        raise click.UsageError("--watch is for a person: ask again with --json")
+    address = _address(url, config)
+    if live:
+        lives, reported = ask_whether_alive(address)
+        click.echo(reported.rstrip())
+        return EXIT_GOOD if lives else EXIT_NO
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):  # that is how it is ended
+            _show_again_and_again(address, interval)
+        return EXIT_GOOD
+    document = ask_for_status(address, history=as_json)
+    _print(document, as_json)
+    return EXIT_GOOD if document["ready"] else EXIT_NO
+
+
+def _address(url: str | None, config: Path | None) -> str:
+    if url is not None and config is not None:
+        raise click.UsageError("--url and -c are two ways to say the same: give one")
+    if config is None:
+        return status_url(DEFAULT_URL if url is None else url)
+    from nats_bridge.settings import load  # not for a probe, which asks again and again, by URL
+
+    return status_url(url_of_listener(load(config).http.address))
+
+
+def _print(document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    width = shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else _PLAIN_WIDTH
+    for line in status_lines(document, width):
+        click.echo(line)
+
+
+def _show_again_and_again(address: str, interval: float) -> None:
+    document: dict[str, Any] | None = None
+    while True:
+        silent = ""
+        try:
+            document = ask_for_status(address, history=False)
+        except ServerUnreachableError as error:
+            silent = str(error)
+        if sys.stdout.isatty():
+            size = shutil.get_terminal_size()
+            sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(_frame(document, silent, size.columns, size.lines)))
+        else:  # a file or a pipe has room for all
+            lines = [silent] if silent or document is None else status_lines(document, _PLAIN_WIDTH)
+            sys.stdout.write("\n".join([*lines, "", ""]))
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:
+    """The lines that fit on the screen."""
+    head = [click.style(silent[:width], fg="red")] if silent else []
+    foot = [click.style("Ctrl-C ends"[:width], dim=True)]
+    if document is None:
+        return [*head, *foot][-height:]
+    lines, room = status_lines(document, width), height - len(head) - len(foot)
+    if len(lines) > room:
+        # Not all can be shown, so rules that are not ready come first.
+        rules = sorted(document["rules"], key=lambda rule: rule.get("ready") is True)
+        lines = status_lines({**document, "rules": rules}, width)[: max(room, 0)]
+    return [*head, *lines, *foot][-height:]

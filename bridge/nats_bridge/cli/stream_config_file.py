@@ -1,0 +1,35 @@
+"""A native stream configuration from a file or from stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from nats_bridge.errors import ConfigError
+from nats_transforms.stream_config.json_text import read_json
+
+
+def read_stream_config(file: str) -> Any:
+    """The JSON value of a file, or of stdin for `-`; of an answer of the API, the configuration in it.
+
+    What is JSON and no object is left to the server's own words.
+
+    Raises:
+        ConfigError: it cannot be read, or is no JSON.
+    """
+    shown = "stdin" if file == "-" else file
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); give a file, or - for stdin") from None
+    try:
+        config = read_json(raw)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{shown}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{shown}: not valid JSON: nested too deep") from None
+    # The API's answers and `nats stream info --json` wrap the configuration; take it from there.
+    inner = config.get("config") if isinstance(config, dict) and "name" not in config else None
+    return inner if isinstance(inner, dict) else config

@@ -1,0 +1,133 @@
+"""Removed messages, as the server reports them: API audit advisories of one account.
+
+The server audits every delete and purge request (`$JS.EVENT.ADVISORY.API`), and stream updates; not publishes,
+limits and expiry. Advisories are not ordered with the messages. Their time stamps show which messages were stored
+later, so an early one does no harm; a late one does: a known divergence of `Nats-Last-Sequence`.
+
+The server audits requests of any kind, so all rules of a connection share one subscription: with one each, a hundred
+rules would receive each other's requests a hundred times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from nats_transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from nats_bridge.client.wire import BatchSubscription, Delivered, WireClient
+
+
+AUDIT_SUBJECT = "$JS.EVENT.ADVISORY.API"
+
+_DELETE = "$JS.API.STREAM.MSG.DELETE."
+_PURGE = "$JS.API.STREAM.PURGE."
+_UPDATE = "$JS.API.STREAM.UPDATE."
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """One message was deleted, at `time_ns` (nanoseconds since 1970)."""
+
+    stream: str
+    time_ns: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Messages were purged: those matching `subject_filter` (empty: all), below `below` (0: no bound), but `keep`."""
+
+    stream: str
+    time_ns: int
+    subject_filter: str
+    below: int
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The stream's configuration was updated."""
+
+    stream: str
+    time_ns: int
+
+
+Removal: TypeAlias = Deleted | Purged | Changed
+
+
+class Removals:
+    """The advisories of one connection, for every rule that follows one of its streams.
+
+    Args:
+        client: the connection.
+    """
+
+    def __init__(self, client: WireClient) -> None:
+        self._client = client
+        self._followers: dict[str, list[Callable[[Removal], None]]] = {}
+        self._subscription: BatchSubscription | None = None
+        self._changing = asyncio.Lock()
+
+    async def follow(self, stream: str, reported: Callable[[Removal], None]) -> None:
+        """Call `reported` with each removal from a stream from now on; it must not raise and must not block."""
+        async with self._changing:
+            self._followers.setdefault(stream, []).append(reported)
+            if self._subscription is None:
+                self._subscription = await self._client.subscribe_batches(AUDIT_SUBJECT, self._on_batch)
+
+    async def leave(self, stream: str, reported: Callable[[Removal], None]) -> None:
+        """Stop calling it."""
+        async with self._changing:
+            followers = self._followers.get(stream, [])
+            if reported in followers:
+                followers.remove(reported)
+            if not followers:
+                self._followers.pop(stream, None)
+            if not self._followers and self._subscription is not None:
+                subscription, self._subscription = self._subscription, None
+                await subscription.release()
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        for _, _, _, payload in batch:
+            removal = read_audit(payload)
+            if removal is not None:
+                for reported in tuple(self._followers.get(removal.stream, ())):
+                    reported(removal)
+
+
+def read_audit(data: bytes) -> Removal | None:
+    """Return what an audit advisory means for a stream; None for refused requests and for all other requests.
+
+    Any user that may publish on the subject can send anything: None for what is not an advisory, too.
+    """
+    try:
+        return _read(data)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _read(data: bytes) -> Removal | None:
+    if b"STREAM.MSG.DELETE." not in data and b"STREAM.PURGE." not in data and b"STREAM.UPDATE." not in data:
+        return None
+    advisory = json.loads(data)
+    subject = str(advisory.get("subject", ""))
+    # A domain's prefix may stand before the subject; what counts is the end.
+    response = json.loads(advisory.get("response") or "{}")
+    if response.get("error"):
+        return None
+    request = advisory.get("request") or ""
+    body = json.loads(request) if request.startswith("{") else {}
+    stream = subject.rpartition(".")[2]
+    time_ns = nanoseconds_of(advisory["timestamp"])
+    if _DELETE[8:] in subject:
+        return Deleted(stream, time_ns, int(body.get("seq", 0)))
+    if _PURGE[8:] in subject:
+        return Purged(stream, time_ns, str(body.get("filter", "")), int(body.get("seq", 0)), int(body.get("keep", 0)))
+    if _UPDATE[8:] in subject:
+        return Changed(stream, time_ns)
+    return None

@@ -1,0 +1,446 @@
+"""Requests to the JetStream API, as plain JSON.
+
+nats-py's typed configurations drop members that they do not know, so requests and answers stay JSON here. Only
+members that every version from 2.9 on knows are sent: servers from 2.12 on refuse unknown ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+
+from nats_bridge.api_error_codes import class_of
+from nats_bridge.client import nats_py
+from nats_bridge.client.delivery_limit import DeliveryLimit
+from nats_bridge.client.wire import WireClient
+from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.errors import ApiError, InboxRefusedError, NotPermittedError
+from nats_transforms.republish import StoredMessage
+from nats_transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+
+Json: TypeAlias = dict[str, Any]
+_Answer = TypeVar("_Answer")
+
+STREAM_NOT_FOUND = 10059
+CONSUMER_NOT_FOUND = 10014
+CONSUMER_IN_USE = 10013
+NOT_ENABLED = 10039
+MESSAGE_NOT_FOUND = 10037
+
+_FILES_LEFT = 10051
+"""The answer of 2.10 to the deletion of a consumer whose folder was written to at that moment.
+
+The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
+"""
+
+_LIMIT = 5.0  # seconds for one request
+_LIMIT_ELSEWHERE = 3.0  # for one to another account or domain
+_PATIENCE = 15.0  # for a request with its repetitions, while the server gives no answer or has no leader
+
+_LED = ("stream", "consumer")
+"""What has a leader in a cluster, whose answer alone counts."""
+
+_DOUBTS = (0.1, 0.3)
+"""Seconds between the questions after a consumer that a cluster may have."""
+
+
+def _name_of(listed: Any) -> str:
+    """The name of what a list holds: a name, a consumer, or a stream."""
+    return str(listed if isinstance(listed, str) else listed.get("name") or listed["config"]["name"])
+
+
+def _is_clustered(stream: Json) -> bool:
+    """Whether `cluster` of STREAM.INFO is that of a cluster.
+
+    A leaf that is no cluster names one after itself from 2.10 on, and no other server; its consumers name none.
+    """
+    name = stream.get("name")
+    return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
+
+
+class JetStreamApi:
+    """The API of one connection's account.
+
+    Args:
+        client: a connected client.
+        connection: its name in the configuration, for messages.
+
+    Attributes:
+        delivery_limit: how many messages the connection's consumers may send ahead.
+    """
+
+    def __init__(self, client: WireClient, connection: str) -> None:
+        self.client = client
+        self.connection = connection
+        self.delivery_limit = DeliveryLimit()
+        self._in_flight: dict[asyncio.Task[Msg], str] = {}
+        self._refused: dict[asyncio.Task[Msg], ApiError] = {}
+        self._refused_inbox: str | None = None
+        self._not_to_delete_from: set[str] = set()
+        self._in_clusters: set[str] = set()  # streams
+
+    async def request(
+        self,
+        subject: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        fence: WriteFence = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json:
+        """Send one API request (`subject` without the `$JS.API.` prefix); return the answer's JSON.
+
+        Args:
+            subject: what to ask.
+            body: the request's JSON.
+            fence: nothing is sent while it is closed, also when the request is repeated.
+            patience: seconds with repetitions, if not the API's own; 0 for a single request.
+
+        Raises:
+            ApiError: the server's error, or no answer in time.
+        """
+        data = b"" if body is None else json.dumps(body).encode()
+
+        async def attempt() -> Json:
+            await fence.opened()
+            return await self._request_once(f"$JS.API.{subject}", data)
+
+        return await self._patiently(attempt, patience)
+
+    async def store(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> Json:
+        """Publish into a stream and return its PubAck. Without an answer it sends again: stored twice, perhaps.
+
+        Raises:
+            ApiError: the stream refuses, or no answer in time.
+        """
+        return await self._patiently(lambda: self._request_once(subject, payload, headers))
+
+    async def ask_elsewhere(self, subject: str, data: bytes) -> Json:
+        """Send one request to an API at any prefix, once; the answer's JSON, which may be an error of that server.
+
+        Args:
+            subject: what to ask, with its prefix.
+            data: the request.
+
+        Raises:
+            NotPermittedError: the connection's user may not ask that.
+            ApiError: no answer in time, or none at all.
+        """
+        answer: Json = json.loads(await self.ask(subject, data, within=_LIMIT_ELSEWHERE))
+        return answer
+
+    async def acknowledge(self, reply: bytes) -> None:
+        """Acknowledge a message by its reply subject, and wait until its consumer has processed it.
+
+        Raises:
+            ApiError: no answer in time, or the consumer does not exist.
+        """
+        await self._patiently(lambda: self.ask(reply.decode(), b"+ACK"))
+
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]], patience: float | None = None) -> _Answer:
+        async for attempt in AsyncRetrying(
+            # No answer yet, or a cluster without a leader for the moment.
+            retry=retry_if_exception(lambda error: isinstance(error, ApiError) and error.retriable),
+            stop=stop_after_delay(_PATIENCE if patience is None else patience),
+            wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+            reraise=True,
+        ):
+            with attempt:
+                return await request()
+        raise AssertionError("tenacity raises or returns")
+
+    async def _request_once(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> Json:
+        reply: Json = json.loads(await self.ask(subject, data, headers))
+        error = reply.get("error")
+        if error:
+            code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: {error.get('description')} ({error.get('err_code')})",
+                http_code=code,
+                err_code=err_code,
+                description=str(error.get("description", "")),
+                # Seconds give a cluster its leader, but no account its JetStream.
+                retriable=code == 503 and err_code != NOT_ENABLED and class_of(err_code) == "passing",
+            )
+        what = next((each for each in _LED if subject.startswith(f"$JS.API.{each.upper()}.INFO.")), None)
+        if what is not None and not self._has_leader(subject.split(".")[4], reply):
+            raise ApiError(
+                f"connection '{self.connection}': {subject}: the {what} has no leader yet",
+                http_code=503,
+                description=f"{what} without a leader",
+                retriable=True,
+            )
+        return reply
+
+    def _has_leader(self, stream: str, info: Json) -> bool:
+        """Whether the answer about a stream or consumer is its leader's.
+
+        A restarted server answers from its old state until it has found the leader, and at first as if it were in
+        no cluster. Then it also gives each stream another creation time, that of its own store (2.10.27).
+        """
+        cluster = info.get("cluster")
+        return stream not in self._in_clusters if cluster is None else bool(cluster.get("leader"))
+
+    async def ask(
+        self, subject: str, data: bytes, headers: Mapping[str, str] | None = None, *, within: float | None = None
+    ) -> bytes:
+        """Send one request, of any kind, once; return the answer as it is.
+
+        Args:
+            subject: what to ask.
+            data: the request.
+            headers: its headers.
+            within: seconds for the answer, if not the API's own.
+
+        Raises:
+            NotPermittedError: the connection's user may not ask that.
+            InboxRefusedError: the connection's user may not receive answers.
+            ApiError: no answer in time, or none at all.
+        """
+        if self._refused_inbox is not None:
+            raise self._no_inbox(self._refused_inbox)
+        place, limit = f"connection '{self.connection}'", _LIMIT if within is None else within
+        own = None if headers is None else dict(headers)
+        request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
+        self._in_flight[request] = subject
+        try:
+            answer = await request
+        except asyncio.CancelledError:
+            if (refusal := self._refused.get(request)) is None:
+                raise
+            raise refusal from None
+        except nats_py.errors.NoRespondersError:
+            raise ApiError(
+                f"{place}: JetStream does not answer {subject}: is it enabled for this account?",
+                http_code=503,
+                err_code=NOT_ENABLED,
+                description="no responders",
+            ) from None
+        except nats_py.errors.TimeoutError:
+            raise ApiError(
+                f"{place}: no answer to {subject} in {limit:g} s: the server is slow,"
+                " or the user lacks permission for this subject",
+                description="timeout",
+                retriable=True,
+            ) from None
+        except (nats_py.errors.Error, OSError) as error:
+            # Waiting helps where it is full of what its server has not taken: not where it is closed, nor with a
+            # request that is too large, or to no valid subject.
+            full = isinstance(error, nats_py.errors.OutboundBufferLimitError | OSError)
+            retriable = full and not self.client.is_closed
+            raise ApiError(f"{place}: {subject}: {error}", description=str(error), retriable=retriable) from None
+        finally:
+            del self._in_flight[request]
+            self._refused.pop(request, None)
+        return answer.data
+
+    def refused(self, text: str) -> None:
+        """Fail the pending requests that the permissions violation `text` names."""
+        for request, subject in self._in_flight.items():
+            if f'"{subject}"' in text:
+                self._fail(request, NotPermittedError(f"connection '{self.connection}'", subject))
+
+    def inbox_refused(self, inbox: str | None) -> None:
+        """Fail all requests from now on, because the server refuses an inbox; None ends that."""
+        self._refused_inbox = inbox
+        if inbox is not None:
+            for request in self._in_flight:
+                self._fail(request, self._no_inbox(inbox))
+
+    def _no_inbox(self, inbox: str) -> InboxRefusedError:
+        return InboxRefusedError(f"connection '{self.connection}'", inbox)
+
+    def _fail(self, request: asyncio.Task[Msg], error: ApiError) -> None:
+        self._refused[request] = error
+        request.cancel()
+
+    async def stream_info(self, stream: str, *, deleted: bool = False, subjects: str | None = None) -> Json:
+        """`STREAM.INFO`; with the list of interior deletes, or the message counts of some subjects, if wanted."""
+        body: Json = {"deleted_details": True} if deleted else {}
+        if subjects:
+            body["subjects_filter"] = subjects
+        info = await self.request(f"STREAM.INFO.{stream}", body or None)
+        if _is_clustered(info.get("cluster") or {}):
+            self._in_clusters.add(stream)
+        if deleted:
+            # A memory store of 2.9 leaves out the deletes at the end.
+            listed, state = info["state"].setdefault("deleted", []), info["state"]
+            missing = int(state.get("num_deleted", 0)) - len(listed)
+            listed.extend(range(int(state["last_seq"]) - missing + 1, int(state["last_seq"]) + 1))
+        return info
+
+    async def stream_names(self, *, subject: str = "") -> list[str]:
+        """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
+        return (await self._listed("STREAM.NAMES", "streams", {"subject": subject} if subject else {}))[0]
+
+    async def streams(self) -> tuple[list[Json], list[str]]:
+        """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
+
+        A stream that comes or goes between two pages may be missed or given twice.
+        """
+        listed, silent, _ = await self._listed("STREAM.LIST", "streams", {})
+        return listed, silent
+
+    async def consumers(self, stream: str) -> list[Json]:
+        """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        return (await self.consumers_and_silent(stream))[0]
+
+    async def consumers_and_silent(self, stream: str) -> tuple[list[Json], int]:
+        """The same, and how many do not answer, which clusters leave out."""
+        listed, _, total = await self._listed(f"CONSUMER.LIST.{stream}", "consumers", {})
+        return listed, max(total - len(listed), 0)
+
+    async def _listed(self, subject: str, member: str, body: Json) -> tuple[list[Any], list[str], int]:
+        """All pages of a list: what it holds, the names of what does not answer, and how many there are in all."""
+        listed: list[Any] = []
+        silent: list[str] = []
+        passed = 0
+        while True:
+            page = await self.request(subject, {"offset": passed, **body})
+            # A cluster names those whose leader did not answer in time; they count for the offset, and those
+            # that it lists as well (all their servers are away, 2.15) once.
+            found, missing, total = page.get(member) or [], page.get("missing") or [], int(page.get("total", 0))
+            listed += found
+            silent += missing
+            passed += len(found) + len(set(missing).difference(map(_name_of, found)))
+            if not (found or missing) or passed >= total:
+                return listed, silent, total
+
+    async def consumer_info(self, stream: str, consumer: str, *, patience: float | None = None) -> Json | None:
+        """`CONSUMER.INFO`; None if there is no such consumer; `patience` as in `request`.
+
+        A cluster's server that has just started answers for a moment as if it were in no cluster, even that the
+        consumer does not exist, and before the others do. For a stream in a cluster, only a repeated answer counts.
+        """
+        subject = f"CONSUMER.INFO.{stream}.{consumer}"
+        info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        for pause in _DOUBTS if stream in self._in_clusters else ():
+            if info is not None:
+                break
+            await asyncio.sleep(pause)
+            info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
+        return info
+
+    async def create_durable(self, stream: str, config: Json, *, fence: WriteFence = ALWAYS_OPEN) -> Json:
+        """Create or update a durable consumer."""
+        subject = f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}"
+        return await self.request(subject, {"stream_name": stream, "config": config}, fence=fence)
+
+    async def create_ephemeral(self, stream: str, config: Json) -> Json:
+        """Create an ephemeral consumer; the answer holds its name."""
+        return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+
+    async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
+        """Delete a consumer; False if there was none."""
+        request = partial(self._unless, CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence)
+        try:
+            return await request() is not None
+        except ApiError as error:
+            if error.err_code != _FILES_LEFT:
+                raise
+        await request()
+        return True
+
+    async def forget_ephemeral(self, stream: str, consumer: str) -> None:
+        """Delete an ephemeral consumer that has no subscriber any more.
+
+        Where the user lacks the permission, only the first attempt is made, and the server removes inactive consumers
+        seconds later.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if stream in self._not_to_delete_from:
+            return
+        try:
+            await self.delete_consumer(stream, consumer)
+        except NotPermittedError:
+            self._not_to_delete_from.add(stream)
+
+    async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
+        """Return a stored message by its sequence, from the stream's leader; None if the message or the stream does not
+        exist.
+
+        Everything is exact but a subject that is not UTF-8: there JSON holds U+FFFD instead of the bytes.
+        """
+        return await self._stored(stream, {"seq": sequence})
+
+    async def last_message(self, stream: str, subject: str) -> StoredMessage | None:
+        """Return the newest message of a subject, in the same way: the next one's predecessor."""
+        return await self._stored(stream, {"last_by_subj": subject})
+
+    async def message_from(self, stream: str, sequence: int) -> StoredMessage | None:
+        """Return the first message at or after a sequence, in the same way."""
+        return await self._stored(stream, {"seq": sequence, "next_by_subj": ">"})
+
+    async def _stored(self, stream: str, which: Json) -> StoredMessage | None:
+        try:
+            reply = await self._unless(MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", which)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            reply = None
+        if reply is None:
+            return None
+        message = reply["message"]
+        return StoredMessage(
+            str(message["subject"]).encode(),
+            base64.b64decode(message.get("hdrs") or ""),
+            base64.b64decode(message.get("data") or ""),
+            int(message["seq"]),
+            nanoseconds_of(message["time"]),
+        )
+
+    async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
+        """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
+
+        Works on every version: `next_by_subj` answers the lowest sequence from a given one on, so a binary search
+        over the start finds the highest. About log2(last - first) requests.
+        """
+        best = 0
+        low, high = first, last
+        while low <= high:
+            middle = (low + high) // 2
+            found, _ = await self.next_message(stream, subject, middle) or (0, 0)
+            if found and found <= last:
+                best = found
+                low = found + 1
+            else:
+                high = middle - 1
+        return best
+
+    async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
+        """The first message from a sequence on whose subject matches, which may have wildcards.
+
+        Returns:
+            Its sequence, and when it was stored, nanoseconds since 1970; None if there is none.
+        """
+        reply = await self._unless(
+            MESSAGE_NOT_FOUND, f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": subject}
+        )
+        return (int(reply["message"]["seq"]), nanoseconds_of(reply["message"]["time"])) if reply else None
+
+    async def _unless(
+        self,
+        absent: int,
+        subject: str,
+        body: Json | None = None,
+        *,
+        fence: WriteFence = ALWAYS_OPEN,
+        patience: float | None = None,
+    ) -> Json | None:
+        try:
+            return await self.request(subject, body, fence=fence, patience=patience)
+        except ApiError as error:
+            if error.err_code == absent:
+                return None
+            raise

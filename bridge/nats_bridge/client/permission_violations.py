@@ -1,0 +1,36 @@
+"""Reads a server's permissions violation: its subject, and the error of the rule."""
+
+from __future__ import annotations
+
+import re
+
+from nats_bridge.errors import RuleRefusedError
+
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+
+
+def refused_publication(text: str) -> bytes:
+    """Return the subject that may not be published to; else empty."""
+    return _subject(text, "publish")
+
+
+def refused_subscription(text: str) -> bytes:
+    """Return the subject that may not be subscribed to; else empty."""
+    return _subject(text, "subscription")
+
+
+def not_allowed(place: str, text: str, wanted: str) -> RuleRefusedError:
+    """The error that ends a rule.
+
+    Args:
+        place: what it begins with: the rule, or a stream.
+        text: the server's words.
+        wanted: what the user must be allowed to do.
+    """
+    what = "publication" if refused_publication(text) else "subscription"
+    return RuleRefusedError(f"{place}: the server refuses a {what} ({text}): allow the user to {wanted}")
+
+
+def _subject(text: str, kind: str) -> bytes:
+    found = _VIOLATION.search(text)
+    return found[2].encode() if found and found[1].lower() == kind else b""

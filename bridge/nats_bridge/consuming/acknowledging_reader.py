@@ -1,0 +1,139 @@
+"""A reader that acknowledges messages singly, each when the caller has finished it.
+
+It reads nothing again: only its consumers can read a work queue. If deliveries are missing, the caller begins another
+round, and the consumer first delivers everything that is not acknowledged, in order (`rule_consumer`). So within a
+round, a message is delivered twice only if its acknowledgement was lost, or is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.counters import ReaderCounters
+from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.reader import BatchSink, Reader
+from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.errors import ApiError
+
+
+class AcknowledgingReader(Reader):
+    """Reads one stream through a durable consumer with `ack_policy: explicit`.
+
+    Args:
+        connection: the connection that holds the stream.
+        consumer: what to read through; its plan says `acknowledged`.
+        sink: where batches go.
+        counters: where to count.
+        failed: called once with the error that ends the rule.
+        broken: called with the reason when the caller must begin another round.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: RuleConsumer,
+        sink: BatchSink,
+        counters: ReaderCounters,
+        failed: Callable[[BaseException], None],
+        broken: Callable[[str], None],
+    ) -> None:
+        super().__init__(connection, consumer, sink, counters, failed)
+        self._broken = broken
+        self._unacknowledged: deque[tuple[int, bytes]] = deque()
+        self._acknowledged = 0  # up to this sequence everything that came
+        self._began_behind = 0
+
+    @property
+    def standpoint(self) -> Standpoint:
+        """Its standpoint, from this consumer: another one would add interest, and a work queue takes no second one."""
+        return replace(super().standpoint, direct=True)
+
+    def acknowledge(self, upto: int) -> int:
+        """Acknowledge what was handed on, up to a stream sequence; return the number of messages.
+
+        What cannot be written now comes again.
+        """
+        replies = []
+        while self._unacknowledged and self._unacknowledged[0][0] <= upto:
+            sequence, reply = self._unacknowledged.popleft()
+            replies.append(reply)
+            self._acknowledged = max(self._acknowledged, sequence)
+        return len(replies) if self._write(replies) else 0
+
+    def _write(self, replies: list[bytes]) -> bool:
+        replies = [reply for reply in replies if self.consumer.has_sent(reply)]
+        if not replies or not self.connection.client.is_connected or not self._fence.is_open:
+            return False
+        self.connection.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._fence)
+        return True
+
+    def _hand_on(self, batch: list[Delivered], last: int) -> Any:
+        self._unacknowledged += [(AckReply.parse(reply).stream_sequence, reply) for _, reply, _, _ in batch]
+        return super()._hand_on(batch, last)
+
+    async def _sort_out(self, batch: list[Delivered]) -> None:
+        run: list[Delivered] = []
+        again: list[bytes] = []
+        following, newest = self._next, self.handled
+        for message in batch:
+            ack = AckReply.parse(message[1])
+            if ack.consumer_sequence != following or ack.stream_sequence <= self._began_behind:
+                self._lost()  # one is missing, or was unacknowledged when the round began, and its info did not show it
+                break
+            if ack.stream_sequence <= newest:
+                self._counters.repeated += 1
+                if ack.stream_sequence <= self._acknowledged:
+                    again.append(message[1])  # else it is acknowledged when it is done
+            else:
+                run.append(message)
+                newest = ack.stream_sequence
+            following = ack.consumer_sequence + 1
+        self._next = following
+        self._write(again)
+        await self._hand_on_all(run)
+
+    async def _catch_up(self, upto: int, following: int) -> None:
+        self._lost()
+
+    def _lost(self) -> None:
+        self._counters.gaps += 1
+        self._broken("deliveries of the source did not arrive")
+
+    def _reconnected(self) -> None:
+        self._counters.reconnects += 1
+        self._broken("the connection to the source was lost")
+
+    async def _begin(self, *, seeded: bool = False) -> None:
+        info = await self.consumer.take_over(None)
+        if info is None:
+            await self.consumer.create(self.handled)
+            self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
+        self._began_behind = self.handled
+        self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
+        self._last_read = asyncio.get_running_loop().time()
+
+    async def _check(self) -> None:
+        await self._fence.opened()
+        try:
+            info = await self.consumer.info()
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND and not error.passing:
+                raise
+            self._broken(f"the consumer of the source cannot be asked ({error})")
+            return
+        if info is None or not self.consumer.delivers_here(info):
+            self._broken("the consumer of the source was deleted")
+        elif self._is_silent and not info.get("push_bound"):
+            self._broken("the consumer of the source accepts no subscription")
+        else:
+            self._last_read = asyncio.get_running_loop().time()
+            if not self.consumer.is_within_limit:
+                await self.consumer.keep_limit(info)

@@ -1,0 +1,94 @@
+"""Missing streams: an error that names similar streams, and a wait until one exists."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.tasks import happens
+from nats_bridge.errors import ApiError, NotPermittedError, StreamMissingError
+
+_SHOWN = 5  # streams that are named
+_LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
+
+
+async def existing_stream(connection: Connection, rule: str, stream: str) -> Json:
+    """`STREAM.INFO` of a stream that a rule needs.
+
+    Raises:
+        StreamMissingError: there is no such stream; names similar ones.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await connection.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise await _missing(connection, rule, stream) from None
+        raise
+
+
+async def named_stream(connection: Connection, stream: str, advice: str = "") -> Json:
+    """`STREAM.INFO` of a stream that a command names.
+
+    Args:
+        connection: where it should be.
+        stream: its name.
+        advice: what would be right; may be empty.
+
+    Raises:
+        StreamMissingError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await connection.api.stream_info(stream)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise StreamMissingError(
+            f"stream '{stream}' does not exist on connection '{connection.name}'" + (f": {advice}" if advice else ""),
+            connection=connection.name,
+            stream=stream,
+        ) from None
+
+
+async def _missing(connection: Connection, rule: str, stream: str) -> StreamMissingError:
+    try:
+        names = await connection.api.stream_names()
+    except NotPermittedError:
+        known = "which streams there are, the user may not ask"
+    else:
+        alike = ", ".join(difflib.get_close_matches(stream, sorted(names), _SHOWN, 0.0)) or "none"
+        few = len(names) <= _SHOWN
+        known = f"the account has {alike}" if few else f"of {len(names)} streams the most alike are {alike}"
+    return StreamMissingError(
+        f"rule '{rule}': stream '{stream}' does not exist on connection '{connection.name}': {known}",
+        connection=connection.name,
+        stream=stream,
+    )
+
+
+async def appeared(connection: Connection, stream: str) -> None:
+    """Wait until a stream exists: until an advisory reports it, or a poll finds it."""
+    created = asyncio.Event()
+
+    async def on_created(_: object) -> None:
+        created.set()
+
+    advisories = await connection.client.subscribe(f"$JS.EVENT.ADVISORY.STREAM.CREATED.{stream}", cb=on_created)
+    try:
+        while True:
+            created.clear()
+            await connection.connected()
+            try:
+                await connection.api.stream_info(stream)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND and not error.passing:
+                    raise
+            else:
+                return
+            await happens(created, within=_LOOK)
+    finally:
+        if not connection.client.is_closed:
+            await advisories.unsubscribe()

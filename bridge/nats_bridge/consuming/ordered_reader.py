@@ -1,0 +1,371 @@
+"""The ordered reader of a rule: delivers every message once and in order, or counts it as missing.
+
+What it does where a delivery is not simply the next one:
+
+* a message arrives again that was delivered before: drop it, count it;
+* sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
+  with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
+* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same. The same after a
+  reconnect, before anything that has arrived since: the stream may have lost its end, and used its sequences again.
+
+A server that loses power forgets what it had not written to disk. Then its next messages get sequences that were read
+before, of other messages. The stream can be shorter than what was read, or already longer again; their times show it:
+all of them are later than that of the last message read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.reader import Reader
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.rule_consumer import TAKEOVER
+from nats_bridge.errors import ApiError, RuleRefusedError
+from nats_transforms.timestamp import rfc3339_nano
+
+_POLL = 0.05  # seconds until a request that the server could not answer is repeated
+_LONGEST_POLL = 1.0  # the same, after some attempts
+_LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB
+
+
+class OrderedReader(Reader):
+    """Reads one stream for one rule, and reads again what did not arrive."""
+
+    async def close(self) -> None:
+        """Stop the server's delivery, and deliver everything that it has sent."""
+        await super().close()
+        if self.plan.position == "sent":
+            if self.connection.client.is_connected:
+                await self._hand_on_sent()
+            else:
+                self._log.error(
+                    "rule.drain_incomplete",
+                    reason="the server is away: what it had sent and what did not arrive is not published",
+                )
+
+    async def _hand_on_sent(self) -> None:
+        """Read again what was sent and did not arrive: the server counts it as delivered."""
+        deadline = asyncio.get_running_loop().time() + TAKEOVER
+        # The server keeps sending without a subscriber until the consumer has noticed the UNSUB.
+        while info := await self.consumer.info():
+            is_ours = self.consumer.delivers_here(info)
+            if not is_ours or not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
+                if last := self.consumer.last_delivered_here(info):
+                    await self._fill(*last)
+                    return
+                break
+            await asyncio.sleep(_LEAVING_POLL)
+        self._log.error(
+            "rule.drain_incomplete",
+            reason="another process has taken or deleted the consumer: if it had sent more than what arrived, that is"
+            " not published",
+        )
+
+    async def abandon(self, *, held: bool) -> None:
+        """Stop with messages in flight, because the target is down; set the position back to what was written."""
+        await super().abandon(held=held)
+        position, consumer = self.plan.position, self.consumer
+        if position == "none" and self.connection.client.is_connected:
+            await consumer.delete()
+        if position == "sent" and self.connection.client.is_connected and self._fence.is_open:
+            info = await consumer.info()
+            if info is None or not consumer.delivers_here(info):
+                return  # it is no longer ours
+            self.handled = self._done if held else self.handled
+            await consumer.delete()
+            await consumer.create(self.handled)
+
+    # -- deliveries that are not the next ones -----------------------------------------------------------------------
+
+    async def _catch_up(self, upto: int, following: int) -> None:
+        if not await self._was_sent(following - 1):
+            return
+        self._sent = following - 1
+        await self._fill(upto, following - 1)
+        self._next = following
+        if self._reports_arrival:
+            # A whole window of deliveries may be missing: no later one would make the consumer send more.
+            self._newest = self.consumer.reply(upto, following - 1)
+            self._report_arrival()
+
+    async def _was_sent(self, consumer_sequence: int) -> bool:
+        """Whether the consumer says so, too: any client may have published a heartbeat. If not, the next one counts."""
+        try:
+            info = await self.consumer.info(patience=0)
+        except ApiError as error:
+            if not error.passing:
+                raise
+            return False
+        was_sent = info is not None and int(info["delivered"]["consumer_seq"]) >= consumer_sequence
+        if not was_sent:
+            self._say_forged(f"a heartbeat names delivery {consumer_sequence}, of which the consumer does not know")
+        return was_sent
+
+    async def _sort_out(self, batch: list[Delivered]) -> None:
+        """Drop what was handled, read again what is missing."""
+        run: list[Delivered] = []
+        repeated = b""
+        self._sent = AckReply.parse(batch[-1][1]).consumer_sequence
+        for message in batch:
+            ack = AckReply.parse(message[1])
+            last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
+            if ack.stream_sequence <= last:
+                self._counters.repeated += 1
+                repeated = message[1]
+            elif ack.consumer_sequence != self._next or ack.deliveries > 1:
+                await self._hand_on_all(run)
+                self._counters.gaps += 1
+                await self._fill(ack.stream_sequence - 1, ack.consumer_sequence - 1)
+                run = [message]
+            else:
+                run.append(message)
+            self._next = ack.consumer_sequence + 1
+        await self._hand_on_all(run)
+        if repeated and not run and self.plan.position == "confirmed":
+            # Its first acknowledgement may not have reached the server.
+            await self._confirm(repeated)
+
+    async def _confirm(self, reply: bytes) -> None:
+        waiting = self._sink.confirm(reply)
+        if waiting is not None:
+            await waiting
+
+    async def _fill(self, upto: int, delivered: int) -> None:
+        """Read (handled, upto] again from the stream.
+
+        Args:
+            upto: the last missing stream sequence.
+            delivered: the consumer sequence of its delivery; those from `_next` on are missing.
+        """
+        if upto <= self.handled:
+            return
+        before, start, first = self._counters.received, self.handled, self._next
+        plan = self.plan
+        missing = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
+        self._filling = True
+        attached, pause = self.attached, _POLL
+        try:
+            while self.handled < upto:
+                try:
+                    async with contextlib.aclosing(missing.between(self.handled + 1, upto)) as batches:
+                        async for batch in batches:
+                            self._next = min(self._next + len(batch), delivered + 1)
+                            if plan.position == "confirmed":
+                                batch = self.consumer.numbered(batch, self._next - 1)
+                            await self._hand_on_all(batch)
+                except ApiError as error:
+                    if error.err_code == STREAM_NOT_FOUND:
+                        break
+                    if not error.passing:
+                        raise
+                    self.attached = False
+                    self._say_waiting(error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_POLL)
+                    await self.connection.connected()
+                else:
+                    break
+        finally:
+            self._filling, self.waits_for = False, ""
+        self.attached = attached
+        found = self._counters.received - before
+        self._counters.recovered += found
+        lost = max(min(delivered - first + 1, upto - start) - found, 0)
+        self._counters.lost += lost
+        self._log.info("reader.recovered", consumer=self.consumer.name, messages=found, upto=upto)
+        if not plan.filters:
+            self._sink.vanished(upto - start - found - lost)
+            if self.handled < upto and self._gap_after is None:
+                self._gap_after = self.handled
+        self.handled = max(self.handled, upto)
+        if plan.position == "confirmed":
+            await self._confirm(self.consumer.reply(upto, delivered))
+
+    # -- the consumer's life -----------------------------------------------------------------------------------------
+
+    async def _begin(self, *, seeded: bool = False) -> None:
+        info = await self.consumer.take_over(self.handled if seeded else None)
+        self._sent = 0
+        if info is not None:
+            state = info["delivered"] if self.plan.position == "sent" else info["ack_floor"]
+            self._next = int(state["consumer_seq"]) + 1
+            delivered = info["delivered"]
+        else:
+            # Before the consumer exists: its first messages can arrive with the answer, and it waits for their arrival.
+            self._newest = b""
+            self._reports_arrival = self.plan.position == "none" and self.consumer.is_limited
+            await self.consumer.create(self.handled)
+            self._next = 1
+            if self._reports_arrival:
+                self._report_arrival()  # what came before the consumer's name was known
+            delivered = {"consumer_seq": 0, "stream_seq": 0}
+        self._last_read = asyncio.get_running_loop().time()
+        # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
+        if int(delivered["consumer_seq"]) >= self._next:
+            await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
+        self._next = int(delivered["consumer_seq"]) + 1
+
+    async def _check(self) -> None:
+        while not await self._is_sound():
+            pass
+
+    async def _is_sound(self) -> bool:
+        """Whether deliveries continue; False if something changed during the check, which has to begin again."""
+        # Another replica may have taken over; then this run ends, and must not report a failure.
+        await self._fence.opened()
+        if self._subscription is None:
+            await self._listen()
+        lives = self._lives  # what is reported later is of a later stream, or of the one that is found
+        stream = await settled_stream(self.connection.api, self.plan.stream, self.handled, self.known)
+        self._lives -= lives
+        if await self._is_another(stream):
+            await self._stream_recreated(stream, max(lives, 1))
+        else:
+            info = await self._usable_consumer()
+            kept = await self._kept_until(int(stream["state"]["last_seq"]))
+            if kept is not None:
+                await self._stream_shortened(stream, kept)
+            elif info is not None:
+                return await self._resume(info)
+            self._counters.recreated_consumers += 1
+            self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
+            # The new consumer begins after `handled`, which must not be less than what is confirmed.
+            await self._sink.settled()
+        await self._begin()
+        return True
+
+    async def _resume(self, info: Json) -> bool:
+        """Continue with the consumer; see `_is_sound`."""
+        consumer = self.consumer
+        if not consumer.delivers_here(info):
+            if not self._fence.is_open:
+                return False
+            raise RuleRefusedError(
+                f"consumer '{consumer.name}' of stream '{self.plan.stream}' was taken over by another process"
+            )
+        if self._is_silent and not info.get("push_bound"):
+            self._log.warning("reader.unbound", consumer=consumer.name)
+            await self._listen_again()
+        if not consumer.is_within_limit:
+            if self.plan.position == "none":  # the limit of the connection has changed since it was asked for
+                return False
+            await consumer.keep_limit(info)
+        self._last_read = asyncio.get_running_loop().time()
+        return True
+
+    async def _listen_again(self) -> None:
+        """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
+
+        If a connection breaks while a server (2.9 to 2.15) sends, and the subscription is back before the server has
+        noticed the failed delivery, it marks the consumer inactive and never sees renewed interest: it would not
+        deliver again.
+        """
+        assert self._subscription is not None
+        await self._subscription.release()
+        self._subscription = await self._subscribe(self.consumer.inbox)
+
+    async def _is_another(self, stream: Json) -> bool:
+        """Whether the stream was recreated; only then is there something that was not read of it."""
+        known = self.known
+        if stream["created"] == known.created:
+            return False
+        if await known.verdict(self.connection.api, stream) == "recreated":
+            return True
+        self._log.info("reader.creation_time_changed", created=stream["created"], before=known.created)
+        self._seen = KnownStream.of(stream)
+        return False
+
+    async def _stream_recreated(self, stream: Json, lives: int) -> None:
+        self._counters.recreated_streams += lives
+        self._log.warning("reader.stream_recreated", created=stream["created"])
+        if lives > 1:
+            self._log.warning("reader.streams_missed", streams=lives - 1)
+        await self._sink.settled()
+        await self._sink.stream_recreated(stream)
+        self._seen = KnownStream.of(stream)
+        self.handled, self._gap_after, self._last_reply = 0, None, b""
+
+    async def _kept_until(self, last: int) -> int | None:
+        """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
+        plan, taken = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
+        reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
+        if taken is None:
+            return await _held_until(reading, self.handled, 0, last)
+        kept = await _held_until(reading, taken.stream_sequence, taken.time_ns, last)
+        # After the last message read there can be sequences that held none: they were lost with the end, too.
+        return taken.stream_sequence if kept is None and last < self.handled else kept
+
+    async def _stream_shortened(self, stream: Json, kept: int) -> None:
+        """Continue after `kept`: the server lost what followed, and its next messages have the same sequences."""
+        last = int(stream["state"]["last_seq"])
+        self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=kept)
+        await self._sink.settled()
+        await self._sink.stream_shortened(stream, kept)
+        # Messages that the old consumer may have sent must not mix with those of its successor.
+        await self._listen()
+        self._queue.clear()
+        await self.consumer.delete()
+        self.handled, self._gap_after, self._last_reply = kept, None, b""
+
+    async def _usable_consumer(self) -> Json | None:
+        """Return the consumer's info; None if it does not exist, or must be recreated."""
+        consumer = self.consumer
+        if self.plan.direct:
+            await consumer.delete()  # an old consumer would keep messages
+            return None
+        if self.plan.position != "none":
+            try:
+                return await consumer.info()
+            except ApiError as error:
+                if not await consumer.is_leaderless(error):
+                    raise
+            await self._sink.settled()
+            await consumer.remove_leaderless(self.handled)
+            return None
+        # An ephemeral consumer lives on one server of a cluster.
+        try:
+            info = await consumer.info(patience=0)
+            if info is not None and not (consumer.is_within_limit and consumer.delivers_here(info)):
+                reason = "it sends more or less ahead than the connection takes"
+            elif info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
+                return info
+            else:
+                reason = "its server has started again, and it begins where it began before"
+            await consumer.delete()
+        except ApiError as error:
+            reason = str(error)  # no server answers for it while that one is down, though others serve the stream
+        self._log.warning("reader.consumer_away", consumer=consumer.name, reason=reason)
+        # Messages that the old consumer may still send must not mix with those of its successor.
+        await self._listen()
+        self._queue.clear()
+        return None
+
+
+async def _held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
+    """The sequence up to which a stream holds what was read; None if it has lost nothing of that.
+
+    A message that was removed since it was read proves nothing: then a stream that is long enough has lost nothing.
+
+    Args:
+        replay: how the stream is read.
+        sequence: the last message that was read.
+        time_ns: when the stream stored it, in nanoseconds since 1970; 0 if unknown.
+        last: the stream's last sequence.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    if last >= sequence:
+        message = await replay.api.stored_message(replay.stream, sequence) if time_ns else None
+        if message is None or message.time_ns == time_ns:
+            return None
+    if replay.direct or not time_ns:
+        return min(last, sequence)
+    later = await replay.before(rfc3339_nano(time_ns + 1).decode())
+    return min(later, last, sequence - 1)

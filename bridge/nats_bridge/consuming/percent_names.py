@@ -1,0 +1,38 @@
+"""Streams with `%` in their names, of which older servers cannot take acknowledgements, or write reply subjects.
+
+A server makes the reply subjects of a consumer from a template that begins with the stream's name. Up to 2.9.15 it
+fills a `%` of the name, too. Later it doubles the `%`, and up to 2.12.11 and 2.14.2 also in the subject on which it
+waits for acknowledgements: they have no effect (2.9.10 to 2.15.3 asked).
+"""
+
+from __future__ import annotations
+
+from nats_bridge.errors import RuleRefusedError
+from nats_transforms.dialect import server_dialect
+
+
+def check_percent(server_version: str, place: str, stream: str, *, acknowledges: bool = False) -> None:
+    """Check that a stream can be read, and its messages acknowledged, although a `%` is in its name.
+
+    Args:
+        server_version: that of the stream's server.
+        place: how the error begins.
+        stream: its name.
+        acknowledges: whether its consumer needs acknowledgements.
+
+    Raises:
+        RuleRefusedError: this server cannot do it.
+    """
+    if "%" not in stream:
+        return
+    server = server_dialect(server_version)
+    if not server.reply_subjects_keep_percent:
+        raise RuleRefusedError(
+            f"{place}: server {server_version} cannot deliver messages of a stream with % in its name: upgrade it to"
+            " 2.9.16 or newer, or copy the stream to one without"
+        )
+    if acknowledges and not server.percent_streams_take_acknowledgements:
+        raise RuleRefusedError(
+            f"{place}: acknowledgements have no effect on server {server_version}, because the stream has % in its"
+            " name: upgrade it to 2.12.12, 2.14.3 or newer, or copy the stream to one without"
+        )

@@ -1,0 +1,225 @@
+"""Replays a range of a stream: for gaps, for seeding last sequences, for the tail at shutdown.
+
+Each replay is an ephemeral consumer of its own, deleted afterwards; it moves no rule's position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply, acknowledges, asks_for_flow_control
+from nats_bridge.consuming.percent_names import check_percent
+from nats_bridge.errors import ApiError
+from nats_transforms import header_block
+
+HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
+LIMITED = "nats-bridge-limited-"
+"""How the names of ephemeral consumers begin that acknowledge only to limit what is sent ahead.
+
+Where the stream removes what they have not acknowledged, servers report it as terminated, in advisories that are no
+dead letters."""
+LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
+_SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
+_LOST = "deliveries of a replay were lost: the connection broke"
+_AWAY = "nothing arrives from a replay: the server or its stream leader is away"
+_UNHEARD = "the consumer of a replay does not receive flow control answers"
+_PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": True, "num_replicas": 1}
+"""Members of consumers that are needed for a while."""
+
+
+def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
+    """The configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
+    config: Json = {
+        "deliver_subject": inbox,
+        "replay_policy": "instant",
+        "flow_control": True,
+        "idle_heartbeat": int(HEARTBEAT * 1e9),
+        **filter_members(filters),
+    }
+    return config | {"headers_only": True} if headers_only else config
+
+
+def ephemeral_config(
+    inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
+) -> Json:
+    """The configuration of an ephemeral consumer that delivers to us.
+
+    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none. A consumer with
+    acknowledgements has a name by which its advisories are known.
+    """
+    config = push_config(inbox, filters, headers_only=headers_only)
+    config |= {"ack_policy": "none", "max_deliver": 1, **_PASSING}
+    if limit is not None and not direct:
+        config |= {"ack_policy": "all", "ack_wait": LATE_ACK, "max_ack_pending": limit}
+        config["name"] = LIMITED + secrets.token_hex(6)
+    if direct:
+        # The sooner the server removes a lost one, the fewer messages it keeps.
+        config |= {"direct": True, "inactive_threshold": 1_000_000_000}
+    return config
+
+
+def standing_config(filters: Sequence[str], policy: Json) -> Json:
+    """The configuration of a pull consumer that is created for its `CONSUMER.INFO` alone, and deleted afterwards.
+
+    Args:
+        filters: only these subjects; none for all.
+        policy: where it would begin.
+    """
+    return {"ack_policy": "explicit", **_PASSING, **policy, **filter_members(filters)}
+
+
+def filter_members(filters: Sequence[str]) -> Json:
+    """Return a consumer's filters, as members of its configuration. More than one: servers from 2.10 on."""
+    if len(filters) > 1:
+        return {"filter_subjects": list(filters)}
+    return {"filter_subject": filters[0]} if filters else {}
+
+
+def filters_of(config: Json) -> tuple[str, ...]:
+    """Return the filters in a consumer's configuration, empty for all subjects: the reverse of `filter_members`."""
+    return tuple(filter(None, config.get("filter_subjects") or (config.get("filter_subject"),)))
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Reads ranges of a stream.
+
+    Attributes:
+        api: the connection's API.
+        stream: the stream's name.
+        filters: only these subjects; none for all. More than one only on servers from 2.10 on.
+        headers_only: leave payloads on the server.
+        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+    """
+
+    api: JetStreamApi
+    stream: str
+    filters: tuple[str, ...] = ()
+    headers_only: bool = False
+    direct: bool = False
+
+    async def between(self, first: int, last: int) -> AsyncGenerator[list[Delivered], None]:
+        """Yield batches of the messages with first <= sequence <= last that still exist, in order.
+
+        Close it (`contextlib.aclosing`) where the iteration may end early: the consumer is deleted then.
+
+        Raises:
+            ApiError: retriable if the connection broke; what was yielded is valid.
+        """
+        if first > last:
+            return
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
+        async with contextlib.aclosing(self._read(policy)) as batches:
+            async for batch in batches:
+                end = AckReply.parse(batch[-1][1]).stream_sequence
+                if end > last:
+                    batch = [message for message in batch if AckReply.parse(message[1]).stream_sequence <= last]
+                if batch:
+                    yield batch
+                if end >= last:
+                    return
+
+    async def before(self, time: str) -> int:
+        """Return the sequence just before the first message stored at or after a time (RFC 3339)."""
+        info = await self._standing({"deliver_policy": "by_start_time", "opt_start_time": time})
+        return int(info["delivered"]["stream_seq"])
+
+    async def after(self, sequence: int) -> int:
+        """Return the number of messages after a sequence that match the filters."""
+        policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence + 1}
+        return int((await self._standing(policy))["num_pending"])
+
+    async def _standing(self, policy: Json) -> Json:
+        info = await self.api.create_ephemeral(self.stream, standing_config(self.filters, policy))
+        await self.api.forget_ephemeral(self.stream, info["name"])
+        return info
+
+    async def last_per_subject(self) -> AsyncIterator[list[Delivered]]:
+        """Yield batches of the last message of each subject, then of messages stored since, up to the stream's end.
+
+        After the last batch the map built from it is exact for the stream as it was at that batch's last message:
+        everything stored before was either delivered or no longer its subject's last.
+        """
+        policy = {"deliver_policy": "last_per_subject"}
+        async with contextlib.aclosing(
+            self._read(policy if self.filters else policy | {"filter_subject": ">"})
+        ) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _read(self, policy: Json) -> AsyncGenerator[list[Delivered], None]:
+        client = self.api.client
+        check_percent(client.reported_version, f"stream '{self.stream}'", self.stream)
+        arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
+        inbox = client.new_inbox()
+        subscription = await client.subscribe_batches(
+            inbox, arrived.put_nowait, lambda reply, block: arrived.put_nowait((reply, block))
+        )
+        limit = None if "%" in self.stream else self.api.delivery_limit.messages  # servers may not take what ends it
+        config = ephemeral_config(
+            inbox, filters=self.filters, headers_only=self.headers_only, direct=self.direct, limit=limit
+        )
+        limited = config["ack_policy"] == "all"
+        name, newest, pending, stream = "", b"", 0, self.stream.encode()
+        try:
+            created = await self.api.create_ephemeral(self.stream, config | policy)
+            name = created["name"]
+            # Nothing pending may also mean that everything is in flight to us.
+            if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():
+                return
+            seen = quiet = 0
+            while True:
+                try:
+                    async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
+                        item = await arrived.get()
+                except TimeoutError:
+                    raise self._broken(_AWAY) from None
+                if isinstance(item, tuple):
+                    reply, block = item
+                    # If our answer was lost with a connection, the consumer's heartbeats ask for it again.
+                    stalled = header_block.read(block, b"Nats-Consumer-Stalled")
+                    answer = reply or stalled or b""
+                    if asks_for_flow_control(answer, stream):
+                        client.answer(answer)
+                    if newest:
+                        client.answer(newest)
+                    delivered = header_block.read(block, b"Nats-Last-Consumer")
+                    if delivered is None:
+                        continue
+                    if int(delivered) != seen:
+                        raise self._broken(_LOST)
+                    # A slow server may still have messages for us; they may also be deleted by now.
+                    quiet += 1
+                    if quiet == _SILENT_BEATS:
+                        if stalled or (limited and pending):
+                            raise self._broken(_UNHEARD)
+                        return
+                    continue
+                end = AckReply.parse(item[-1][1])
+                if end.consumer_sequence != seen + len(item):
+                    raise self._broken(_LOST)
+                seen, quiet, pending = end.consumer_sequence, 0, end.pending
+                if limited and acknowledges(item[-1][1], stream, name.encode()):
+                    newest = item[-1][1]
+                    client.answer(newest)
+                yield item
+                if end.pending == 0:
+                    return
+        finally:
+            # While it exists without acknowledgements, a direct consumer keeps messages of work-queue and interest
+            # streams.
+            if name and client.is_connected:
+                with contextlib.suppress(ApiError):  # the server removes it automatically, a little later
+                    await self.api.forget_ephemeral(self.stream, name)
+            await subscription.release()
+
+    def _broken(self, what: str) -> ApiError:
+        text = f"connection '{self.api.connection}': stream '{self.stream}': {what}"
+        return ApiError(text, description="replay broken", retriable=True)

@@ -1,0 +1,502 @@
+"""Manages a rule's consumer on the server: finds, takes over, creates, deletes and acknowledges.
+
+A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
+for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
+
+Where each message is acknowledged singly (`ack_policy: explicit`), the server redelivers the unacknowledged late, after
+others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows no
+second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
+
+The holder of the rule's lease takes the durable consumer from any process that is bound to it: a paused one, or one
+that reaches only the consumer's server. A sidecar without a lease takes it only while no process is bound to it.
+
+A bound consumer cannot be moved to another inbox, nor one whose inbox any subscription matches, such as one to `>`
+(2.9.10 to 2.15.1 check only that, while `push_bound` reports whether a client subscribes to the inbox itself).
+So it is deleted and recreated at its position. Between the two, a marker keeps the position: a second consumer that
+no client reads from.
+
+A process that takes over a consumer writes into its description from which inbox, and after which delivery. The process
+that had that inbox may still be draining: it publishes again what it has missed up to there, and nothing of its
+successor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from nats_bridge.client.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
+from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.wire import Delivered
+from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.consuming import replay
+from nats_bridge.consuming.ack_reply import acknowledges
+from nats_bridge.errors import ApiError, RuleRefusedError
+
+_log = structlog.get_logger("bridge.rule_consumer")
+
+TAKEOVER = 3.0
+"""Seconds until the server must have noticed that another process has ended."""
+
+_POLL = 0.05  # seconds between two requests for what the server has not noticed yet
+_MOST_UNCONFIRMED = 1_000_000  # messages
+_FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
+_ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
+_ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
+_LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
+_NO_LEADER = (0, 10008)  # error codes: an answer that names none, and the server's own
+_TAKEN = re.compile(r" \(from (\S+) after (\d+), delivery (\d+)\)$")  # the end of a description, by `_bound`
+_LONGEST = 3800  # bytes of a description without that end; servers take 4096
+_NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same subjects
+
+
+def durable_name(sidecar: str, rule: str) -> str:
+    """The name of a rule's durable consumer, made of the names of sidecar and rule."""
+    return f"{sidecar}_{rule}"
+
+
+def consumer_owner(sidecar: str, rule: str) -> str:
+    """The start of the description of a rule's consumers, and of no others."""
+    return f"nats-bridge {sidecar}/{rule}:"
+
+
+def marker_name(durable: str) -> str:
+    """The name of the consumer that keeps a durable consumer's position while that one is recreated."""
+    return f"{durable}_moving"
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """A durable consumer that keeps a rule's position. It stays on its server when the rule is removed.
+
+    Attributes:
+        rule: the rule that it was created for.
+        stream: the stream that it reads.
+        connection: the connection that holds the stream.
+        name: its name.
+        owner: how its description begins.
+    """
+
+    rule: str
+    stream: str
+    connection: str
+    name: str
+    owner: str
+
+    @classmethod
+    def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
+        """The one of a rule that has one."""
+        return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """The way a rule reads its stream.
+
+    Attributes:
+        stream: its name.
+        filters: only these subjects; none for all (then jumps in the sequences mean removed messages). More than one
+            only on servers from 2.10 on.
+        headers_only: leave payloads on the server.
+        position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
+            with acknowledgements) or `acknowledged` (durable, each message is acknowledged singly).
+        durable_name: the durable consumer's name.
+        owner: the start of the consumer's description; a durable one with another start is not ours.
+        rule: the rule's name, for the log.
+        description: the rest of its description.
+        direct: use a consumer that work-queue and interest streams do not count as one of theirs.
+        work_queue: whether the stream is a work queue.
+        max_pending: of `acknowledged`, how many messages may be without an acknowledgement.
+    """
+
+    stream: str
+    filters: tuple[str, ...]
+    headers_only: bool
+    position: Literal["none", "sent", "confirmed", "acknowledged"]
+    durable_name: str
+    owner: str
+    rule: str
+    description: str
+    direct: bool = False
+    work_queue: bool = False
+    max_pending: int = 0
+
+
+class RuleConsumer:
+    """The consumer of one rule.
+
+    Args:
+        api: the connection's API.
+        plan: how to read.
+        fence: the rule's. With a lease, the durable consumer is taken without asking, and changed only while it is
+            open.
+
+    Attributes:
+        fence: the rule's.
+        inbox: where it delivers; set before `take_over` and `create`.
+        name: its name on the server, empty before there is one.
+        limit: how many messages it sends ahead of acknowledgements; None for any number.
+    """
+
+    def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
+        self.plan = plan
+        self.fence = fence
+        self._has_lease = fence is not ALWAYS_OPEN
+        self._marked = False
+        self._delivered_to = ""  # the inbox that the durable consumer was given last
+        self.inbox = ""
+        self.name = ""
+        self.limit: int | None = None
+        self._api = api
+
+    @property
+    def is_within_limit(self) -> bool:
+        """Whether it sends ahead no more messages than its connection allows."""
+        return self.limit == self._limit_of_connection
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether its connection limits what it sends ahead."""
+        return self._limit_of_connection is not None
+
+    @property
+    def _limit_of_connection(self) -> int | None:
+        if self.plan.position == "sent" or self.plan.direct:
+            return None  # the position of the one is what was sent; the other knows no acknowledgements
+        if self.plan.position == "none" and "%" in self.plan.stream:
+            return None  # servers may not take acknowledgements
+        return self._api.delivery_limit.messages
+
+    async def position(self, *, otherwise: int | None = None) -> int | None:
+        """Return the stream sequence up to which an existing durable consumer is done; None if there is none of ours.
+
+        Args:
+            otherwise: after which sequence to recreate a durable consumer that stays without a leader; None where only
+                that consumer knows the position.
+
+        Raises:
+            RuleRefusedError: another process is bound to it, or it has another owner.
+            ApiError: the server refuses.
+        """
+        try:
+            return await self._position()
+        except ApiError as error:
+            if otherwise is None or not await self.is_leaderless(error):
+                raise
+        await self.remove_leaderless(otherwise)
+        return await self._marked_position()
+
+    async def _position(self) -> int | None:
+        api, plan = self._api, self.plan
+        if plan.position == "none":
+            return None
+        deadline = asyncio.get_running_loop().time() + TAKEOVER
+        # While another process is bound, the position moves; the server notices a killed one after a moment.
+        while (info := await api.consumer_info(plan.stream, plan.durable_name)) and info.get("push_bound"):
+            if self._is_mine_to_take(info):
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                raise self._in_use()
+            await asyncio.sleep(_POLL)
+        if info is None:
+            return await self._marked_position()
+        self._refuse_foreign(info)
+        if await api.consumer_info(plan.stream, marker_name(plan.durable_name)) is not None:
+            # Of a process that was killed after it had recreated the consumer.
+            await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
+        position = _position_of(info)
+        last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
+        if position > last:
+            _log.warning(
+                "consumer.stream_shorter",
+                rule=plan.rule,
+                stream=plan.stream,
+                position=position,
+                last_sequence=last,
+            )
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+            return last
+        return position
+
+    async def _marked_position(self) -> int | None:
+        """Return the position of a durable consumer that another process was about to recreate."""
+        info = await self._api.consumer_info(self.plan.stream, marker_name(self.plan.durable_name))
+        if info is None:
+            return None
+        self._refuse_foreign(info)
+        self._marked = True
+        return _position_of(info)
+
+    async def take_over(self, handled: int | None) -> Json | None:
+        """Make the existing durable consumer deliver to the inbox.
+
+        Args:
+            handled: the position that was read before, to see whether it moved since; None if we moved it ourselves.
+
+        Returns:
+            Its state as `CONSUMER.INFO` gives it; None if there is none that can be used.
+
+        Raises:
+            RuleRefusedError: another process is bound to it, or was since its position was read.
+        """
+        api, plan = self._api, self.plan
+        if plan.position == "none":
+            return None
+        info = await api.consumer_info(plan.stream, plan.durable_name)
+        if info is None:
+            return None
+        if plan.position == "acknowledged" and (info.get("push_bound") or self._must_restart(info)):
+            if info.get("push_bound") and not self._is_mine_to_take(info):
+                raise self._in_use()
+            await self._take_away(_position_of(info))
+            return None
+        if info["config"].get("ack_policy") != _ACK_POLICY[plan.position]:
+            # The delivery mode changed; a consumer of the other kind takes the position.
+            await api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+            return None
+        if handled is not None and plan.position == "sent" and _position_of(info) > handled:
+            if self._has_lease:
+                # Sent since then to a process that may no longer publish.
+                await self._take_away(handled)
+                return None
+            raise self._in_use()  # the process that moved the position has published up to there
+        try:
+            await api.create_durable(plan.stream, self._bound(info["config"], info["delivered"]), fence=self.fence)
+        except ApiError as error:
+            if error.err_code != CONSUMER_IN_USE:
+                raise
+            if not self._has_lease:
+                newest = await api.consumer_info(plan.stream, plan.durable_name)
+                if newest is not None and newest.get("push_bound"):  # a client subscribes to the consumer's own inbox
+                    raise self._in_use() from None
+            await self._take_away(_position_of(info) if handled is None else handled)
+            return None
+        self.name, self._delivered_to = plan.durable_name, self.inbox
+        return info
+
+    def _is_mine_to_take(self, info: Json) -> bool:
+        """Whether a bound durable consumer may be taken: by the lease, or from a lost connection of our own."""
+        return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
+
+    def _must_restart(self, info: Json) -> bool:
+        """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
+        config = info["config"]
+        filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
+        return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)
+
+    async def is_leaderless(self, error: ApiError) -> bool:
+        """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
+
+        Servers 2.10 sometimes leave a consumer so permanently, if all are killed right after it was created.
+
+        Args:
+            error: the answer to a request about the consumer.
+
+        Raises:
+            ApiError: no answer about the stream.
+        """
+        api, plan, loop = self._api, self.plan, asyncio.get_running_loop()
+        deadline = loop.time() + _LEADERLESS
+        while (error.http_code == 503 and error.err_code in _NO_LEADER) or (error.passing and loop.time() < deadline):
+            stream = await api.stream_info(plan.stream)
+            if not (stream.get("cluster") or {}).get("leader"):
+                break
+            if loop.time() >= deadline:
+                return True
+            await asyncio.sleep(_LEADERLESS / 60)
+            try:
+                await api.consumer_info(plan.stream, plan.durable_name, patience=0)
+            except ApiError as newest:
+                error = newest
+            else:
+                break
+        return False
+
+    async def remove_leaderless(self, handled: int) -> None:
+        """Delete the durable consumer, which has no leader; `create` recreates it after stream sequence `handled`."""
+        plan = self.plan
+        await self._remove(handled)
+        _log.warning(
+            "consumer.leaderless", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+        )
+
+    async def _remove(self, handled: int) -> None:
+        """Delete the durable consumer; `create` recreates it after stream sequence `handled`."""
+        plan = self.plan
+        if plan.work_queue:
+            await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+            return
+        marker = {
+            "durable_name": marker_name(plan.durable_name),
+            "description": f"{plan.owner} the position of {plan.durable_name}, which is being recreated",
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": handled + 1,
+            "ack_policy": "explicit",
+            **replay.filter_members(plan.filters),
+        }
+        await self._api.delete_consumer(plan.stream, marker["durable_name"], fence=self.fence)
+        await self._api.create_durable(plan.stream, marker, fence=self.fence)
+        self._marked = True
+        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+
+    async def _take_away(self, handled: int) -> None:
+        """Delete the durable consumer that another process reads; `create` recreates it."""
+        plan = self.plan
+        await self._remove(handled)
+        if not plan.work_queue:
+            _log.warning(
+                "consumer.taken_over", rule=plan.rule, stream=plan.stream, consumer=plan.durable_name, after=handled
+            )
+
+    async def create(self, handled: int) -> None:
+        """Create a consumer that delivers what follows stream sequence `handled` to the inbox."""
+        plan = self.plan
+        self.limit = self._limit_of_connection
+        begins = {"deliver_policy": "by_start_sequence", "opt_start_seq": handled + 1}
+        description = {"description": _shortened(f"{plan.owner}{plan.description}")}
+        if plan.position == "none":
+            config = replay.ephemeral_config(
+                self.inbox,
+                filters=plan.filters,
+                headers_only=plan.headers_only,
+                direct=plan.direct,
+                limit=self.limit,
+            )
+            self.name = (await self._api.create_ephemeral(plan.stream, config | begins | description))["name"]
+            return
+        config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
+        config |= {"durable_name": plan.durable_name, **description, **self._acknowledging}
+        config |= {"deliver_policy": "all"} if plan.work_queue else begins
+        try:
+            self.name = (await self._api.create_durable(plan.stream, config, fence=self.fence))["name"]
+        except ApiError as error:
+            if error.err_code not in _NOT_UNIQUE:
+                raise
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': other consumers of work queue '{plan.stream}' take the same subjects"
+                f" ({error.description}, {error.err_code}): give each of them subjects of its own"
+            ) from None
+        self._delivered_to = self.inbox
+        if self._marked:
+            await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
+            self._marked = False
+
+    async def keep_limit(self, info: Json) -> None:
+        """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
+        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), fence=self.fence)
+
+    async def info(self, *, patience: float | None = None) -> Json | None:
+        """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
+        return await self._api.consumer_info(self.plan.stream, self.name, patience=patience) if self.name else None
+
+    async def delete(self) -> None:
+        """Delete it, if there is one."""
+        if self.name:
+            fence = ALWAYS_OPEN if self.plan.position == "none" else self.fence
+            await self._api.delete_consumer(self.plan.stream, self.name, fence=fence)
+
+    async def discard(self) -> None:
+        """Delete the durable consumer, and the marker that kept its position."""
+        await self._api.delete_consumer(self.plan.stream, self.plan.durable_name, fence=self.fence)
+        if self._marked:
+            await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self.fence)
+
+    def delivers_here(self, info: Json) -> bool:
+        """Whether it still delivers to the inbox."""
+        return bool(info["config"].get("deliver_subject") == self.inbox)
+
+    def last_delivered_here(self, info: Json) -> tuple[int, int] | None:
+        """The last delivery to the inbox: its stream sequence and consumer sequence; None if that is not known."""
+        if self.delivers_here(info):
+            return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
+        taken = _TAKEN.search(str(info["config"].get("description", "")))
+        if taken is None or taken[1] != self.inbox:
+            return None
+        return int(taken[2]), int(taken[3])
+
+    def has_sent(self, reply: bytes) -> bool:
+        """Whether a reply subject is that of a delivery by this consumer, and not of another client's making."""
+        return acknowledges(reply, self.plan.stream.encode(), self.name.encode())
+
+    def reply(self, stream_sequence: int, consumer_sequence: int) -> bytes:
+        """Return the reply subject that acknowledges a message at the consumer whose delivery of it did not arrive."""
+        return b"$JS.ACK.%b.%b.1.%d.%d.%d.0" % (
+            self.plan.stream.encode(),
+            self.name.encode(),
+            stream_sequence,
+            consumer_sequence,
+            time.time_ns(),
+        )
+
+    def numbered(self, batch: list[Delivered], consumer_sequence: int) -> list[Delivered]:
+        """A batch of a replay whose last reply subject is that of the durable consumer."""
+        subject, reply, block, payload = batch[-1]
+        tokens = reply.split(b".")
+        at = 3 if len(tokens) == 9 else 5  # with a domain and an account before the stream
+        tokens[at] = self.plan.durable_name.encode()
+        tokens[at + 3] = b"%d" % consumer_sequence
+        return [*batch[:-1], (subject, b".".join(tokens), block, payload)]
+
+    @property
+    def _acknowledging(self) -> Json:
+        """How what the durable consumer delivers is acknowledged, and how much of it may wait for that."""
+        policy: Json = {"ack_policy": _ACK_POLICY[self.plan.position]}
+        if self.plan.position == "confirmed":
+            policy |= {"ack_wait": replay.LATE_ACK, "max_ack_pending": self.limit or _MOST_UNCONFIRMED}
+        elif self.plan.position == "acknowledged":
+            most = self.plan.max_pending
+            policy |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(self.limit or most, most)}
+        return policy
+
+    def _bound(self, config: Json, taken: Json | None = None) -> Json:
+        """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says.
+
+        Args:
+            config: its present one.
+            taken: the last delivery to the inbox that it has at present, if another one follows.
+        """
+        bound = {name: value for name, value in config.items() if name not in _FILTERS}
+        bound.pop("headers_only", None)
+        if taken is not None:
+            said = _shortened(_TAKEN.sub("", str(config.get("description", ""))))
+            last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
+            bound["description"] = f"{said} (from {config.get('deliver_subject')} {last})"
+        bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
+        self.limit = self._limit_of_connection
+        bound |= {**replay.filter_members(self.plan.filters), **self._acknowledging}
+        if self.plan.headers_only:
+            bound["headers_only"] = True
+        return bound
+
+    def _refuse_foreign(self, info: Json) -> None:
+        if not (said := str(info["config"].get("description", ""))).startswith(self.plan.owner):
+            raise RuleRefusedError(
+                f"consumer '{info['name']}' of stream '{self.plan.stream}' is not this rule's ('{said[:200]}'):"
+                " give this sidecar or rule another name, or delete that consumer"
+            )
+
+    def _in_use(self) -> RuleRefusedError:
+        return RuleRefusedError(
+            f"consumer '{self.plan.durable_name}' of stream '{self.plan.stream}' is in use by another process:"
+            " stop that one, or set `leadership: {}` for both, so that one is on standby"
+            " (under another name, every message would arrive twice)"
+        )
+
+
+def _position_of(info: Json) -> int:
+    """The stream sequence up to which a durable consumer of ours has acknowledged."""
+    config = info["config"]
+    state = info["delivered"] if config.get("ack_policy") == "none" else info["ack_floor"]
+    if int(state["consumer_seq"]):
+        return int(state["stream_seq"])
+    return int(config.get("opt_start_seq") or 1) - 1
+
+
+def _shortened(description: str) -> str:
+    """A description to which the end by `_bound` can still be appended."""
+    return description.encode()[:_LONGEST].decode(errors="ignore")

@@ -1,0 +1,193 @@
+"""The errors of the bridge, one class per exit code or reaction.
+
+A message is one or two lines: the place (file:line:column, connection, rule, field), the value, and what
+would be right. `code` is for programs, `exit_code` is the command's (2 usage or configuration, 3 server not
+reachable, 1 the answer is no), `retriable` says whether trying the same again can help. What libraries raise
+is mapped to these once, at the boundary.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nats_bridge.api_error_codes import class_of
+
+EXIT_GOOD: Final = 0
+EXIT_NO: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+
+
+class BridgeError(Exception):
+    """Base of all errors that the bridge raises on purpose.
+
+    Args:
+        message: one or two lines for a person.
+        retriable: overrides the class's answer to "can trying again help?".
+
+    Attributes:
+        problems: the message, one entry per problem where it has several.
+    """
+
+    code: str = "bridge"
+    exit_code: int = EXIT_NO
+    retriable: bool = False
+
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems: tuple[str, ...] = (message,)
+        if retriable is not None:
+            self.retriable = retriable
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def passing(self) -> bool:
+        """Whether a running rule waits and retries."""
+        return self.retriable
+
+
+class ConfigError(BridgeError):
+    """The configuration is wrong; every problem found is one line of the message.
+
+    Args:
+        message: the lines.
+        problems: the same, one entry per problem; the message itself when left out.
+        quotes: for each problem, the line of the file that it is about, or nothing.
+    """
+
+    code = "configuration"
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), quotes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems or (message,)
+        self.quotes = quotes or ("",) * len(self.problems)
+
+    @property
+    def with_quotes(self) -> str:
+        """The problems, each with its line of the file below it."""
+        return "\n".join(part for pair in zip(self.problems, self.quotes, strict=True) for part in pair if part)
+
+
+class CredentialsError(BridgeError):
+    """The server refuses the credentials, or a credentials file is unusable: waiting does not help."""
+
+    code = "credentials"
+    exit_code = EXIT_USAGE
+
+
+class ServerUnreachableError(BridgeError):
+    """No server of a connection answers."""
+
+    code = "server_unreachable"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class ConnectionLostError(BridgeError):
+    """A connection that worked was lost and did not come back in time."""
+
+    code = "connection_lost"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class StreamMissingError(BridgeError):
+    """A rule's stream does not exist, or not yet.
+
+    Args:
+        message: one or two lines for a person.
+        connection: the connection on which it was looked for.
+        stream: its name.
+    """
+
+    code = "stream_missing"
+    exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, *, connection: str, stream: str) -> None:
+        super().__init__(message)
+        self.connection = connection
+        self.stream = stream
+
+
+class RuleRefusedError(BridgeError):
+    """A valid rule must not run: it would loop, or change what its stream holds."""
+
+    code = "rule_refused"
+    exit_code = EXIT_USAGE
+
+
+class ApiError(BridgeError):
+    """The JetStream API answered with an error, or did not answer.
+
+    Args:
+        message: one or two lines for a person.
+        http_code: the server's `code` (408 when it did not answer in time).
+        err_code: the server's `err_code`, 0 when there is none.
+        description: the server's own words.
+        retriable: whether trying again can help.
+    """
+
+    code = "api"
+    exit_code = EXIT_NO
+
+    def __init__(
+        self, message: str, *, http_code: int = 408, err_code: int = 0, description: str, retriable: bool = False
+    ) -> None:
+        super().__init__(message, retriable=retriable)
+        self.http_code = http_code
+        self.err_code = err_code
+        self.description = description
+
+    @property
+    def passing(self) -> bool:
+        """Whether a rule waits: no answer in time, or a code that `api_error_codes` calls passing."""
+        if not self.err_code:
+            return self.retriable or self.http_code == 503
+        return self.retriable or class_of(self.err_code) == "passing"
+
+
+class NotPermittedError(ApiError):
+    """The user may not send a request.
+
+    Args:
+        place: the connection.
+        subject: the request's subject.
+    """
+
+    code = "not_permitted"
+    exit_code = EXIT_USAGE
+
+    def __init__(self, place: str, subject: str) -> None:
+        super().__init__(
+            f"{place}: the user may not publish to {subject}: allow it in the user's permissions",
+            http_code=403,
+            err_code=0,
+            description="permissions violation",
+        )
+
+
+class InboxRefusedError(ApiError):
+    """The user may not subscribe to an inbox, so no answer arrives until the permissions change.
+
+    Args:
+        place: the connection.
+        subject: the inbox.
+    """
+
+    code = "inbox_refused"
+    exit_code = EXIT_USAGE
+    retriable = True
+
+    def __init__(self, place: str, subject: str) -> None:
+        super().__init__(
+            f"{place}: the user may not subscribe to the inbox {subject}: allow it in the user's permissions,"
+            " or set the connection's inbox_prefix",
+            http_code=403,
+            err_code=0,
+            description="permissions violation",
+            retriable=True,
+        )

@@ -1,0 +1,110 @@
+"""What an account's server says of its streams and their consumers, and the file that keeps it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.errors import ConfigError
+from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
+from nats_transforms.timestamp import rfc3339_nano
+
+_FORMAT: Final = "nats-bridge failover 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The streams of an account with their consumers.
+
+    Attributes:
+        taken: when the server was asked, RFC 3339.
+        streams: each as `STREAM.INFO` gives it, by name.
+        consumers: those of a stream, each as `CONSUMER.INFO` gives it, by the stream's name.
+        silent: streams whose leader did not answer.
+        unlisted: how many consumers of a stream did not answer, where some did not.
+    """
+
+    taken: str
+    streams: dict[str, Json]
+    consumers: dict[str, list[Json]]
+    silent: tuple[str, ...] = ()
+    unlisted: dict[str, int] = field(default_factory=dict)
+
+
+def saving_needs(*connections: str) -> Iterator[Need]:
+    """The needs of `read_account`, on each of the connections."""
+    for connection in connections:
+        yield write(connection, api_subject("STREAM.LIST"), "finds the streams")
+        yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
+
+
+async def read_account(connection: Connection, has_wanted: Callable[[str], bool] = lambda _: True) -> Account:
+    """Ask a server for all streams of its account, and for consumers.
+
+    Args:
+        connection: a connection of the account.
+        has_wanted: whether the consumers of a stream are wanted, by its name.
+
+    Raises:
+        ApiError: it cannot be asked.
+    """
+    taken = rfc3339_nano(time.time_ns()).decode()
+    listed, silent = await connection.api.streams()
+    streams = {str(info["config"]["name"]): info for info in listed if info["config"]["name"] not in silent}
+    consumers: dict[str, list[Json]] = {}
+    unlisted: dict[str, int] = {}
+    for name in streams:  # what a list says of their number leaves out those on other servers of a cluster
+        if has_wanted(name):
+            consumers[name], away = await connection.api.consumers_and_silent(name)
+            unlisted |= {name: away} if away else {}
+    return Account(taken, streams, consumers, tuple(silent), unlisted)
+
+
+def save_account(account: Account, path: Path) -> None:
+    """Write an account to a file, which is complete at any moment.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    document = {
+        "taken": account.taken,
+        _FORMAT: [
+            {"info": info, "consumers": account.consumers.get(name, [])} for name, info in account.streams.items()
+        ],
+        "silent": list(account.silent),
+        "unlisted": account.unlisted,
+    }
+    written = path.with_name(f"{path.name}.new")
+    try:
+        written.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        written.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def load_account(path: Path) -> Account:
+    """Read what `save_account` wrote.
+
+    Raises:
+        ConfigError: there is no such file, or it is another one.
+    """
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        streams = {str(each["info"]["config"]["name"]): each for each in document[_FORMAT]}
+        return Account(
+            str(document["taken"]),
+            {name: each["info"] for name, each in streams.items()},
+            {name: each["consumers"] for name, each in streams.items()},
+            tuple(document["silent"]),
+            dict(document["unlisted"]),
+        )
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{path}: is no file that nats-bridge failover save wrote") from None

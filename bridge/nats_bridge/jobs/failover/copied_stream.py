@@ -1,0 +1,160 @@
+"""Finds which streams of one account are copied to which of another: by rules, and natively."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.errors import ApiError
+from nats_bridge.jobs.failover.account import Account
+from nats_bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.kinds.copying.source_identity import SourceIdentity
+from nats_bridge.kinds.copying.target_subjects import compiled_entry
+from nats_bridge.kinds.watching.link import Link, links_of
+from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
+from nats_transforms.dialect import server_dialect
+from nats_transforms.errors import EngineError
+from nats_transforms.source_record import SourceRecord
+from nats_transforms.sourcing import Sourcing, compile_sourcing
+
+_UNKNOWN = SourceIdentity(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of `sources`, or `mirror`, of a rule or of the target itself.
+
+    Attributes:
+        sourcing: which messages, and what their subjects become.
+        is_own: whether a source record is of the entry.
+        key: what the message ids of its copies begin with; empty where the server copies.
+        by: the rule, or what is configured in the target.
+        identity: which copies are of the present source; known after `identify`.
+    """
+
+    sourcing: Sourcing
+    is_own: Callable[[SourceRecord], bool]
+    key: bytes
+    by: str
+    identity: SourceIdentity = _UNKNOWN
+
+
+@dataclass(slots=True)
+class CopiedStream:
+    """A stream and its copy.
+
+    Attributes:
+        source: the stream, as `STREAM.INFO` gives it.
+        target: the copy's stream, in the same way.
+        entries: what copies from the one to the other.
+        others: entries of the target for other sources.
+        keeps_sequence: whether copies have the source's sequence numbers.
+    """
+
+    source: Json
+    target: Json
+    entries: list[Entry] = field(default_factory=list)
+    others: list[Sourcing] = field(default_factory=list)
+    keeps_sequence: bool = False
+
+    @property
+    def source_name(self) -> str:
+        """The source's name."""
+        return str(self.source["config"]["name"])
+
+    @property
+    def target_name(self) -> str:
+        """The target's name."""
+        return str(self.target["config"]["name"])
+
+
+class CopiedStreams:
+    """Finds what is copied from one account to another, or within one.
+
+    Args:
+        settings: the configuration, for its rules.
+        source: the account of the sources.
+        source_name: the name of its connection.
+        target: the open connection of the targets.
+        targets: their account.
+    """
+
+    def __init__(
+        self, settings: Settings, source: Account, source_name: str, target: Connection, targets: Account
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._source_name = source_name
+        self._target = target
+        self._targets = targets
+        self._found: dict[tuple[str, str], CopiedStream] = {}
+        self._others: dict[str, list[Sourcing]] = {}
+
+    async def find(self) -> list[CopiedStream]:
+        """All of them, each once, by name.
+
+        Raises:
+            ApiError: the target's server cannot be asked.
+        """
+        for rule in self._settings.rules:
+            if (
+                isinstance(rule, SourcesRule | MirrorRule | KvSourcesRule)
+                and rule.target_connection == self._target.name
+            ):
+                self._of_rule(rule)
+        for link in links_of(self._targets.streams.values()):
+            await self._of_link(link)
+        for copied in self._found.values():
+            copied.others = self._others.get(copied.target_name, [])
+        return [self._found[names] for names in sorted(self._found)]
+
+    def _of_rule(self, rule: SourcesRule | MirrorRule | KvSourcesRule) -> None:
+        dialect = self._settings.offline_dialect_of(rule)
+        target = self._targets.streams.get(rule.target_stream)
+        for source in rule.entries if target is not None else ():
+            sourcing = compiled_entry(source, dialect, mirrors=isinstance(rule, MirrorRule))
+            info = self._source.streams.get(source.name) if source.connection == self._source_name else None
+            if info is None or target is None:
+                self._others.setdefault(rule.target_stream, []).append(sourcing)
+                continue
+            key = entry_key(sourcing, str(info["created"]))
+            keeps = isinstance(rule, MirrorRule) and rule.keep_sequence
+            self._add(info, target, Entry(sourcing, sourcing.is_own, key, f"rule {rule.name}"), keeps=keeps)
+
+    async def _of_link(self, link: Link) -> None:
+        try:
+            sourcing = compile_sourcing(link.entry, server_dialect(self._target.server_version), mirrors=link.is_mirror)
+        except EngineError:
+            return  # of a newer server than is known
+        info = self._source.streams.get(link.source)
+        if info is None or not await self._is_source(link, info):
+            self._others.setdefault(link.target, []).append(sourcing)
+            return
+        entry = Entry(sourcing, link.copied, b"", "its mirror" if link.is_mirror else "its sources")
+        self._add(info, self._targets.streams[link.target], entry, keeps=link.is_mirror)
+
+    async def _is_source(self, link: Link, info: Json) -> bool:
+        """Whether the stream of a link is the one of that name in the source's account.
+
+        Where neither server can say so, the name decides, unless both accounts are the same.
+        """
+        same = self._source_name == self._target.name
+        if not link.is_external:
+            seen = self._targets.streams.get(link.source)
+            return not same and seen is None if seen is None else _created(seen) == _created(info)
+        try:
+            answer = await self._target.api.ask_elsewhere(f"{link.api}.STREAM.INFO.{link.source}", b"")
+        except ApiError:
+            return not same
+        return _created(answer) == _created(info) if "created" in answer else not same
+
+    def _add(self, source: Json, target: Json, entry: Entry, *, keeps: bool) -> None:
+        names = str(source["config"]["name"]), str(target["config"]["name"])
+        copied = self._found.setdefault(names, CopiedStream(source, target, keeps_sequence=keeps))
+        copied.entries.append(entry)
+
+
+def _created(info: Mapping[str, object]) -> str:
+    return str(info["created"])

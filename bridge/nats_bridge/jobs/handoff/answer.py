@@ -1,0 +1,64 @@
+"""The result of a handoff: the update's body and the steps, or the reason against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nats_bridge.client.jetstream_api import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The options of a handoff.
+
+    Attributes:
+        back: from the server to the bridge.
+        after: per source, the last sequence that was copied, where the target does not show it.
+        apply: send the update.
+    """
+
+    back: bool = False
+    after: Mapping[str, int] = field(default_factory=dict)
+    apply: bool = False
+
+
+NO_SERVER_SELECTS: Final = (
+    "servers do not select messages by a header and would take the others, too: leave this rule to the bridge"
+)
+"""Why a rule with `where` cannot be handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """The answer to "what takes over from this rule?".
+
+    Attributes:
+        update: the body of the `STREAM.UPDATE` request, a whole stream configuration; None where there is none.
+        steps: what to do and what happens then, in order.
+        problems: what is in the way, each with what to do about it; empty if it can be handed over.
+    """
+
+    update: Json | None
+    steps: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the handoff is possible."""
+        return not self.problems and self.update is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "ok": self.ok,
+            "update": self.update if self.ok else None,
+            "steps": list(self.steps) if self.ok else [],
+            "problems": list(self.problems),
+        }
+
+
+def refused(*problems: str) -> Handoff:
+    """A refused handoff."""
+    return Handoff(None, (), problems)

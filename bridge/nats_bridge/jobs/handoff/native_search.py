@@ -1,0 +1,124 @@
+"""Finds where a server would resume: repeats its search for the newest copy of an entry.
+
+The server reads the target backwards and takes, for each entry, the first record that it meets; a higher number in
+an older copy does not count. Which records are an entry's, and on which subjects it looks, changed with versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.kinds.copying.tail_reader import first_sequence, pieces_back, read_piece
+from nats_transforms.dialect import Dialect
+from nats_transforms.source_record import HEADER, first_record, last_record
+from nats_transforms.sourcing import Sourcing, compile_sourcing
+from nats_transforms.subject import REST, matches
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A copy in the target.
+
+    Attributes:
+        stored: its sequence in the target.
+        sequence: the source's sequence that its record names.
+    """
+
+    stored: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records to look for.
+
+    Attributes:
+        sourcing: the compiled entry.
+        headers: the names under which records count.
+        subjects: on which stored subjects to look.
+        two_fields_only: whether only records without filter and destination count.
+    """
+
+    sourcing: Sourcing
+    headers: tuple[bytes, ...]
+    subjects: bytes = REST
+    two_fields_only: bool = False
+
+    def read(self, subject: bytes, block: bytes) -> int | None:
+        """The source's sequence, if a stored message is such a copy."""
+        if b"-Source:" not in block or not (self.subjects == REST or matches(subject, self.subjects)):
+            return None
+        found = [first_record(block, header) for header in self.headers] if self.headers else [last_record(block)]
+        for record in found:
+            if record is None or (self.two_fields_only and record.filters is not None):
+                continue
+            if self.sourcing.is_own(record):
+                return record.sequence
+        return None
+
+
+def own_wanted(sourcing: Sourcing) -> Wanted:
+    """The copies of an entry that the bridge counts as its own."""
+    return Wanted(sourcing, ())
+
+
+def native_wanted(entry: Json, server: Dialect) -> Wanted:
+    """The records that a server looks for.
+
+    Args:
+        entry: an entry of `sources`, as the server will have it.
+        server: the server that takes over.
+
+    Raises:
+        TransformError: it would refuse a transform of the entry.
+    """
+    subjects = REST
+    if server.source_search_follows_filter and not entry.get("subject_transforms"):
+        subjects = (entry.get("filter_subject") or ">").encode()
+    return Wanted(compile_sourcing(entry, server), (HEADER,), subjects, not server.source_record_names_filters)
+
+
+async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wanted]) -> list[Found | None]:
+    """The newest stored copy for each of `wanted`; the target is read only as far back as that needs.
+
+    Args:
+        api: the API of the target's connection.
+        stream: the target.
+        last: its last sequence.
+        wanted: what to look for.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    first = await first_sequence(api, stream)
+    found: list[Found | None] = [None] * len(wanted)
+    replay = Replay(api, stream, headers_only=True)
+    for low, high in pieces_back(first, last):
+        if None not in found:
+            break
+        piece, _ = await read_piece(replay, low, high, partial(_Newest, wanted), newest=high == last)
+        found = [before or now for before, now in zip(found, piece.found, strict=True)]
+    return found
+
+
+class _Newest:
+    """The newest copy for each of what is wanted, among some messages."""
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.found: list[Found | None] = [None] * len(wanted)
+        self._wanted = wanted
+
+    def take(self, batch: list[Delivered]) -> None:
+        for subject, reply, block, _ in batch:
+            if b"-Source:" not in block:
+                continue
+            for index, each in enumerate(self._wanted):
+                sequence = each.read(subject, block)
+                if sequence is not None:
+                    self.found[index] = Found(AckReply.parse(reply).stream_sequence, sequence)

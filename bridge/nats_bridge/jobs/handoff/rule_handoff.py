@@ -1,0 +1,51 @@
+"""Finds the handoff of a rule's kind."""
+
+from __future__ import annotations
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.connection_pool import connected
+from nats_bridge.errors import ConfigError
+from nats_bridge.jobs.handoff.answer import Handoff, Wish, refused
+from nats_bridge.kinds.registry import kind_of
+from nats_bridge.settings import CopyingRule, Rule, Settings
+
+
+async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
+    """The configuration that takes over from a rule; sent, if wished.
+
+    Args:
+        settings: the configuration.
+        name: the rule's name.
+        wish: how.
+
+    Raises:
+        ConfigError: there is no such rule, or no such source.
+        BridgeError: a server cannot be reached or asked, a stream does not exist, or the update was refused.
+    """
+    rule = settings.rule_named(name)
+    kind = kind_of(rule)
+    if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
+        return refused(reason)
+    _check_sources(rule, wish)
+    async with connected(settings, set(rule.connections)) as connections:
+        answer = await kind.handoff(rule, settings, connections, wish)
+        if answer.ok and wish.apply:
+            taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
+            answer = taken or await _sent(connections[rule.connections[0]], answer)
+        return answer
+
+
+async def _sent(connection: Connection, answer: Handoff) -> Handoff:
+    """Send the update to the connection of the stream that it is about: the first that a rule names."""
+    assert answer.update is not None
+    request = f"STREAM.UPDATE.{answer.update['name']}"
+    await connection.api.request(request, answer.update)
+    return Handoff(answer.update, (*answer.steps, f"Sent: $JS.API.{request} was accepted."))
+
+
+def _check_sources(rule: Rule, wish: Wish) -> None:
+    sources = {source.name for source in rule.entries} if isinstance(rule, CopyingRule) else set()
+    for source in wish.after:
+        if source not in sources:
+            known = f"; its sources are {', '.join(sorted(sources))}" if sources else ""
+            raise ConfigError(f"--after {source}=…: rule '{rule.name}' copies nothing from it{known}")

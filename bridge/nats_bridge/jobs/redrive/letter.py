@@ -1,0 +1,169 @@
+"""A dead letter, as rules of kind `advisories` and `on_rejected` write it, and the message that it was. Pure.
+
+What acted in the first stream must not act again: the message comes back without its expectations, rollup, increment,
+schedule and source record, and under an id of the redrive. Its time to live begins again.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.kinds.advisories.advisory import STREAM_NAME
+from nats_transforms import header_block
+from nats_transforms.subject import matches
+
+_ACTING: Final = re.compile(
+    rb"(?<=\n)Nats-(?:Bridge-Original-)?(?:Rollup|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*"
+    rb"|Schedule[^:\r\n]*):.*?\r\n",
+    re.DOTALL,
+)
+_EARLIER: Final = re.compile(rb"(?<=\n)Nats-(?:Bridge-Original-)?Msg-Id: redrive-[^\r\n ]+-[0-9a-f]{8}-\d+\r\n")
+"""The id of an earlier redrive, of a message that was given up again."""
+_SEQUENCE: Final = re.compile(rb"[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter's facts about its message.
+
+    Attributes:
+        sequence: its own sequence, in the dead letters' stream.
+        stream: the stream that held the message.
+        subject: the message's subject there; of an advisory alone that of the advisory.
+        original: the message's sequence there.
+        stamp: when the message was stored there, as its header says; empty where none does.
+        copy_id: of a rejected copy, the id that its rule gave it; else empty.
+        consumer: who gave it up; empty for a rejected copy.
+        reason: why, in words.
+        rejected: whether it is a copy that a rule's target rejected.
+        complete: whether it holds the message itself.
+    """
+
+    sequence: int
+    stream: str
+    subject: bytes
+    original: int
+    stamp: bytes
+    consumer: str
+    reason: str
+    rejected: bool
+    complete: bool
+    copy_id: bytes = b""
+
+    @property
+    def message(self) -> tuple[str, int, bytes, bytes]:
+        """The same for all letters of one message, which several consumers can give up.
+
+        Copies that several rules could not store of one message are several messages, each with its own subject.
+        """
+        return self.stream, self.original, self.stamp, self.copy_id
+
+    @property
+    def about(self) -> tuple[str, str, str]:
+        """The message's stream, who gave it up, and why."""
+        return self.stream, self.consumer or "(rejected copy)", self.reason
+
+
+def read_letter(sequence: int, block: bytes) -> Letter | None:
+    """Read a message of the dead letters' stream; None if it is no dead letter.
+
+    Args:
+        sequence: its sequence.
+        block: its header block.
+    """
+
+    def value(name: bytes) -> bytes:
+        return header_block.read(block, name) or b""
+
+    reason, kind = value(b"Nats-Bridge-Rejected"), value(b"Nats-Bridge-Advisory")
+    subject, original, stream = value(b"Nats-Subject"), value(b"Nats-Sequence"), _text(value(b"Nats-Stream"))
+    if not (reason or kind):
+        if not subject.startswith(b"$JS.EVENT.ADVISORY.CONSUMER."):
+            return None
+        alone = "an advisory alone"
+        return Letter(sequence, "", subject, 0, b"%d" % sequence, "", alone, rejected=False, complete=False)
+    if not subject or not _SEQUENCE.fullmatch(original) or not STREAM_NAME.fullmatch(stream):
+        return None
+    deliveries = f"{_text(value(b'Nats-Bridge-Deliveries'))} deliveries"
+    why = _text(reason) or _text(value(b"Nats-Bridge-Reason"))
+    return Letter(
+        *(sequence, stream, subject, int(original), value(b"Nats-Time-Stamp"), _text(value(b"Nats-Bridge-Consumer"))),
+        why or ("terminated" if kind.endswith(b".terminated") else deliveries),
+        rejected=bool(reason),
+        # The sidecar writes the size behind its own lines if it left out the payload.
+        complete=b"\r\nNats-Msg-Size:" not in block[block.rfind(b"\nNats-Bridge-") :],
+        copy_id=value(b"Nats-Msg-Id") if reason else b"",
+    )
+
+
+def restored(block: bytes, identity: bytes) -> bytes:
+    """The message's header block, as it is published again.
+
+    Args:
+        block: that of a complete letter, or of the message as its stream holds it.
+        identity: its `Nats-Msg-Id` from now on.
+    """
+    if b"\nNats-Bridge-Advisory:" in block or b"\nNats-Bridge-Rejected:" in block:
+        block = block[: block.rfind(b"\nNats-Stream:") + 1] + b"\r\n"  # what the rule appended begins there
+        if b"\nNats-Msg-Id: rejected-" in block:
+            block = without_last(block, b"Nats-Msg-Id")
+    block = _EARLIER.sub(b"", _ACTING.sub(b"", header_block.untraced(block)))
+    block = re.sub(rb"(?<=\n)Nats-Bridge-Original-TTL:", b"Nats-TTL:", block)
+    block = re.sub(rb"(?<=\n)Nats-Msg-Id:", b"Nats-Bridge-Original-Msg-Id:", block)
+    return header_block.append(block, [(b"Nats-Msg-Id", identity)])
+
+
+def redrive_id(stream: str, created: str, sequence: int) -> bytes:
+    """The `Nats-Msg-Id` of what is redriven: the same for the same dead letter of the same stream, however often.
+
+    Args:
+        stream: the dead letters' stream.
+        created: when that was created, as its server writes it: another stream of this name has other letters.
+        sequence: the letter's.
+    """
+    return b"redrive-%b-%08x-%d" % (stream.encode(), zlib.crc32(created.encode()), sequence)
+
+
+def without_last(block: bytes, name: bytes) -> bytes:
+    """A header block without the last line of a name."""
+    start = block.rfind(b"\n" + name + b":") + 1
+    end = block.find(b"\r\n", start) + 2
+    return block[:start] + block[end:] if start and end > 1 else block
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The request.
+
+    Attributes:
+        stream: the dead letters' stream.
+        connection: the name of the connection that holds it, and the streams that take the messages.
+        consumer: only what this one gave up; empty for all.
+        subject: only messages with this subject, perhaps with wildcards; empty for all.
+        most: how many letters at most; 0 for all.
+        rate: messages a second at most; 0 for no limit.
+        apply: whether anything is done.
+        resend_doubtful: whether letters in doubt go again.
+    """
+
+    stream: str
+    connection: str = "default"
+    consumer: str = ""
+    subject: str = ""
+    most: int = 0
+    rate: float = 0
+    apply: bool = False
+    resend_doubtful: bool = False
+
+    def selects(self, letter: Letter) -> bool:
+        """Whether a letter is meant, whatever their number."""
+        return self.consumer in ("", letter.consumer) and (
+            not self.subject or matches(letter.subject, self.subject.encode())
+        )

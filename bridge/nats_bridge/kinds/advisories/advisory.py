@@ -1,0 +1,164 @@
+"""Parses advisories, and makes the messages that report them. Pure: bytes in, bytes out.
+
+An advisory alone keeps its payload; headers identify it. With the message that it is about, the message keeps
+its payload and header block, and headers after it describe the advisory.
+
+Headers that would act in a stream that stores such a message (expectations, a rollup, a time to live, an id, …) were
+meant for the stream that it came from: `Nats-X` is renamed to `Nats-Bridge-Original-X`. The id is the advisory's, so
+that the same advisory is stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from nats_transforms import header_block
+from nats_transforms.republish import StoredMessage
+from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
+
+_ACTING = re.compile(
+    rb"(?<=\n)Nats-((?:Msg-Id|Rollup|TTL|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*|Schedule[^:\r\n]*):)"
+)
+_OURS = (b"Advisory", b"Advisory-Id", b"Advisory-Json", b"Consumer", b"Deliveries", b"Reason", b"Message")
+STREAM_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f\ud800-\udfff]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """An advisory as it was received, and its members; missing ones are empty or 0.
+
+    Attributes:
+        subject: what it was sent on.
+        payload: its JSON, or anything else that a client sent.
+        kind: its type, such as `io.nats.jetstream.advisory.v1.max_deliver`.
+        id: unique to it.
+        stream: the stream that it is about.
+        consumer: the consumer that it is about.
+        sequence: stream sequence of the message that it is about.
+        deliveries: how often that was delivered.
+        reason: why it was terminated.
+        time_ns: when it was made, nanoseconds since 1970.
+    """
+
+    subject: bytes
+    payload: bytes
+    kind: str = ""
+    id: str = ""
+    stream: str = ""
+    consumer: str = ""
+    sequence: int = 0
+    deliveries: int = 0
+    reason: str = ""
+    time_ns: int = 0
+
+    @classmethod
+    def read(cls, subject: bytes, payload: bytes) -> Advisory:
+        """Read an advisory; one that is not JSON, which any client may send, has no members."""
+        try:
+            found = json.loads(payload)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            return cls(subject, payload)
+        return cls(
+            subject,
+            payload,
+            _text(found, "type"),
+            _text(found, "id"),
+            _text(found, "stream"),
+            _text(found, "consumer"),
+            _number(found, "stream_seq"),
+            _number(found, "deliveries"),
+            _text(found, "reason"),
+            _time(_text(found, "timestamp")),
+        )
+
+    @property
+    def names_a_message(self) -> bool:
+        """Whether it names a stored message, of the stream and consumer in its subject."""
+        # The author of the JSON may be a client that is allowed to publish on the subject of one consumer alone.
+        about = f".{self.stream}.{self.consumer}".encode("utf-8", "surrogatepass")
+        return self.sequence > 0 and STREAM_NAME.fullmatch(self.stream) is not None and self.subject.endswith(about)
+
+
+def advisory_block(advisory: Advisory, *, size: int | None = None, note: str = "") -> bytes:
+    """The header block of an advisory that is republished.
+
+    Args:
+        advisory: the advisory.
+        size: its payload's size in bytes, if the payload is left out.
+        note: what became of the message that should have been attached, for `Nats-Bridge-Message`.
+    """
+    lines = [(b"Nats-Subject", advisory.subject)]
+    if note:
+        lines.append((b"Nats-Bridge-Message", _line(note)))
+    return header_block.append(b"", [*lines, *_closing(advisory, size)])
+
+
+def attached_block(advisory: Advisory, message: StoredMessage, *, timed: bool, headers_only: bool = False) -> bytes:
+    """Return the header block of the message for an advisory.
+
+    Args:
+        advisory: the advisory.
+        message: the message as it is stored.
+        timed: whether the dialect's republished messages hold the time.
+        headers_only: whether the payload is left out.
+    """
+    block = message.header_block
+    for name in _OURS:  # of a message that was a dead letter before
+        block = header_block.remove(block, b"Nats-Bridge-" + name)
+    block = header_block.untraced(block)
+    block = _ACTING.sub(rb"Nats-Bridge-Original-\1", block)
+    lines = [
+        (b"Nats-Stream", advisory.stream.encode()),
+        (b"Nats-Subject", message.subject),
+        (b"Nats-Sequence", b"%d" % message.sequence),
+    ]
+    if timed:
+        lines.append((b"Nats-Time-Stamp", rfc3339_nano(message.time_ns)))
+    lines.append((b"Nats-Bridge-Advisory", _line(advisory.kind)))
+    lines.append((b"Nats-Bridge-Advisory-Id", _line(advisory.id)))
+    lines.append((b"Nats-Bridge-Consumer", _line(advisory.consumer)))
+    lines.append((b"Nats-Bridge-Deliveries", b"%d" % advisory.deliveries))
+    if advisory.reason:
+        lines.append((b"Nats-Bridge-Reason", _line(advisory.reason)))
+    lines.append((b"Nats-Bridge-Advisory-Json", _one_line(advisory.payload)))
+    return header_block.append(block, [*lines, *_closing(advisory, len(message.payload) if headers_only else None)])
+
+
+def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
+    lines = [(b"Nats-Msg-Id", _line(advisory.id))] if advisory.id else []
+    return lines if size is None else [*lines, (b"Nats-Msg-Size", b"%d" % size)]
+
+
+def _line(text: str) -> bytes:
+    """A foreign text as a header's value, which cannot begin another line."""
+    return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
+
+
+def _one_line(payload: bytes) -> bytes:
+    """JSON as it is, or written again where it has more than one line."""
+    if b"\n" not in payload and b"\r" not in payload:
+        return payload
+    return json.dumps(json.loads(payload), separators=(",", ":")).encode()
+
+
+def _text(found: dict[str, Any], member: str) -> str:
+    value = found.get(member)
+    return value if isinstance(value, str) else ""
+
+
+def _time(text: str) -> int:
+    try:
+        return nanoseconds_of(text)
+    except ValueError:
+        return 0
+
+
+def _number(found: dict[str, Any], member: str) -> int:
+    value = found.get(member)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

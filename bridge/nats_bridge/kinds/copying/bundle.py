@@ -1,0 +1,65 @@
+"""Messages whose bytes are made together, once it is known which of them ask for a PubAck.
+
+A pipeline on Spark has columns, not messages: to make a Python object of each costs more than all else that it does
+with them. So what is in flight may be a bundle instead of a list of operations, and operations are made of it only when
+something has gone wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from nats_bridge.kinds.copying.encoder import Operation
+
+
+class Bundle(Protocol):
+    """Messages to publish, in order; what holds none is not sent."""
+
+    @property
+    def names(self) -> Sequence[int]:
+        """The messages' names, as numbers that increase."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes they are; what is the same for all of them may be left out."""
+
+    def __len__(self) -> int:
+        """How many they are."""
+
+    def written(self, replies: bytes | list[bytes]) -> bytes:
+        """The bytes to write.
+
+        Args:
+            replies: the reply subject of all messages, or that of each; empty for none.
+        """
+
+    def operations(self, start: int, stop: int) -> list[Operation]:
+        """The operations of a slice, one by one, without reply subjects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A slice of a bundle's messages."""
+
+    bundle: Bundle
+    start: int
+    stop: int
+
+
+Messages: TypeAlias = list[Operation] | Part
+
+
+def operations_of(messages: Messages | Bundle) -> list[Operation]:
+    """The messages one by one."""
+    if isinstance(messages, list):
+        return messages
+    if isinstance(messages, Part):
+        return messages.bundle.operations(messages.start, messages.stop)
+    return messages.operations(0, len(messages))
+
+
+def size_of(messages: list[Operation] | Bundle) -> int:
+    """About how many bytes they are."""
+    return sum([len(data) for _, data in messages]) if isinstance(messages, list) else messages.size

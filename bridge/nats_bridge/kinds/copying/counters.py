@@ -1,0 +1,49 @@
+"""The counters of a copying rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_bridge.consuming.counters import ReaderCounters
+
+
+@dataclass(slots=True)
+class CopyCounters(ReaderCounters):
+    """Counts of one rule since the process started, in messages unless the name says otherwise.
+
+    Attributes:
+        copied: stored in the target.
+        acknowledged: acknowledged to their source, because their copies or dead letters are stored.
+        duplicates: the target had their id already, so they were not stored again.
+        already_there: found in the target after an interruption, so they were not sent again.
+        unselected: not meant by the entry's filters or `where`, or excluded.
+        withheld_headers: lost a header that the target would refuse, such as Nats-Rollup.
+        renamed_headers: have headers of a counter or a schedule under names of ours, so that they do not act.
+        assumed_increments: added their own increment to a counter, because the target does not show any more what it
+            has added before.
+        rejected: rejected by the target permanently and skipped.
+        bytes_out: bytes of the written operations.
+        waits: times that the target was full or away, and copying waited.
+        asked_again: written again to learn whether they are stored, which message ids make harmless.
+        out_of_order: stored after later ones of the same source, because the target left them out at first.
+        rounds: times that an entry asked the target where to resume.
+        fillers: stored and purged to keep sequence numbers.
+        shorter_targets: times that the target's server had lost copies that it had confirmed.
+    """
+
+    copied: int = 0
+    acknowledged: int = 0
+    duplicates: int = 0
+    already_there: int = 0
+    unselected: int = 0
+    withheld_headers: int = 0
+    renamed_headers: int = 0
+    assumed_increments: int = 0
+    rejected: int = 0
+    bytes_out: int = 0
+    waits: int = 0
+    asked_again: int = 0
+    out_of_order: int = 0
+    rounds: int = 0
+    fillers: int = 0
+    shorter_targets: int = 0

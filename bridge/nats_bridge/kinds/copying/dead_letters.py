@@ -1,0 +1,124 @@
+"""Handles a message that the target rejects permanently: the rule stops, or sends it to a dead-letter subject."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.client.write_fence import WriteFence
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import Rejected
+from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_transforms import header_block
+
+_log = structlog.get_logger("bridge.copying.dead_letters")
+
+_ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
+_PAUSE = 0.25  # seconds until the next try while that stream is away
+
+
+class DeadLetters:
+    """The policy of an entry's rule.
+
+    Args:
+        plan: what the entry does.
+        connection: the connection of the target.
+        counters: where to count.
+        fence: asked before anything is published.
+    """
+
+    def __init__(self, plan: EntryPlan, connection: Connection, counters: CopyCounters, fence: WriteFence) -> None:
+        self._fence = fence
+        self._rule, self._source, self._stream, self._skip = plan.rule, plan.source.name, plan.stream, plan.skip
+        self._connection = connection
+        self._counters = counters
+
+    async def handle(self, rejected: Rejected) -> None:
+        """Skip the message or stop the rule, by the policy.
+
+        Raises:
+            RuleRefusedError: the policy is to stop, or no stream takes the dead letter.
+        """
+        where = f"message {rejected.sequence} of stream '{self._source}'"
+        if self._skip is None:
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._stream}' refuses {where}: {rejected.reason};"
+                " make it fit, exclude it, or set on_rejected: {skip: a.subject}"
+            )
+        await self._publish(rejected, where)
+        self._counters.rejected += 1
+        _log.warning(
+            "copying.rejected",
+            rule=self._rule,
+            stream=self._stream,
+            source=self._source,
+            sequence=rejected.sequence,
+            reason=rejected.reason,
+            published_to=self._skip,
+        )
+
+    async def _publish(self, rejected: Rejected, where: str) -> None:
+        connection, requests = self._connection, RawRequests(self._connection)
+        await connection.connected()
+        await requests.open()
+        try:
+            while True:
+                if await self._is_taken(requests, rejected, where):
+                    return
+                await asyncio.sleep(_PAUSE)
+        finally:
+            await requests.close()
+
+    async def _is_taken(self, requests: RawRequests, rejected: Rejected, where: str) -> bool:
+        """Publish a dead letter; return whether the stream there has stored it, or plain subscribers take it."""
+        assert self._skip is not None
+        connection = self._connection
+        await connection.connected()
+        captured = bool(await connection.api.stream_names(subject=self._skip))
+        await self._fence.opened()
+        if not connection.client.is_connected:
+            return False
+        answer = requests.send(self._skip.encode(), *self._letter(rejected), self._fence)
+        # Without a subscriber the server answers 503 before it answers the flush; plain subscribers do not answer.
+        flushed = await connection.flush()
+        if not captured and flushed and not answer.done():
+            return True
+        await asyncio.wait([answer], timeout=_ANSWER_WAIT)
+        pub_ack = PubAck.of(answer.result() if answer.done() else None)
+        if pub_ack.kind == "refused" or (flushed and not captured and pub_ack.kind == "later"):
+            raise RuleRefusedError(
+                f"rule '{self._rule}': {where} is rejected ({rejected.reason}), and '{self._skip}', where"
+                f" on_rejected sends it, does not take it: {pub_ack.description}"
+            )
+        return pub_ack.kind in ("stored", "duplicate")
+
+    def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
+        """The dead letter's header block and payload."""
+        own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
+        block = header_block.untraced(rejected.header_block)
+        for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):
+            block = header_block.remove(block, name)
+        for prefix in (b"Nats-Expected-", b"Nats-Batch-"):
+            block = header_block.remove_prefix(block, prefix)
+        block = renamed(block, (INCREMENT, SCHEDULES))
+        lines = [
+            # The same message may be rejected again after a restart; a stream of dead letters keeps one of them.
+            (b"Nats-Msg-Id", b"rejected-%b-%b-%b" % (self._rule.encode(), self._source.encode(), rejected.identity)),
+            (b"Nats-Stream", self._source.encode()),
+            (b"Nats-Subject", rejected.subject),
+            (b"Nats-Sequence", b"%d" % rejected.sequence),
+            (b"Nats-Bridge-Rejected", rejected.reason.encode()),
+        ]
+        if own_id is not None:
+            lines.append((b"Nats-Bridge-Msg-Id", own_id))
+        payload = rejected.payload
+        if len(block) + len(payload) + 1024 > self._connection.client.max_payload:
+            lines.append((b"Nats-Msg-Size", b"%d" % len(payload)))
+            payload = b""
+        return header_block.append(block, lines), payload

@@ -1,0 +1,253 @@
+"""The hot loop of copying: batches of a source's messages in, protocol operations for the target out.
+
+Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
+source record where the publisher gave none, which takes the place of that of an earlier copy.
+
+Everything constant for a subject is built once (`known_subjects`). What needs more
+care than a few bytes operations is returned instead of written: messages whose headers may act in the target, and
+those that it cannot take (`Rejected`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import fields_behind
+from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.message_ids import without_earlier
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.rules.known_subjects import KnownSubjects
+from nats_transforms import header_block
+from nats_transforms.republish import unpublishable
+from nats_transforms.sourcing import Sourcing
+from nats_transforms.subject import matcher
+
+OUR_ID = b"\nNats-Msg-Id: bridge-"
+"""In the header block of what is a copy itself."""
+
+_INCREMENT = b"\n" + INCREMENT
+_ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
+
+Operation: TypeAlias = tuple[bytes, bytes]
+"""The message's sequence in the source, as text; and an `HPUB` operation without a reply subject."""
+
+Special: TypeAlias = "Operation | Rejected | None"
+"""What is to be sent alone, or skipped; None for nothing."""
+
+CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
+"""The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A message that cannot be copied.
+
+    Attributes:
+        sequence: its sequence in the source.
+        subject: its subject there, or that of its copy.
+        header_block: raw, as it was to be sent.
+        payload: raw.
+        reason: why, in words.
+    """
+
+    sequence: int
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+    reason: str
+
+    @property
+    def identity(self) -> bytes:
+        """The same for the same message, however often it is rejected, and another for that of a recreated source."""
+        content = zlib.crc32(self.payload, zlib.crc32(self.header_block, zlib.crc32(self.subject)))
+        return b"%d-%08x" % (self.sequence, content)
+
+
+class CopyEncoder:
+    """Turns delivered messages of one source into operations.
+
+    Args:
+        sourcing: the compiled entry; its `header` is not used, but the target's.
+        key: the entry's key for message ids.
+        target: the stream that receives.
+        counters: where to count.
+        max_payload: bytes that the target's server takes in one message, headers included.
+        records: whether copies carry a source record.
+
+    Attributes:
+        there: sequences that the target holds already, in front of which others are missing.
+        identified: how the header line of a copy's message id begins, up to the sequence.
+        record: how the line of its source record begins; empty where copies carry none.
+        limit: bytes that the target takes in one message.
+        counts: whether the target is a counter stream.
+        where: which messages are copied; None for all.
+        is_random: whether a subject may be another one each time.
+    """
+
+    def __init__(
+        self,
+        sourcing: Sourcing,
+        key: bytes,
+        target: Target,
+        counters: CopyCounters,
+        *,
+        max_payload: int,
+        records: bool = True,
+    ) -> None:
+        self.max_payload = max_payload
+        self.there: set[int] = set()
+        self.where = sourcing.where
+        self.is_random = any(part.is_random for part in sourcing.transforms)
+        self._sourcing = sourcing
+        self._key = key
+        self._counters = counters
+        self._records = records
+        self.retarget(target)
+
+    def retarget(self, target: Target, key: bytes | None = None) -> None:
+        """The target was changed, or the source is a new one."""
+        self._target = target
+        self._key = key or self._key
+        # By subject: the destination; why it cannot be copied; or None: it is not selected.
+        self._known: KnownSubjects[bytes | str | None] = KnownSubjects(self._destination, kept=not self.is_random)
+        sourcing = self._sourcing
+        self._takes = matcher(target.subjects)
+        # The record of sequence 0, cut after that number, is what does not change; a subject stands at its end.
+        names, nameless = (sourcing.record(0, subject)[len(sourcing.source) + 2 :] for subject in (b"*", b""))
+        self._record_rest, self._names_subject = nameless, names != nameless
+        self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
+        self.record = b"%b: %b " % (target.record_header, sourcing.source) if self._records else b""
+        self.counts = target.counts
+        self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
+        # A message without headers is written in one piece, unless that may act in the target.
+        self._form = b""
+        if self.record and not self.counts:
+            constant = _constant(self.identified), _constant(self.record), _constant(self._record_rest)
+            form = b"NATS/1.0\r\n%b%%b-%%b\r\n%b%%b%b" % constant
+            form += b" %b\r\n\r\n" if self._names_subject else b"%.0b\r\n\r\n"
+            self._form_size = len(form % (b"", b"", b"", b""))
+            self._form = b"HPUB %b %d %d\r\n" + form + b"%b\r\n"
+        self.limit = min(self.max_payload, target.max_message_size or self.max_payload)
+
+    def run(self, batch: list[Delivered], out: list[Operation], start: int = 0) -> tuple[int, Special]:
+        """Handle messages of a batch, in order, until its end or until one is special.
+
+        Args:
+            batch: delivered messages.
+            out: gets the operations.
+            start: index of the first message to handle.
+
+        Returns:
+            The index after the last message handled, and that one if it is special (nothing of it is in `out`).
+        """
+        if start >= len(batch):
+            return len(batch), None
+        identified, record, limit = self.identified, self.record, self.limit
+        there, counts, form = self.there, self.counts, self._form
+        form_size = self._form_size if form else 0
+        names, append = self._names_subject, out.append
+        known, enter, where = self._known.young, self._known.enter, self.where
+        unselected = 0
+        behind = fields_behind(batch[0][1])
+        for index in range(start, len(batch)):
+            subject, reply, block, payload = batch[index]
+            try:
+                destination = known[subject]
+            except KeyError:
+                destination = enter(subject)
+            if destination is None or (where is not None and not where.holds(block)):
+                unselected += 1
+                continue
+            tokens = reply.rsplit(b".", behind)
+            sequence, time = tokens[1], tokens[3]
+            if there and int(sequence) in there:
+                there.discard(int(sequence))
+                self._counters.already_there += 1
+                continue
+            if isinstance(destination, str):
+                self._counters.unselected += unselected
+                return index + 1, Rejected(int(sequence), subject, block, payload, destination)
+            if form and not block:
+                size = form_size + len(sequence) + len(time) + len(sequence)
+                if names:
+                    size += len(subject)
+                total = size + len(payload)
+                if total <= limit:
+                    made = form % (destination, size, total, sequence, time, sequence, subject, payload)
+                    append((sequence, made))
+                    continue
+            acts = has_id = False
+            if block:
+                if b"Nats-" in block:
+                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and OUR_ID not in block
+                    if not has_id:
+                        block, acts = self._travelling(block)
+                        has_id = b"\nNats-Msg-Id:" in block
+                opened = block[:-2] if len(block) > 2 else header_block.START
+            else:
+                opened = header_block.START
+            if counts and _INCREMENT not in block:
+                acts = True  # it is no counter's, and will be refused
+            tail = self._tail(subject)
+            if not record:
+                added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
+            elif has_id:
+                added = b"%b%b%b" % (record, sequence, tail)
+            else:
+                added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, time, record, sequence, tail)
+            size = len(opened) + len(added)
+            total = size + len(payload)
+            operation = b"HPUB %b %d %d\r\n%b%b%b\r\n" % (destination, size, total, opened, added, payload)
+            if acts or total > limit:
+                self._counters.unselected += unselected
+                if total > limit:
+                    reason = f"with its headers it has {total} bytes, more than the {limit} that the target takes"
+                    return index + 1, Rejected(int(sequence), subject, opened + added, payload, reason)
+                return index + 1, (sequence, operation)
+            append((sequence, operation))
+        self._counters.unselected += unselected
+        return len(batch), None
+
+    def copied_as(self, subject: bytes) -> CopiedAs:
+        """Return what copies of messages with a subject begin and end with, or why there are none."""
+        known = self._known.young
+        destination = known[subject] if subject in known else self._known.enter(subject)
+        return (b"HPUB %b " % destination, self._tail(subject)) if isinstance(destination, bytes) else destination
+
+    def _destination(self, subject: bytes) -> bytes | str | None:
+        destination = self._sourcing.destination(subject)
+        if destination is None:
+            return None
+        if unpublishable(destination) is not None and (refusal := self._sourcing.refusal(subject)) is not None:
+            return f"its subject {refusal.reason}"
+        if not (self._takes and self._takes(destination)):
+            return f"stream '{self._target.name}' has no subject for '{destination.decode('utf-8', 'replace')}'"
+        return destination
+
+    def _tail(self, subject: bytes) -> bytes:
+        """The end of the header block, behind the sequence in the record."""
+        if not self._records:
+            return b"\r\n"
+        name = b" " + subject if self._names_subject else b""
+        return b"%b%b\r\n\r\n" % (self._record_rest, name)
+
+    def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
+        """A header block that may be stored in the target, and whether what is left may act there."""
+        block = self._sourcing.without_records(stored) if self._records else stored
+        bare = self._target.without_withheld(self._sourcing.bare(block))
+        if len(bare) < len(block):
+            self._counters.withheld_headers += 1
+        passive = self._target.with_renamed(bare)
+        if len(passive) > len(bare):
+            self._counters.renamed_headers += 1
+        bare = without_earlier(passive)
+        return bare, any(name in bare for name in self._acts)
+
+
+def _constant(text: bytes) -> bytes:
+    """The text as a part of a format."""
+    return text.replace(b"%", b"%%")

@@ -1,0 +1,73 @@
+"""The plan of one entry of a copying rule, before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nats_bridge.consuming.rule_consumer import ConsumerPlan
+from nats_bridge.settings import Source
+from nats_transforms.sourcing import Sourcing
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPlan:
+    """The plan of an entry.
+
+    Attributes:
+        rule: the rule's name.
+        owner: how the descriptions of the rule's consumers begin.
+        source: the entry as configured.
+        sourcing: the same, compiled.
+        stream: the target's name.
+        probe: a subject that the target stores, for barriers.
+        filters: what the source's consumer is asked for; none for everything.
+        on_recreated: what to do when the source is a new stream of the same name.
+        sources: how many entries the rule has.
+        keep_sequence: whether copies have the source's sequence numbers.
+        filler: the subject for numbers that the source lacks.
+        skip: where to publish what the target refuses; None to stop.
+        one_by_one: whether order is kept at the price of speed.
+        durable: the durable consumer through which the source's messages are acknowledged; empty if they are not.
+        former: where the rule's former consumers of these subjects are; None where there are none.
+        work_queue: whether the source is a work queue.
+        max_pending: how many of its messages may be without an acknowledgement.
+    """
+
+    rule: str
+    owner: str
+    source: Source
+    sourcing: Sourcing
+    stream: str
+    probe: bytes
+    filters: tuple[str, ...]
+    on_recreated: Literal["stop", "restart"]
+    sources: int = 1
+    keep_sequence: bool = False
+    filler: str | None = None
+    skip: str | None = None
+    one_by_one: bool = False
+    durable: str = ""
+    former: int | None = None
+    work_queue: bool = False
+    max_pending: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
+        return self.sources == 1 and not self.durable
+
+    def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
+        """How the entry reads its source, asked for these subjects; none for all."""
+        return ConsumerPlan(
+            stream=self.source.name,
+            filters=filters,
+            headers_only=False,
+            position="acknowledged" if self.durable else "none",
+            durable_name=self.durable,
+            owner=self.owner,
+            rule=self.rule,
+            description=f" copying into {self.stream}",
+            work_queue=self.work_queue,
+            max_pending=self.max_pending,
+        )

@@ -1,0 +1,125 @@
+"""Consumers through which a rule has read for entries that were edited since, or under other names than it gives now.
+
+The consumer of an entry is named after what the entry selects and what it makes of that, so that another order of the
+entries changes nothing, and an edited entry gets another consumer. That begins where the rule's former consumers of the
+same subjects are. They are deleted when every entry has a consumer of its own: until then an interest stream keeps
+every message. A work queue takes no second consumer of a subject and keeps what is unacknowledged: there they are
+deleted first. A former consumer whose subjects no entry selects stays, as that of a removed rule does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import structlog
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.write_fence import WriteFence
+from nats_bridge.consuming.replay import filters_of
+from nats_bridge.consuming.rule_consumer import RuleConsumer, marker_name
+from nats_bridge.errors import NotPermittedError
+from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_transforms.subject import collide
+
+_log = structlog.get_logger("bridge.copying")
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    place: tuple[str, str]  # connection and stream
+    consumer: RuleConsumer
+    position: int
+
+
+class FormerConsumers:
+    """The former consumers of one rule.
+
+    Args:
+        connections: the open connections by name.
+        fence: the rule's.
+    """
+
+    def __init__(self, connections: Mapping[str, Connection], fence: WriteFence) -> None:
+        self._connections = connections
+        self._fence = fence
+        self._found: list[_Former] = []
+
+    async def succeeded_by(self, plans: Iterable[EntryPlan]) -> list[EntryPlan]:
+        """Find them, and return the plans with the positions at which entries without a consumer begin.
+
+        Raises:
+            RuleRefusedError: another process reads through one.
+            ApiError: a server refuses, or does not answer.
+        """
+        plans = list(plans)
+        reading = sorted((plan for plan in plans if plan.durable), key=_place)
+        for place, group in groupby(reading, _place):
+            await self._look(place, list(group))
+        return [replace(plan, former=self._position_for(plan)) if plan.durable else plan for plan in plans]
+
+    async def delete(self) -> None:
+        """Delete them, when every entry has a consumer.
+
+        Raises:
+            ApiError: a server refuses, or does not answer.
+        """
+        for former in self._found:
+            if not former.consumer.plan.work_queue:
+                await self._delete(former)
+        self._found.clear()
+
+    async def _look(self, place: tuple[str, str], plans: list[EntryPlan]) -> None:
+        first, (connection, stream) = plans[0], place
+        api = self._connections[connection].api
+        try:
+            listed = await api.consumers(stream)
+        except NotPermittedError as error:
+            _log.warning("copying.consumers_not_listed", rule=first.rule, reason=str(error))
+            return
+        own = {plan.durable for plan in plans}
+        theirs: dict[str, tuple[str, ...]] = {}
+        for info in listed:
+            config = info["config"]
+            if config.get("durable_name") and str(config.get("description", "")).startswith(first.owner):
+                # A marker stands for the consumer that it was made for.
+                theirs[str(info["name"]).removesuffix(marker_name(""))] = filters_of(config)
+        for name, filters in theirs.items():
+            if name in own:
+                continue
+            if not any(_overlap(filters, plan.filters) for plan in plans):
+                _log.warning("rule.durable_left", rule=first.rule, stream=stream, consumer=name)
+                continue
+            consumer = RuleConsumer(api, replace(first, durable=name).consumer(filters), self._fence)
+            position = await consumer.position()
+            if position is not None:
+                self._found.append(_Former(place, consumer, position))
+                if first.work_queue:
+                    await self._delete(self._found[-1])
+
+    async def _delete(self, former: _Former) -> None:
+        plan = former.consumer.plan
+        try:
+            await former.consumer.discard()
+        except NotPermittedError as error:
+            _log.warning("copying.consumer_left", rule=plan.rule, consumer=plan.durable_name, reason=str(error))
+        else:
+            _log.info("copying.consumer_renamed", rule=plan.rule, consumer=plan.durable_name, after=former.position)
+
+    def _position_for(self, plan: EntryPlan) -> int | None:
+        found = [
+            former.position
+            for former in self._found
+            if former.place == _place(plan) and _overlap(former.consumer.plan.filters, plan.filters)
+        ]
+        return min(found, default=None)
+
+
+def _place(plan: EntryPlan) -> tuple[str, str]:
+    return plan.source.connection, plan.source.name
+
+
+def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether two selections have a subject in common; no filter selects everything."""
+    return any(collide(one.encode(), two.encode()) for one in some or (">",) for two in others or (">",))

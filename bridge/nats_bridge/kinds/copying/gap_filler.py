@@ -1,0 +1,84 @@
+"""Keeps the source's sequence numbers: stores a filler where the source has none, and purges it.
+
+A stream gives numbers one after the other, so a copy has its source's number if everything before it has been stored,
+too. Where the source has a gap (a deleted message, or one that is not selected), an empty message takes the number, on
+a subject of its own, and is removed by a purge of that subject: then the gap is where the source has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.encoder import Operation
+
+_PIECE = 2048  # fillers sent at once
+
+
+class GapFiller:
+    """Follows the numbers of one target.
+
+    Args:
+        rule: the rule's name, for messages.
+        source: the source's name, for messages.
+        key: the entry's key for message ids.
+        filler: the subject for fillers; None if there is none.
+
+    Attributes:
+        key: the same.
+    """
+
+    def __init__(self, rule: str, source: str, key: bytes, filler: str | None) -> None:
+        self._rule = rule
+        self._source = source
+        self.key = key
+        self._filler = filler
+        self._next = 1
+
+    def follow(self, last: int) -> None:
+        """Begin after the target's last sequence."""
+        self._next = last + 1
+
+    def pieces(self, operations: list[Operation]) -> Iterator[tuple[list[Operation], bool]]:
+        """The operations with fillers before them where numbers are missing, in pieces, and whether a piece is fillers.
+
+        Raises:
+            RuleRefusedError: a number is missing and there is no subject for fillers.
+        """
+        start = 0
+        for index, (sequence, _) in enumerate(operations):
+            number = int(sequence)
+            if number != self._next:
+                if index > start:
+                    yield operations[start:index], False
+                start = index
+                yield from ((piece, True) for piece in self._fillers(self._next, number))
+            self._next = number + 1
+        if start < len(operations):
+            yield operations[start:], False
+
+    def until(self, end: int) -> Iterator[list[Operation]]:
+        """Fillers for all numbers that are missing before `end`, in pieces.
+
+        Raises:
+            RuleRefusedError: a number is missing and there is no subject for fillers.
+        """
+        first, self._next = self._next, max(self._next, end)
+        if first < end:
+            yield from self._fillers(first, end)
+
+    def _fillers(self, first: int, end: int) -> Iterator[list[Operation]]:
+        if self._filler is None:
+            missing = f"{first}" if end == first + 1 else f"{first} to {end - 1}"
+            raise RuleRefusedError(
+                f"rule '{self._rule}': stream '{self._source}' has no message {missing} to copy, so the next one would"
+                " not keep its sequence: set filler_subject to a subject of the target that nothing else uses"
+            )
+        for low in range(first, end, _PIECE):
+            yield [self._filling(number) for number in range(low, min(low + _PIECE, end))]
+
+    def _filling(self, number: int) -> Operation:
+        assert self._filler is not None
+        block = b"NATS/1.0\r\nNats-Msg-Id: bridge-%b-%d-0\r\n\r\n" % (self.key, number)
+        line = b"HPUB %b %d %d\r\n" % (self._filler.encode(), len(block), len(block))
+        return b"%d" % number, line + block + b"\r\n"

@@ -1,0 +1,389 @@
+"""Hands over rules of kind sources and kv_sources.
+
+Theory of operation: an entry resumes natively at the right message in one of three ways.
+
+* *records*: the server's own search in the target meets the bridge's newest copy, whose record it can read;
+* *start*: that search finds no copy of the entry, then `opt_start_seq` counts;
+* *start, other words*: it would find an older copy, which would win over `opt_start_seq`: then the entry is written in
+  other words with the same meaning, for which it finds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.consuming.missing_streams import existing_stream
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.rule_consumer import consumer_owner
+from nats_bridge.errors import ApiError, BridgeError
+from nats_bridge.jobs.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
+from nats_bridge.jobs.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.jobs.handoff.spelling import as_transforms, spellings
+from nats_bridge.jobs.handoff.stream_body import body_of, examined
+from nats_bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
+from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.rules.loops.subject_patterns import Pattern
+from nats_bridge.settings import KvSourcesRule, Settings, Source, SourcesRule
+from nats_transforms.dialect import Dialect, dialect, server_dialect
+from nats_transforms.errors import EngineError
+from nats_transforms.sourcing import compile_sourcing
+from nats_transforms.subject import collide
+
+_BARRIER_WAIT = 10.0  # seconds
+
+
+_Decision: TypeAlias = "tuple[Json | None, str]"
+"""The entry for the stream's configuration, None if it is native already; and what happens to it."""
+
+
+def names_of(entries: tuple[Source, ...]) -> list[str]:
+    """The names of entries in messages: their sources, numbered where one comes twice."""
+    sources = [entry.name for entry in entries]
+    return [
+        f"source '{name}'" if sources.count(name) == 1 else f"source {number} ('{name}')"
+        for number, name in enumerate(sources, 1)
+    ]
+
+
+class CopyingHandoff:
+    """Reads a rule that copies, and its streams.
+
+    Args:
+        rule: the rule.
+        settings: the configuration.
+        connections: the open connections by name.
+        wish: what the user says.
+    """
+
+    def __init__(
+        self,
+        rule: SourcesRule | KvSourcesRule,
+        settings: Settings,
+        connections: Mapping[str, Connection],
+        wish: Wish,
+    ) -> None:
+        self._rule = rule
+        self._connections = connections
+        self._target = connections[rule.target_connection]
+        self._server = server_dialect(self._target.server_version)
+        asked = settings.dialect_of(rule)
+        self._dialect = self._server if asked == "native" else dialect(asked)
+        self._after = wish.after
+        self._owner = consumer_owner(settings.name, rule.name)
+
+    async def answer(self) -> Handoff:
+        """The configuration that takes over.
+
+        Raises:
+            BridgeError: a server cannot be asked, or a stream does not exist.
+        """
+        rule, target = self._rule, self._target
+        info = await existing_stream(target, self._rule.name, rule.target_stream)
+        problems = self._unsuitable(info["config"])
+        if problems:
+            return refused(*problems)
+        last = await self._settled_last(info)
+        info = await target.api.stream_info(rule.target_stream)
+        decisions: list[_Decision] = []
+        for source, name in zip(rule.entries, names_of(rule.entries), strict=True):
+            try:
+                native, step = await self._decide(source, info, last)
+            except (EntryRefusedError, EngineError) as error:
+                problems.append(f"{name}: {error}")
+            else:
+                decisions.append((native, f"{name}: {step}"))
+        if problems:
+            return refused(*problems)
+        body = body_of(info["config"])
+        kept = list(body.get("sources") or ())
+        added = [native for native, _ in decisions if native is not None]
+        if not added:
+            return await self._is_native_already(body, last)
+        body["sources"] = [*kept, *added]
+        return await examined(target, body, info["config"], self._steps(body, decisions, info["config"]))
+
+    # -- what cannot be handed over at all ---------------------------------------------------------------------------
+
+    def _unsuitable(self, config: Json) -> list[str]:
+        place = f"stream '{config['name']}'"
+        if config.get("mirror"):
+            return [f"{place} is a native mirror: it has no sources; name the rule whose stream takes the copies"]
+        if config.get("sealed"):
+            return [f"{place} is sealed: it takes no more messages, natively either"]
+        problems = []
+        if config.get("allow_msg_counter"):
+            problems.append(
+                f"{place} is a counter stream: its server does not know what the bridge has added, and would add the"
+                " whole total of every counter again: leave this rule to the bridge, or begin with an empty stream"
+            )
+        for source, name in zip(self._rule.entries, names_of(self._rule.entries), strict=True):
+            problems += [f"{name}: {reason}" for reason in self._only_the_bridge_has(source)]
+        return problems
+
+    def _only_the_bridge_has(self, source: Source) -> Iterator[str]:
+        """What an entry asks for and the server cannot do."""
+        if source.exclude:
+            yield (
+                f"exclude {', '.join(source.exclude)}: servers have no such option and would copy these, too: select"
+                " what is wanted by subject_transforms, run the bridge with that, and hand over then"
+            )
+        if source.where is not None:
+            yield f"where: {NO_SERVER_SELECTS}"
+        if source.acknowledge:
+            yield (
+                "acknowledge: a server (2.14 and newer) reads such a stream by a durable consumer that a client creates"
+                " for it (sources with a consumer), and does not read what the bridge copied. Stop the sidecar when the"
+                " stream is empty, run clean, create that consumer, and add the source"
+            )
+        if source.rename_objects:
+            yield (
+                "rename_objects: servers have no such option, and copies would name the source's bucket: run the bridge"
+                " without that, and hand over then"
+            )
+        if source.subject_transforms and not self._server.stream_fields_of_2_10:
+            yield (
+                f"server {self._target.server_version} ignores subject_transforms: upgrade it first (the bridge keeps"
+                " copying), then run handoff again"
+            )
+
+    async def _settled_last(self, info: Json) -> int:
+        """The target's last sequence, also where a cluster or a killed sidecar had something in flight."""
+        config = info["config"]
+        if config.get("subjects") and not config.get("no_ack"):
+            # A user that may not publish there gets no answer: then decide by what is visible.
+            with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
+                async with asyncio.timeout(_BARRIER_WAIT):
+                    probe = Pattern.of(config["subjects"][0]).example
+                    return await last_sequence_behind(self._target, str(config["name"]), probe)
+        return int(info["state"]["last_seq"])
+
+    # -- one entry ---------------------------------------------------------------------------------------------------
+
+    async def _decide(self, source: Source, info: Json, last: int) -> _Decision:
+        """The server's takeover of one entry.
+
+        Raises:
+            EntryRefusedError, EngineError: what is in the way.
+        """
+        if (native := self._native_already(source, info["config"])) is not None:
+            if self._same_texts(source.native(), native):
+                return None, "the server copies it already."
+            raise EntryRefusedError(
+                f"'{info['config']['name']}' sources it natively already, in other words ({_reported(native)}): take"
+                " that source out, or the rule"
+            )
+        source_connection, target = self._connections[source.connection], self._target
+        source_info = await existing_stream(source_connection, self._rule.name, source.name)
+        sourcing = compile_sourcing(source.native(), self._dialect)
+        await self._check_reach(source, source_info)
+        if consumer := await copying_consumer(source_connection, source.name, self._owner):
+            raise EntryRefusedError(
+                f"the rule copies from it at this moment (consumer '{consumer}'): stop the sidecar (SIGTERM) and run"
+                " handoff again"
+            )
+        # The rest is left out on arrival.
+        filters = tuple(each.decode() for each in sourcing.filters) if len(sourcing.filters) == 1 else ()
+        streams = EntryStreams(
+            sourcing,
+            Replay(source_connection.api, source.name, filters, headers_only=True),
+            source_info,
+            target.api,
+            info,
+            Target.of(info, target.server_version),
+            last,
+        )
+        return await self._placed(source, streams)
+
+    async def _check_reach(self, source: Source, source_info: Json) -> None:
+        if source.external is not None or source.connection == self._rule.target_connection:
+            return
+        try:
+            seen = await self._target.api.stream_info(source.name)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            seen = None
+        if seen is None or seen["created"] != source_info["created"]:
+            raise EntryRefusedError(
+                f"it is on connection '{source.connection}', and a server copies from another account or cluster"
+                " only through an API prefix: add external: {api: …} to the entry (the sidecar then writes it into its"
+                " records), or leave this rule to the bridge"
+            )
+
+    async def _placed(self, source: Source, streams: EntryStreams) -> _Decision:
+        """Turn the bridge's position into the entry with which the server resumes there."""
+        reached = await copied_up_to(streams)
+        given = self._after.get(source.name)
+        if given is not None and not (reached or 0) <= given <= streams.source_last:
+            least = f"the newest copy in '{self._rule.target_stream}' is of {reached}" if reached else "0 is the least"
+            raise EntryRefusedError(f"--after {given}: {least}, and the last sequence there is {streams.source_last}")
+        (newest,) = await find(self._target.api, self._rule.target_stream, streams.last, [own_wanted(streams.sourcing)])
+        if given is None:
+            await check_newest(streams, newest, reached)
+        if reached is None and given is None:
+            # The bridge made no copy yet: the entry begins as it would have.
+            return source.native(), "nothing was copied yet; the server begins as configured."
+        return await self._worded(source, streams, given if given is not None else reached or 0)
+
+    async def _worded(self, source: Source, streams: EntryStreams, position: int) -> _Decision:
+        """The first spelling of the entry with which the server begins exactly after a position."""
+        api, stream = self._target.api, self._rule.target_stream
+        older: Found | None = None
+        for number, words in enumerate(self._spellings(source, streams.target_info["config"])):
+            try:
+                wanted = native_wanted(words, self._server)
+            except EngineError as error:
+                if not number:
+                    raise EntryRefusedError(f"server {self._target.server_version} does not take it: {error}") from None
+                continue
+            (found,) = await find(api, stream, streams.last, [wanted])
+            if found is not None and found.sequence == position:
+                return words, (
+                    f"the server finds the record of sequence {position} in '{stream}' and resumes at {position + 1}."
+                )
+            if found is None:
+                start = words | {"opt_start_seq": position + 1}
+                if not number or older is None:
+                    return start, (
+                        f"the server finds no record of its own in '{stream}' and begins at opt_start_seq"
+                        f" {position + 1}, one after the last copy."
+                    )
+                return start, (
+                    f"the server would find the record of sequence {older.sequence} first and copy what follows again;"
+                    f" therefore the entry is written in other words ({_reported(words)}), for which it finds none,"
+                    f" and begins at opt_start_seq {position + 1}."
+                )
+            older = older or found
+        assert older is not None
+        raise EntryRefusedError(
+            f"server {self._target.server_version} would find the record of sequence {older.sequence} and"
+            f" resume after it, but {position} is the last one copied: let the sidecar copy one more message (with"
+            " dialect 2.10 or newer), stop it, and hand over then"
+        )
+
+    def _spellings(self, source: Source, target: Json) -> list[Json]:
+        native = source.native()
+        if not self._server.stream_fields_of_2_10:
+            return [next(spellings(native))]
+        found = list(spellings(native))
+        if native.get("filter_subject") and target.get("subject_transform"):
+            # Stored under other subjects, copies of a filter_subject are not found again by servers that look there.
+            rest = {name: value for name, value in found[0].items() if name != "filter_subject"}
+            found[0] = {**rest, "subject_transforms": as_transforms(native)}
+        return found
+
+    # -- what is native already --------------------------------------------------------------------------------------
+
+    def _native_already(self, source: Source, config: Json) -> Json | None:
+        mine = as_transforms(source.native())
+        for native in config.get("sources") or ():
+            if native["name"] == source.name and any(
+                collide((a["src"] or ">").encode(), (b["src"] or ">").encode())
+                for a in mine
+                for b in as_transforms(native)
+            ):
+                return dict(native)
+        return None
+
+    def _same_texts(self, entry: Json, native: Json) -> bool:
+        return any(as_transforms(words) == as_transforms(native) for words in spellings(entry))
+
+    async def _is_native_already(self, body: Json, last: int) -> Handoff:
+        """Answer for a native entry: nothing to hand over; a used starting sequence may be removed."""
+        dropped = []
+        for native in body["sources"]:
+            start = native.get("opt_start_seq")
+            if not start or native["name"] not in {source.name for source in self._rule.entries}:
+                continue
+            (found,) = await find(
+                self._target.api, self._rule.target_stream, last, [native_wanted(native, self._server)]
+            )
+            if found is not None and found.sequence >= start:
+                del native["opt_start_seq"]
+                dropped.append(f"'{native['name']}' {start}")
+        text = f"Rule '{self._rule.name}' is handed over: '{self._rule.target_stream}' has its sources natively."
+        if not dropped:
+            return Handoff(body, (text + " This is its present configuration; nothing needs to be sent.",))
+        return Handoff(
+            body,
+            (
+                text,
+                f"The server has copied since; this update takes opt_start_seq out ({', '.join(dropped)}), which has"
+                " done its work: servers before 2.15 would begin there again after a purge and a restart.",
+            ),
+        )
+
+    # -- the explanation ---------------------------------------------------------------------------------------------
+
+    def _steps(self, body: Json, decisions: list[_Decision], before: Json) -> list[str]:
+        rule, version = self._rule, self._target.server_version
+        starts = any("opt_start_seq" in (native or {}) for native, _ in decisions)
+        steps = [
+            f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
+            " refuse to, because the stream then has the same sources natively.",
+            f"Send the update to $JS.API.STREAM.UPDATE.{body['name']}; server {version} takes over from then on. (If"
+            " the sidecar copies anything before that, run handoff again.)",
+            *(step for _, step in decisions),
+        ]
+        if starts:
+            steps.append(
+                "Later, when the server has copied a message of each source, run this command again: it prints the"
+                " update without opt_start_seq, which is not needed any more."
+            )
+        if before.get("subjects"):
+            steps.append(
+                f"Subjects {', '.join(before['subjects'])} stay, for local publishers; if only the bridge published"
+                " there, they may be taken out, in the same update or later: copies need none."
+            )
+        steps += [f"Warning: {each}" for each in self._differences(before, self._server)]
+        return steps
+
+    def _differences(self, config: Json, server: Dialect) -> list[str]:
+        """List what the server does differently from the bridge."""
+        found = []
+        if not server.sourcing_strips_expectations:
+            found.append(
+                f"server {self._target.server_version} checks the Nats-Expected- headers of what it copies, and stops"
+                " at the first that does not hold; the bridge left them out."
+            )
+        if not config.get("allow_rollup_hdrs") and server.version < (2, 11, 0):
+            found.append(
+                f"server {self._target.server_version} stops copying at a message with Nats-Rollup, because the stream"
+                " does not allow rollups (allow_rollup_hdrs); the bridge left that header out."
+            )
+        if server.version < (2, 12, 6) and int(config.get("duplicate_window") or 0):
+            found.append(
+                "a message whose Nats-Msg-Id is in the stream already holds its source back until the duplicate_window"
+                " has passed, and is stored then; the bridge left it out."
+            )
+        return found
+
+
+def _reported(native: Json) -> str:
+    if native.get("subject_transforms"):
+        return ", ".join(f"{each['src']} → {each['dest'] or each['src']}" for each in as_transforms(native))
+    return str(native.get("filter_subject") or "everything")
+
+
+async def copying_consumer(connection: Connection, source: str, owner: str) -> str | None:
+    """The name of a consumer by which a rule copies at this moment; None without one.
+
+    Args:
+        connection: the connection that holds the source.
+        source: the source's name.
+        owner: how the descriptions of the rule's consumers begin.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    for info in await connection.api.consumers(source):
+        if info.get("push_bound") and str(info["config"].get("description", "")).startswith(owner):
+            return str(info["name"])
+    return None

@@ -1,0 +1,167 @@
+"""Finds how far the bridge got with one entry, and whether the target's records still prove it.
+
+Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
+limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.jobs.handoff.native_search import Found
+from nats_bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.resuming import NEWEST, compared_entry
+
+_MOST_LISTED = 5
+
+
+class EntryRefusedError(Exception):
+    """No server can take the entry over now; `str` says why and what to do, without the entry's name."""
+
+
+async def copied_up_to(streams: EntryStreams) -> int | None:
+    """The source's sequence up to which everything is in the target; None without any copy.
+
+    Raises:
+        EntryRefusedError: something must be done first.
+        ApiError: a server cannot be asked.
+    """
+    source, stream = streams.source.stream, streams.target.name
+    tail = await streams.newest(NEWEST)
+    streams = await streams.identified(tail)
+    if streams.identity is not None and streams.identity.recreated:
+        raise EntryRefusedError(
+            f"stream '{source}' is a new one (created {streams.created}), and '{stream}' holds copies of the old one"
+            " only: set on_recreated: restart, start the sidecar until it has copied a message of the new one, and hand"
+            " over then"
+        )
+    tail = streams.of_present(tail)
+    if not tail.copies:
+        return None
+    resume = await compared_entry(streams, tail, streams.newest_of_present)
+    if resume.missing:
+        raise EntryRefusedError(
+            f"{resume.missing} messages in front of the newest copy are not in '{stream}': an interruption left them"
+            " out: start the sidecar until it is ready, stop it, and hand over then"
+        )
+    if resume.handled > streams.source_last:
+        raise EntryRefusedError(
+            f"'{stream}' holds a copy of sequence {resume.handled}, and '{source}' ends at {streams.source_last}:"
+            " it was restored or lost its end: start the sidecar until it has copied a new message, and hand over then"
+        )
+    return resume.handled
+
+
+async def check_newest(streams: EntryStreams, newest: Found | None, reached: int | None) -> None:
+    """Check that no newer copies than the newest one that is left were in the target, if that makes a difference.
+
+    Args:
+        streams: the entry's.
+        newest: where that one is stored; None where there is none, which means "anywhere in the target".
+        reached: the source's sequence of it; None without one.
+
+    Raises:
+        EntryRefusedError: some may have been.
+        ApiError: a server cannot be asked.
+    """
+    gaps = await _gaps(streams, newest.stored if newest else 0)
+    doubted = await _perhaps_copied(streams, gaps, reached or 0) if gaps.lost else []
+    if not doubted:
+        return
+    target, source = streams.target.name, streams.source.stream
+    first, last = doubted[0][0], doubted[-1][0]
+    until = f" to {last}" if len(doubted) > 1 else ""
+    if reached is None:
+        why = "lost messages" if int(streams.target_info["state"]["messages"]) else "was purged"
+        raise EntryRefusedError(
+            f"'{target}' {why} and holds no copy any more, so the next message is unknown"
+            f" ({source} holds {first}{until}): say --after {source}=SEQUENCE, the last one"
+            " copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
+        )
+    destinations = list(dict.fromkeys(destination for _, destination in doubted))
+    if all(gaps.newest.get(each) for each in destinations):
+        listed = ", ".join(f"'{each.decode('utf-8', 'replace')}'" for each in destinations[:_MOST_LISTED])
+        more = len(destinations) - _MOST_LISTED
+        raise EntryRefusedError(
+            f"the newest copy left in '{target}' is of {reached}; {first}{until} may have been copied, too,"
+            f" and put again locally on {listed}{f' and {more} more' if more > 0 else ''}: copied again, that would"
+            f" overwrite the local value: say --after {source}=SEQUENCE, the last one copied ({reached} to {last})"
+        )
+    raise EntryRefusedError(
+        f"the newest copy left in '{target}' is of {reached}, and {gaps.lost} messages after it are lost"
+        f" (deleted?): {first}{until} may have been copied, too, or not: say --after {source}=SEQUENCE,"
+        f" the last one copied ({reached} to {last}), or let the sidecar copy one more message first"
+    )
+
+
+async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> list[tuple[int, bytes]]:
+    """The source's messages whose copies would be gone: sequences and destinations, at most so many as were lost."""
+    found: list[tuple[int, bytes]] = []
+    # Only then is a message that is gone one whose subject has a newer one.
+    by_subject_only = _loses_by_subject_only(streams.target_info["config"])
+    async with contextlib.aclosing(streams.source.between(after + 1, streams.source_last)) as batches:
+        async for batch in batches:
+            for subject, reply, _, _ in batch:
+                destination = streams.sourcing.destination(subject)
+                if destination is None:
+                    continue
+                ack = AckReply.parse(reply)
+                put = gaps.newest.get(destination, 0)
+                # Copies are made in order: where one was certainly not made, none after it was.
+                if ack.time_ns > gaps.until_ns or (by_subject_only and put < ack.time_ns):
+                    return found
+                found.append((ack.stream_sequence, destination))
+                if len(found) == gaps.lost:
+                    return found
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """Finds gaps in a part of the target.
+
+    Attributes:
+        lost: how many sequences hold nothing.
+        until_ns: the latest time at which one of them can have been stored.
+        newest: when the newest message of each subject was stored.
+    """
+
+    lost: int
+    until_ns: int
+    newest: dict[bytes, int]
+
+
+async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
+    lost, until_ns, expected, last = 0, 0, behind + 1, streams.last
+    newest: dict[bytes, int] = {}
+    replay = Replay(streams.target_api, streams.target.name, headers_only=True)
+    async with contextlib.aclosing(replay.between(behind + 1, last)) as batches:
+        async for batch in batches:
+            for subject, reply, _, _ in batch:
+                ack = AckReply.parse(reply)
+                if ack.stream_sequence > expected:
+                    lost += ack.stream_sequence - expected
+                    until_ns = ack.time_ns
+                expected = ack.stream_sequence + 1
+                newest[subject] = ack.time_ns
+    if expected <= last:
+        lost += last + 1 - expected
+        until_ns = time.time_ns()
+    return _Gaps(lost, until_ns, newest)
+
+
+def _loses_by_subject_only(config: Json) -> bool:
+    """Whether nothing but newer messages of the same subject can remove a message, as in most buckets."""
+    unlimited = all(int(config.get(name) or 0) <= 0 for name in ("max_msgs", "max_bytes", "max_age"))
+    return bool(
+        config.get("deny_delete")
+        and config.get("retention") == "limits"
+        and int(config.get("max_msgs_per_subject", -1)) > 0
+        and unlimited
+        and not config.get("allow_msg_ttl")
+    )

@@ -1,0 +1,168 @@
+"""Computes where copying resumes, by comparing what target and source hold.
+
+The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
+resume from. Four things can make it another one, and all show in the comparison:
+
+* messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
+  the interruption: the earlier ones are missing and must still be sent, the later ones not again;
+* the target forgot copies (limits per subject, rollups, deletes): these are not missing;
+* the source's server lost the end of its store and used the same sequences again: the times differ;
+* the source is a new stream of the same name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nats_bridge.kinds.copying.tail_reader import StoredCopy
+
+_EVERYTHING = b">"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """A message that the entry selects.
+
+    Attributes:
+        time_ns: its time stamp, in nanoseconds since 1970.
+        destination: the subject of its copy.
+        message_id: its publisher's `Nats-Msg-Id`; None without one.
+    """
+
+    time_ns: int
+    destination: bytes
+    message_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The point to resume at.
+
+    Attributes:
+        handled: the source's sequence up to which nothing is missing in the target.
+        there: sequences behind it that are not to be sent, because they are in the target or were.
+        missing: how many messages before the newest copy are not in the target.
+        foreign: how many copies are of messages that the source lost.
+        assumed: how many messages are not in the target and are taken for deleted there.
+        left_out: which messages before the newest copy are not in the target.
+        target_lost: whether the target has lost copies that it had confirmed.
+        source_lost: whether the source has lost messages that were copied, which was not seen before.
+    """
+
+    handled: int
+    there: frozenset[int] = frozenset()
+    missing: int = 0
+    foreign: int = 0
+    assumed: int = 0
+    left_out: frozenset[int] = field(default=frozenset(), compare=False)
+    target_lost: bool = False
+    source_lost: bool = False
+
+
+def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
+    """The copies without those of earlier streams of the same name, and of other entries of the same stream.
+
+    Records of the oldest form do not say of which entry they are; then ids do.
+
+    Args:
+        copies: any of the target's.
+        key: the entry's key with the present source.
+        since_ns: when the target stored the newest copy of an earlier one, in nanoseconds since 1970.
+    """
+    return tuple(copy for copy in copies if is_of_this_source(copy, key, since_ns))
+
+
+def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
+    """Whether a copy is one that `of_this_source` keeps."""
+    copy_id = copy.copy_id
+    if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
+        return copy_id.entry == key
+    return copy.time_ns > since_ns
+
+
+def compare(
+    copies: Sequence[StoredCopy],
+    source: Mapping[int, SourceMessage],
+    *,
+    ids: Collection[bytes],
+    has_gaps: bool,
+    kept_per_subject: int,
+    remembered_since_ns: int,
+) -> Resume:
+    """Compare the newest copies with the source.
+
+    Args:
+        copies: at least one, in stored order.
+        source: what the entry selects of the source's messages between the lowest and the highest sequence that
+            the copies name.
+        ids: the message ids of everything that is stored between the copies.
+        has_gaps: whether the target has lost messages between these copies.
+        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
+    """
+    present: dict[int, StoredCopy] = {}
+    foreign = 0
+    for copy in copies:
+        message = source.get(copy.record.sequence)
+        if message is not None and not is_of(copy, message):
+            foreign += 1
+        else:
+            present[copy.record.sequence] = copy
+    if not present:
+        return Resume(min(source, default=1) - 1, foreign=foreign)
+    highest = max(present)
+    following_ns = present[highest].time_ns
+    newer: Counter[bytes] = Counter()
+    rolled_up: set[bytes] = set()
+    missing: list[int] = []
+    assumed = 0
+    for sequence in sorted({*present, *(s for s in source if s < highest)}, reverse=True):
+        if sequence in present:
+            copy = present[sequence]
+            following_ns = copy.time_ns
+            newer[copy.subject] += 1
+            if copy.rollup is not None:
+                rolled_up.add(_EVERYTHING if copy.rollup == b"all" else copy.subject)
+            continue
+        message = source[sequence]
+        evicted = 0 < kept_per_subject <= newer[message.destination]
+        superseded = evicted or message.destination in rolled_up or _EVERYTHING in rolled_up
+        skipped = message.message_id is not None and message.message_id in ids
+        if superseded or skipped:
+            continue
+        if has_gaps and following_ns < remembered_since_ns:
+            assumed += 1
+        else:
+            missing.append(sequence)
+    handled = min(missing) - 1 if missing else highest
+    left_out = frozenset(missing)
+    there = frozenset(
+        sequence for sequence in {*source, *present} if handled < sequence <= highest and sequence not in left_out
+    )
+    return Resume(handled, there, len(missing), foreign, assumed, left_out)
+
+
+def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume, counted: Collection[int]) -> Resume:
+    """The point to resume at after what the target has confirmed, whatever it has removed since.
+
+    Args:
+        confirmed: the source's sequence up to which it has confirmed everything.
+        copies: the newest copies.
+        found: what comparing those behind `confirmed` with the source says.
+        counted: sequences that an earlier round has reported as missing.
+
+    Returns:
+        What to do; `missing` counts what was not reported before.
+    """
+    there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
+    return Resume(confirmed, there, missing=len(found.left_out - set(counted)), left_out=found.left_out)
+
+
+def is_of(copy: StoredCopy, message: SourceMessage) -> bool:
+    """Whether a copy is one of the message that has its sequence in the source now."""
+    if copy.message_id == message.message_id:
+        return True  # its publisher's, or no id at all: copies that the server made
+    copy_id = copy.copy_id
+    return copy_id is not None and copy_id.time_ns == message.time_ns

@@ -1,0 +1,472 @@
+"""Finds where an entry resumes, from what its target holds; `resume_point` compares."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import TypeAlias
+
+import structlog
+
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.stream_identity import KnownStream, Stored, Verdict
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.left_out import leaves_out
+from nats_bridge.kinds.copying.message_ids import CopyId
+from nats_bridge.kinds.copying.resume_point import (
+    Resume,
+    SourceMessage,
+    behind_confirmed,
+    compare,
+    is_of,
+)
+from nats_bridge.kinds.copying.source_identity import SourceIdentity
+from nats_bridge.kinds.copying.tail_reader import StoredCopy, TargetTail
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.window import CHECKED_COPIES, LEAST
+from nats_transforms import header_block
+from nats_transforms.republish import Republish, StoredMessage
+from nats_transforms.sourcing import Sourcing
+from nats_transforms.timestamp import nanoseconds_of
+
+_log = structlog.get_logger("bridge.copying")
+
+NEWEST = 2 * LEAST
+"""Copies that are compared first, in every detail."""
+
+Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
+"""Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What a target has confirmed of an entry.
+
+    Attributes:
+        sequence: the source's sequence up to which everything is stored; 0 for nothing.
+        target_last: the target's last sequence then.
+        placed: the source's and the target's sequence of a copy; the first is 0 where no copy's place is known.
+    """
+
+    sequence: int = 0
+    target_last: int = 0
+    placed: tuple[int, int] = (0, 0)
+
+
+class Resuming:
+    """Finds the position of one entry.
+
+    Args:
+        plan: what the entry does.
+
+    Attributes:
+        identity: which copies are of the present source; known after a position.
+        same_target: whether the target is the one of the round before.
+    """
+
+    def __init__(self, plan: EntryPlan) -> None:
+        self._plan = plan
+        self.identity = SourceIdentity(b"")
+        self.same_target = False
+        self._source: KnownStream | None = None
+        self._target: KnownStream | None = None
+        self._key = b""  # the entry's, when its round began
+        self._confirmed = Confirmed()
+        self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
+        self._lost_at_source = 0  # the newest copy of a message that the source has lost, by its sequence there
+        self._widest = 0  # the widest window of our own so far, in messages
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
+
+    async def position(self, streams: EntryStreams) -> Resume:
+        """Return where to resume.
+
+        Raises:
+            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
+            ApiError: a server cannot be asked.
+        """
+        tail = await streams.newest(max(NEWEST, 2 * self._widest))
+        streams = await self._identified(streams, tail)
+        confirmed, target, target_lost = await self._recall(streams)
+        if self.identity.recreated:
+            self.decide_about_recreated(streams.created)
+            return Resume(0)
+        tail = streams.of_present(tail)
+        if confirmed.sequence and await _source_holds(streams, tail.copies):
+            # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
+            self._confirmed = confirmed
+            resume = await _behind_confirmed(confirmed.sequence, streams, tail, self._reported)
+            self._reported = resume.left_out
+            self._report(resume)
+            return replace(resume, handled=min(confirmed.sequence, streams.source_last))
+        self._reported = frozenset()
+        if not tail.copies:
+            return Resume(await self._first_position(streams), target_lost=target_lost)
+        if target == "recreated":
+            # Another client recreated it during the round: it holds only what was in flight.
+            there = frozenset(copy.record.sequence for copy in tail.copies)
+            return Resume(await self._first_position(streams), there, missing=len(there))
+        resume = await self._by_copies(streams, tail)
+        self._report(resume)
+        return replace(resume, target_lost=target_lost)
+
+    async def _identified(self, streams: EntryStreams, tail: TargetTail) -> EntryStreams:
+        """The streams with the identity of the source: by what is known of it, or else by its copies."""
+        info, known = streams.source_info, self._source
+        verdict: Verdict = "unknown" if known is None else await known.verdict(streams.source.api, info)
+        if verdict == "same":
+            streams = replace(streams, identity=replace(self.identity, recreated=False))
+        else:
+            streams = await streams.identified(tail)
+            if verdict == "recreated":
+                newest_ns = max((copy.time_ns for copy in tail.copies), default=0)
+                streams = replace(streams, identity=SourceIdentity(streams.fresh_key, newest_ns, recreated=True))
+        if streams.identity is not None:
+            self.identity = streams.identity
+            self._source = KnownStream.of(info)
+        return streams
+
+    def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
+        """The source was recreated during a round.
+
+        Args:
+            info: its `STREAM.INFO`.
+            key: the entry's key with it.
+            since_ns: when the target stored its newest message before that, in nanoseconds since 1970.
+        """
+        self.identity, self._source = SourceIdentity(key, since_ns), KnownStream.of(info)
+
+    async def _recall(self, streams: EntryStreams) -> tuple[Confirmed, Verdict, bool]:
+        """Recall what the target has confirmed.
+
+        Returns:
+            What it has confirmed in earlier rounds and still holds, or removed; whether it is the same stream as then,
+            which is unknown in the first round; and whether it has lost some.
+        """
+        known, self._target = self._target, KnownStream.of(streams.target_info)
+        key, self._key = self._key, streams.key
+        confirmed, self._confirmed = self._confirmed, Confirmed()
+        target: Verdict = "unknown"
+        if known is not None and key == streams.key:
+            target = await known.verdict(streams.target_api, streams.target_info)
+            if target == "unknown":
+                target = await _verdict_by_place(streams, confirmed.placed)
+        self.same_target = target == "same"
+        if not self.same_target or not confirmed.sequence:
+            return Confirmed(), target, False
+        if streams.last >= confirmed.target_last and await _target_holds(streams, confirmed.placed):
+            return confirmed, target, False
+        self._log.warning(
+            "copying.target_shorter",
+            position=confirmed.sequence,
+            meaning="what was acknowledged to the source is lost, or not copied again"
+            if self._plan.durable
+            else "what it has lost and the source still holds is copied again",
+        )
+        return Confirmed(), target, True
+
+    async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
+        """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
+        highest, source_last = max(map(_order, tail.copies)), streams.source_last
+        if highest > source_last:
+            info = await settled_stream(streams.source.api, streams.source.stream, highest)
+            source_last = int(info["state"]["last_seq"])
+
+        def left(tail: TargetTail) -> TargetTail:
+            return replace(tail, copies=tuple(copy for copy in tail.copies if _order(copy) <= source_last))
+
+        async def read(wanted: int, whatever_age: bool) -> TargetTail:
+            return left(await streams.newest_of_present(wanted, whatever_age))
+
+        remaining = left(tail)
+        beyond = len(tail.copies) - len(remaining.copies)
+        resume = Resume(source_last)
+        if remaining.copies:
+            resume = await compared_entry(streams, remaining, read)
+        if beyond:
+            self._log.warning("copying.source_shorter", position=highest, last_sequence=source_last)
+        if resume.assumed:
+            self._log.warning(
+                "copying.assumed_deleted",
+                messages=resume.assumed,
+                meaning="not in the target, which has lost messages there: deleted by a client, or never stored",
+            )
+        resume = replace(resume, foreign=resume.foreign + beyond)
+        if resume.foreign and self._lost_at_source != highest:
+            self._lost_at_source = highest
+            resume = replace(resume, source_lost=True)
+        return resume
+
+    def _report(self, resume: Resume) -> None:
+        if resume.missing or resume.foreign:
+            self._log.warning(
+                "copying.incomplete",
+                missing=resume.missing,
+                of_lost_messages=resume.foreign,
+                meaning="an interruption left copies out; they are made now, behind later ones",
+            )
+
+    async def copies(self, streams: EntryStreams, wanted: int) -> tuple[dict[int, StoredCopy], bool]:
+        """The newest copies of the present source, by its sequences: where acknowledgements are the position.
+
+        Args:
+            streams: the entry's.
+            wanted: how many of them.
+
+        Returns:
+            The copies, and whether the target has lost some that it had confirmed.
+
+        Raises:
+            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
+            ApiError: the target cannot be asked.
+        """
+        tail = await streams.newest(wanted, whatever_age=True)
+        streams = await self._identified(streams, tail)
+        _, _, target_lost = await self._recall(streams)
+        if self.identity.recreated:
+            self.decide_about_recreated(streams.created)
+        return {_order(copy): copy for copy in streams.of_present(tail).copies}, target_lost
+
+    def remember(self, confirmed: Confirmed, widest: int) -> None:
+        """Remember the state of the round that ends.
+
+        Args:
+            confirmed: what the target has confirmed in it.
+            widest: how many messages it has had in flight at most.
+        """
+        self._widest = max(self._widest, widest)
+        if confirmed.sequence:
+            placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
+            self._confirmed = replace(confirmed, placed=placed)
+
+    async def kept_position(self, streams: EntryStreams) -> Resume:
+        """With the source's numbers, the target's last one is the position; unless it is not of the source.
+
+        Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
+        """
+        plan, last, source_last = self._plan, streams.last, streams.source_last
+        await self.remove_fillers(streams.target_api)  # an earlier round may have left some
+        newest = await streams.target_api.stored_message(plan.stream, last) if last else None
+        copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if copy_id is not None and await self._is_of_another(streams, copy_id):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one, and '{plan.stream}' holds copies of the"
+                " old one under the same sequences: delete it and create it again"
+            )
+        self.identity = SourceIdentity(copy_id.entry if copy_id is not None else streams.key)
+        foreign = newest is not None and not await _is_copy(streams, newest, copy_id)
+        if last > source_last or foreign or (copy_id is not None and copy_id.sequence != last):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.stream}' has sequence {last}, which is not a copy of that message"
+                f" of '{plan.source.name}' (last sequence {source_last}), so sequences can be kept no longer"
+            )
+        if newest is not None:
+            return Resume(last)
+        if plan.source.opt_start_seq is not None:
+            return Resume(max(last, plan.source.opt_start_seq - 1))
+        if plan.source.opt_start_time is not None:
+            # The time of the target's last message says nothing here: it may be that of a filler.
+            before = await Replay(streams.source.api, plan.source.name).before(plan.source.opt_start_time)
+            return Resume(max(last, min(before, source_last)))
+        return Resume(last)
+
+    async def _is_of_another(self, streams: EntryStreams, copy_id: CopyId) -> bool:
+        known = KnownStream("", (Stored(copy_id.sequence, copy_id.time_ns),))
+        if copy_id.entry == streams.key:
+            return False
+        return await known.verdict(streams.source.api, streams.source_info) == "recreated"
+
+    async def remove_fillers(self, target: JetStreamApi) -> None:
+        """Purge what took the place of numbers that the source lacks."""
+        if self._plan.filler is not None:
+            await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
+
+    async def _first_position(self, streams: EntryStreams) -> int:
+        """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
+        source, state = self._plan.source, streams.target_info["state"]
+        if source.opt_start_seq is not None:
+            return source.opt_start_seq - 1
+        earliest = None
+        if source.opt_start_time is not None:
+            earliest = source.opt_start_time
+            if int(state["messages"]) and nanoseconds_of(state["last_ts"]) > _moment_ns(earliest):
+                earliest = str(state["last_ts"])
+        elif int(state["first_seq"]) > 1 and nanoseconds_of(state["last_ts"]) > 0:
+            earliest = str(state["last_ts"])
+        if earliest is None:
+            return 0
+        self._log.warning(
+            "copying.begins_at_time", time=earliest, meaning="the target holds no copy that shows the position"
+        )
+        replay = Replay(streams.source.api, source.name)
+        return min(await replay.before(earliest), streams.source_last)
+
+    def decide_about_recreated(self, created: str) -> None:
+        """Report that the source was recreated, or stop.
+
+        Raises:
+            RuleRefusedError: the rule is to stop.
+        """
+        plan = self._plan
+        if plan.on_recreated == "stop":
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' is a new one (created {created}), and"
+                f" '{plan.stream}' holds copies of the old one: set on_recreated: restart to copy it from its start"
+            )
+        self._log.warning("copying.source_recreated", created=created, meaning="copied from its start")
+
+
+async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
+    """Whether the source still holds the newest message that was copied, and not another one in its place."""
+    newest = max(copies, default=None, key=_order)
+    if newest is None:
+        return True
+    message = await streams.source.api.stored_message(streams.source.stream, newest.record.sequence)
+    if message is None:
+        return newest.record.sequence <= streams.source_last
+    message_id = header_block.read(message.header_block, b"Nats-Msg-Id")
+    return is_of(newest, SourceMessage(message.time_ns, newest.subject, message_id))
+
+
+async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
+    """Whether a copy is where the target confirmed it, or was: that sequence is not another message's."""
+    sequence, place = placed
+    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
+    if stored is None:
+        return True
+    record = streams.sourcing.own_record(stored.header_block)
+    return record is not None and record.sequence <= sequence
+
+
+async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
+    """Whether the target is the stream that stored a copy at a place; all others that it held are gone.
+
+    Where no place is known, it is another one: the rule copies again all that the target lacks, and only that.
+    """
+    sequence, place = placed
+    stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None
+    if stored is None:
+        return "unknown" if 0 < place < int(streams.target_info["state"]["first_seq"]) else "recreated"
+    record = streams.sourcing.own_record(stored.header_block)
+    return "same" if record is not None and record.sequence == sequence else "recreated"
+
+
+async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:
+    """Whether a message is a copy of the source's message of the same sequence: by our id, or by its content."""
+    message = await streams.source.api.stored_message(streams.source.stream, stored.sequence)
+    if message is None:
+        return True  # the source does not hold it any more
+    if copy_id is not None:
+        return message.time_ns == copy_id.time_ns
+    return (streams.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
+
+
+async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
+    """Compare the newest copies of an entry with its source; see `compared`, also for errors."""
+    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(leaves_out, streams))
+
+
+async def compared(
+    source: Replay,
+    rule: Sourcing | Republish,
+    target: Target,
+    tail: TargetTail,
+    read: Read,
+    left_behind: Callable[[int], Awaitable[bool]] | None = None,
+) -> Resume:
+    """Compare the newest copies with the source, which is read for that.
+
+    The newest few are compared. Where these are complete and there are more of about the same age, it is asked whether
+    anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
+    left out is compared.
+
+    What still seems to be missing is looked for further back: it is there if the tail begins among copies that made up
+    for an interruption. They were in flight together, so those that are stored are not far before them.
+
+    Args:
+        source: reads the source, headers only.
+        rule: the entry, or whatever gives the copies their subjects.
+        target: the stream that receives.
+        tail: its newest copies of this source, at least one, read as `read` does.
+        read: reads more of them.
+        left_behind: whether a message before this one was left out; None where no window is wider than `LEAST`.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+
+    async def named_by(copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
+        sequences = [_order(copy) for copy in copies]
+        return await _source_between(source, rule, min(sequences), max(sequences))
+
+    messages = await named_by(tail.copies)
+    found = _compared_with(messages, target, tail)
+    wide = left_behind is not None and tail.is_cut
+    if wide and left_behind is not None and (found.missing or await left_behind(min(map(_order, tail.copies)))):
+        tail = await read(CHECKED_COPIES, False)
+        messages = await named_by(tail.copies)
+        found = _compared_with(messages, target, tail)
+    if not found.missing:
+        return found
+    further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
+    return _compared_with(messages, target, replace(tail, copies=further.copies))
+
+
+async def _behind_confirmed(
+    confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]
+) -> Resume:
+    """The messages missing between the confirmed ones and the newest copy, perhaps left out by an interruption."""
+    newer = tuple(copy for copy in tail.copies if _order(copy) > confirmed)
+    highest = max(map(_order, newer), default=confirmed)
+    if highest - confirmed == len(newer):
+        return behind_confirmed(confirmed, newer, Resume(highest), reported)
+    messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
+    # Whatever is not there now is sent again, so nothing is taken for deleted.
+    found = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
+    return behind_confirmed(confirmed, newer, found, reported)
+
+
+def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:
+    return compare(
+        tail.copies,
+        messages,
+        ids=tail.ids,
+        has_gaps=tail.has_gaps,
+        kept_per_subject=target.kept_per_subject,
+        remembered_since_ns=target.now_ns - target.window_ns // 2,
+    )
+
+
+async def _source_between(
+    source: Replay, rule: Sourcing | Republish, first: int, last: int
+) -> dict[int, SourceMessage]:
+    """The rule's selection of the source between two sequences, both included."""
+    messages: dict[int, SourceMessage] = {}
+    where = rule.where if isinstance(rule, Sourcing) else None
+    async with contextlib.aclosing(source.between(first, last)) as batches:
+        async for batch in batches:
+            for subject, reply, block, _ in batch:
+                destination = rule.destination(subject)
+                if destination is not None and (where is None or where.holds(block)):
+                    ack = AckReply.parse(reply)
+                    message_id = header_block.read(block, b"Nats-Msg-Id")
+                    messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
+    return messages
+
+
+def _order(copy: StoredCopy) -> int:
+    return copy.record.sequence
+
+
+def _moment_ns(time_text: str) -> int:
+    """A configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    whole, _, rest = time_text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

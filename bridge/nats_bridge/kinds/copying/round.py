@@ -1,0 +1,454 @@
+"""One round of an entry: finds the position in the target, and copies from there until the next interruption.
+
+A round is born open and dies closed, and owns what it works with: the publisher, the encoder, and the reader of the
+source. `round_life` has its states. What an entry remembers from one round to the next is in `EntryContext`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
+from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.wire import Delivered
+from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.consuming.ack_reply import message_sequence
+from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.errors import ApiError, BridgeError, RuleRefusedError
+from nats_bridge.kinds.copying.acknowledging import Acknowledging
+from nats_bridge.kinds.copying.acting_headers import RENAMED
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.counting import Counting, turns
+from nats_bridge.kinds.copying.dead_letters import DeadLetters
+from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected, Special
+from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.filter_choice import consumer_filters
+from nats_bridge.kinds.copying.gap_filler import GapFiller
+from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
+from nats_bridge.kinds.copying.publisher import Publisher
+from nats_bridge.kinds.copying.resume_point import Resume
+from nats_bridge.kinds.copying.resuming import Confirmed, Resuming
+from nats_bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.kinds.copying.silence import Silence
+from nats_bridge.kinds.copying.source import Reading
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.window import Window
+from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
+from nats_transforms.source_record import TWIN_HEADER
+from nats_transforms.timestamp import nanoseconds_of
+
+if TYPE_CHECKING:
+    from nats_bridge.observability.telemetry.tracing import RuleTracing
+
+
+_log = structlog.get_logger("bridge.copying")
+
+_LOOK = 0.1  # seconds between two checks whether the target still takes what a drain waits for
+
+
+@dataclass(slots=True)
+class EntryContext:
+    """The state that the rounds of an entry share.
+
+    Attributes:
+        plan: what to do.
+        source: the connection that holds the source.
+        target: the connection that holds the target.
+        counters: where to count.
+        metrics: updated with every batch.
+        tracing: makes spans around batches; None for none.
+        fence: asked before anything is written, and before a round begins.
+        reader: what reads the source for a round; None for a consumer of the rule.
+        backlog: how much waits in the source.
+        standpoint: up to where everything is known to be stored, between two rounds; None before the first.
+        blocked: the stream that does not exist or does not answer, in words; empty for none.
+        silence: whether the target leaves messages without an answer.
+        twin: whether the target takes source records under another name only.
+    """
+
+    plan: EntryPlan
+    source: Connection
+    target: Connection
+    counters: CopyCounters
+    metrics: RuleMetrics
+    tracing: RuleTracing | None = None
+    fence: WriteFence = ALWAYS_OPEN
+    reader: Reader | None = None
+    backlog: Backlog = field(init=False)
+    dead_letters: DeadLetters = field(init=False)
+    resuming: Resuming = field(init=False)
+    counting: Counting = field(init=False)
+    acknowledging: Acknowledging | None = field(init=False, default=None)
+    objects: ObjectMetadata | None = field(init=False, default=None)
+    standpoint: Standpoint | None = field(init=False, default=None)
+    blocked: str = field(init=False, default="")
+    silence: Silence = field(init=False, default_factory=Silence)
+    twin: bool = field(init=False, default=False)
+    warned_of_renamed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.backlog = self.metrics.backlog()
+        self.dead_letters = DeadLetters(plan, self.target, self.counters, self.fence)
+        self.resuming = Resuming(plan)
+        self.counting = Counting(plan, self.target.api, self.counters)
+        if plan.durable:
+            self.acknowledging = Acknowledging(plan, self.source, self.counters, self.fence)
+        if plan.source.rename_objects:
+            self.objects = ObjectMetadata(plan.source.name, plan.stream)
+
+    def target_of(self, info: Json) -> Target:
+        """The target, by its `STREAM.INFO`."""
+        target = Target.of(info, self.target.server_version)
+        return target.with_record_header(TWIN_HEADER) if self.twin else target
+
+    def is_blocked(self, reason: str) -> None:
+        """A stream does not answer."""
+        self.blocked = reason
+
+
+class Round:
+    """One round, and the sink of its reader (see `BatchSink`); made by `begin`.
+
+    Args:
+        context: what the entry's rounds have in common.
+        life: its state.
+        streams: the entry's, as they stand.
+
+    Attributes:
+        plan, life: the same.
+        publisher: writes copies.
+        encoder: makes them.
+        reader: reads the source.
+    """
+
+    def __init__(self, context: EntryContext, life: RoundLife, streams: EntryStreams) -> None:
+        plan = self.plan = context.plan
+        self.life = life
+        self._context = context
+        self._streams, target = streams, streams.target
+        acknowledging = context.acknowledging
+        # A message that is left out would shift all later numbers, and each addition is made of the one before.
+        one_by_one = (
+            plan.one_by_one
+            or (target.replicas > 1 and (plan.keep_sequence or target.counts))
+            or (plan.keep_sequence and target.full_is_refused)
+        )
+        self.publisher = Publisher(
+            context.target,
+            target,
+            context.counters,
+            context.metrics,
+            self._refused,
+            life,
+            rule=plan.rule,
+            alone=plan.alone,
+            singly=math.inf if one_by_one else 1,
+            keeps_sequence=plan.keep_sequence,
+            fence=context.fence,
+            window=Window.shared(plan.sources, context.target.server_version),
+            stored=(lambda: None) if acknowledging is None else (lambda: acknowledging.stored(self.publisher)),
+            silence=context.silence,
+        )
+        self.encoder = CopyEncoder(
+            plan.sourcing,
+            streams.key,
+            target,
+            context.counters,
+            max_payload=context.target.client.max_payload,
+            records=not plan.keep_sequence,
+        )
+        self._gap_filler = (
+            GapFiller(plan.rule, plan.source.name, streams.key, plan.filler) if plan.keep_sequence else None
+        )
+        self.reader = (context.reader or _consumer)(self, streams.source.filters)
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def begin(cls, context: EntryContext, life: RoundLife) -> AsyncIterator[Round]:
+        """Open a round; close it as its state says.
+
+        Raises:
+            BridgeError: what is in the way.
+        """
+        plan, counters = context.plan, context.counters
+        counters.rounds += 1
+        target_info = await context.target.api.stream_info(plan.stream)
+        source_info = await context.source.api.stream_info(plan.source.name)
+        filters = plan.filters
+        if context.acknowledging is None:
+            filters = await consumer_filters(context.source.api, source_info, filters)
+        streams = EntryStreams(
+            plan.sourcing,
+            Replay(context.source.api, plan.source.name, filters, headers_only=True),
+            source_info,
+            context.target.api,
+            target_info,
+            context.target_of(target_info),
+            rule=plan.rule,
+        )
+        begun = cls(context, life, streams)
+        try:
+            await begun._open()
+            life.happened("opened")
+            yield begun
+        finally:
+            # `end_tasks` cancels again and again, which must not cut the closing short.
+            life.closing = asyncio.create_task(begun._close())
+            await asyncio.shield(life.closing)
+
+    async def _open(self) -> None:
+        context, plan = self._context, self.plan
+        await self.publisher.open()
+        last = await last_sequence_behind(context.target, plan.stream, plan.probe, context.is_blocked)
+        context.blocked = ""
+        self.publisher.begin(last)
+        self._streams = streams = replace(self._streams, last=last)
+        resume = await self._resume()
+        key = context.resuming.identity.key
+        self.encoder.retarget(streams.target, key)
+        if self._gap_filler is not None:
+            self._gap_filler.key = key
+        self.encoder.there = set(resume.there)
+        context.standpoint = Standpoint(
+            plan.source.name,
+            KnownStream.of(streams.source_info),
+            streams.source.filters,
+            resume.handled,
+            direct=bool(plan.durable),
+        )
+        await self.reader.open(resume.handled, streams.source_info)
+        self._log.info("copying.begins", after_sequence=resume.handled, already_there=len(resume.there))
+
+    async def _resume(self) -> Resume:
+        """The point in the source to resume at, by what the target holds."""
+        context, streams, resuming = self._context, self._streams, self._context.resuming
+        if self._gap_filler is not None:
+            self._gap_filler.follow(streams.last)
+            return await resuming.kept_position(streams)
+        if context.acknowledging is not None:
+            copies, lost = await resuming.copies(streams, 2 * self.plan.max_pending)
+            handled = await context.acknowledging.position(copies, streams.source_info)
+            resume = Resume(handled, target_lost=lost)
+        else:
+            resume = await resuming.position(streams)
+        context.counters.out_of_order += resume.missing
+        context.counters.shorter_targets += resume.target_lost
+        context.counters.shorter_streams += resume.source_lost
+        kept = resuming.same_target and not resume.target_lost
+        context.counting.begin(streams.target, streams.target_info, kept=kept)
+        return resume
+
+    async def _close(self) -> None:
+        context, life, publisher = self._context, self.life, self.publisher
+        if not life.ends:
+            life.happened("leave")
+        try:
+            if life.state != "cut":
+                await self._leave_reader()
+            if life.state == "draining":
+                await self._settled()
+                life.happened("leave")
+        finally:  # also where this is cancelled, for a cut must not wait for a server
+            confirmed = Confirmed(*publisher.confirmed, publisher.placed)
+            context.resuming.remember(confirmed, publisher.window.widest)
+            if confirmed.sequence:
+                context.standpoint = replace(self.reader.standpoint, handled=confirmed.sequence)
+            await publisher.close()
+            if life.state == "cut":
+                await self.reader.end_at_once()
+            life.happened("closed")
+
+    async def _leave_reader(self) -> None:
+        try:
+            await self.reader.abandon(held=False)
+        except (BridgeError, OSError) as error:
+            if self.life.state == "draining":
+                self._log.error("rule.drain_incomplete", reason=str(error))
+
+    async def _settled(self) -> None:
+        """Wait for the answers to what was sent, if the target takes it."""
+        while not self.publisher.waiting and self._context.target.client.is_connected:
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await self.publisher.settled()
+            except TimeoutError:
+                continue
+            return
+
+    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+
+    def accept(self, batch: list[Delivered], gap_after: int | None = None) -> Awaitable[None] | None:
+        """Copy a batch; see `BatchSink`."""
+        context = self._context
+        if self.life.over:
+            return None  # it is read again in the next round
+        if context.objects is not None:
+            batch = context.objects.renamed(batch)
+        if context.acknowledging is not None:
+            self.encoder.there |= context.acknowledging.copied(batch)
+        work = (
+            self._copy(batch) if context.tracing is None else context.tracing.around(batch, partial(self._copy, batch))
+        )
+        return work if context.acknowledging is None else context.acknowledging.taken(work, self.publisher, batch)
+
+    def vanished(self, messages: int) -> None:
+        """Native copying reports nothing either; see `BatchSink`."""
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Acknowledge nothing: the position is in the target; see `BatchSink`."""
+        return None
+
+    async def settled(self) -> None:
+        """Wait until everything sent is stored; see `BatchSink`."""
+        await self.publisher.settled()
+
+    async def stream_recreated(self, info: Json) -> None:
+        """The source is a new stream of the same name; see `BatchSink`."""
+        context, created = self._context, str(info["created"])
+        context.resuming.decide_about_recreated(created)
+        await self.publisher.source_recreated()
+        self.encoder.there.clear()
+        target_info = await context.target.api.stream_info(self.plan.stream)
+        key = entry_key(self.plan.sourcing, created)
+        self.encoder.retarget(context.target_of(target_info), key)
+        context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
+
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
+        self.life.interrupt("the server lost the end of the source")
+
+    def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        context, encoder = self._context, self.encoder
+        context.counters.received += len(batch)
+        oldest_ns = context.metrics.took(batch, context.backlog)
+        out: list[Operation] = []
+        done, special = encoder.run(batch, out)
+        if context.counters.renamed_headers and not context.warned_of_renamed:
+            context.warned_of_renamed = True
+            self._log.warning("copying.renamed_headers", meaning=RENAMED)
+        if out:
+            self.publisher.expect(out[-1][0], oldest_ns)
+        if special is None and self._gap_filler is None and not encoder.counts:
+            return self.publisher.send(out)
+        return self._carefully(batch, out, done, special)
+
+    # -- what needs care ---------------------------------------------------------------------------------------------
+
+    async def _carefully(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
+        """Send messages that the target may refuse alone, so that no later one is stored before the answer."""
+        publisher = self.publisher
+        send = partial(self._count, batch) if self.encoder.counts else self._send
+        while True:
+            await send(out)
+            if special is None:
+                return
+            await publisher.settled()
+            if not isinstance(special, Rejected):
+                await send([special])
+                await publisher.settled()
+            elif not self.life.over:
+                publisher.ask_for_all()  # a dead letter may land in the target, too
+                await self._context.dead_letters.handle(special)
+            else:
+                return  # it is neither copied nor a dead letter, so nothing after it may be stored
+            out = []
+            done, special = self.encoder.run(batch, out, done)
+
+    async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
+        """Send additions to counters, each turn when the one before is settled."""
+        subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
+        for turn in turns(operations, self.encoder.identified):
+            if self.life.over:
+                return
+            try:
+                additions = await self._context.counting.additions(turn, subjects, self.encoder.limit)
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                self.life.interrupt(f"the target's counters cannot be read ({error})")
+                return
+            await self._add(additions)
+
+    async def _add(self, additions: list[Operation]) -> None:
+        counters, counting = self._context.counters, self._context.counting
+        before = counters.duplicates, counters.rejected
+        await self._send(additions)
+        await self.publisher.settled()
+        if self.life.over or before != (counters.duplicates, counters.rejected):
+            counting.forget()
+        else:
+            counting.keep()
+
+    async def _send(self, operations: list[Operation]) -> None:
+        publisher = self.publisher
+        if self._gap_filler is None:
+            if waiting := publisher.send(operations):
+                await waiting
+            return
+        filled = 0
+        for piece, fills in self._gap_filler.pieces(operations):
+            if fills:
+                publisher.count_no_copies(piece)
+            if waiting := publisher.send(piece):
+                await waiting
+            if fills:
+                filled += len(piece)
+        if filled:
+            await publisher.settled()
+            try:
+                await self._context.resuming.remove_fillers(self._context.target.api)
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                self.life.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
+            self._context.counters.fillers += filled
+
+    # -- what the target does not take -------------------------------------------------------------------------------
+
+    async def _refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        plan = self.plan
+        if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
+            # A cluster in the middle of an upgrade: the stream's leader is newer than the server we talk to.
+            self._context.twin = True
+            self.life.interrupt("the target takes no source records of the server's own name")
+            return
+        if pub_ack.err_code == SEALED:
+            # No message's own fault, so not one for the dead letters.
+            raise RuleRefusedError(f"rule '{plan.rule}': stream '{plan.stream}' is sealed: it takes no more messages")
+        line, _, rest = operation[1].partition(b"\r\n")
+        fields = line.split(b" ")
+        size, total = int(fields[-2]), int(fields[-1])
+        reason = f"{pub_ack.description} ({pub_ack.err_code})"
+        rejected = Rejected(int(operation[0]), fields[1], rest[:size], rest[size:total], reason)
+        await self._context.dead_letters.handle(rejected)
+
+
+Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
+"""What reads the source for a round, asked for these subjects; none for all."""
+
+
+def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
+    """A consumer of the rule."""
+    context, plan, life = sink._context, sink.plan, sink.life
+    if context.acknowledging is not None:
+        return context.acknowledging.reading(sink, life.fail, life.interrupt)
+    consumer = RuleConsumer(context.source.api, plan.consumer(filters))
+    return OrderedReader(context.source, consumer, sink, context.counters, life.fail)

@@ -1,0 +1,149 @@
+"""The facts about a target stream that copying needs."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, counting, renamed
+from nats_transforms.dialect import server_dialect
+from nats_transforms.header_block import remove_prefix, untraced
+from nats_transforms.source_record import HEADER, TWIN_HEADER
+from nats_transforms.subject import matches
+from nats_transforms.timestamp import nanoseconds_of
+
+_NANOSECONDS = 10**9
+_LIMITS = ("max_msgs", "max_bytes", "max_age", "max_msgs_per_subject")
+_FEEDS = ("sources", "subject_delete_marker_ttl", "allow_msg_schedules")
+_DEFAULT_WINDOW = 120 * _NANOSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The properties of a target stream.
+
+    Attributes:
+        name: its name.
+        subjects: what it stores.
+        max_message_size: bytes of header block and payload that it takes; None for no limit of its own.
+        window_ns: how long it remembers message ids, in nanoseconds; 0 if it does not.
+        record_header: the name under which it takes source records from clients.
+        withheld: beginnings of header lines that it would refuse a message for.
+        renamed: beginnings of header lines that it would refuse a message for, or act on, and that copies keep under
+            names of ours.
+        counts: whether it is a counter stream, which adds up what clients publish.
+        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        forgets: whether it removes messages by limits.
+        full_is_refused: whether it refuses messages when it is full (discard new).
+        room: how many messages, and bytes, it takes until it is full, by the limits for the whole stream; 0
+            messages where limits per subject decide.
+        fed_by_server: whether the server itself stores messages in it, which no subscriber receives: what it copies
+            natively, delete markers (2.11), what schedules fire (2.12).
+        replicas: how many servers hold it.
+        created: which stream of that name it is.
+        clock_error_ns: how far its server's clock was ahead of ours when the facts were read, in nanoseconds.
+    """
+
+    name: str
+    subjects: tuple[bytes, ...]
+    max_message_size: int | None
+    window_ns: int
+    record_header: bytes
+    withheld: tuple[bytes, ...]
+    renamed: tuple[bytes, ...]
+    counts: bool
+    kept_per_subject: int
+    forgets: bool
+    full_is_refused: bool
+    room: tuple[float, float]
+    fed_by_server: bool
+    replicas: int
+    created: str
+    clock_error_ns: int = 0
+
+    @classmethod
+    def of(cls, info: Json, server_version: str) -> Target:
+        """Read `STREAM.INFO`.
+
+        Args:
+            info: the answer.
+            server_version: of the server that answered.
+        """
+        config, server = info["config"], server_dialect(server_version)
+        withheld = [b"Nats-Expected-"]
+        if server.source_record_is_refused_from_clients:
+            withheld.append(HEADER + b":")
+        if not config.get("allow_rollup_hdrs"):
+            withheld.append(b"Nats-Rollup:")
+        if server.stream_fields_of_2_11 and not config.get("allow_msg_ttl"):
+            withheld.append(b"Nats-TTL:")
+        if server.copies_lose_batch_headers:
+            withheld.append(b"Nats-Batch-")
+        counts = bool(config.get("allow_msg_counter"))
+        size = int(config.get("max_msg_size", -1))
+        has_window = "duplicate_window" in config or not server.sources_drop_duplicate_window
+        return cls(
+            name=str(config["name"]),
+            subjects=tuple(subject.encode() for subject in config.get("subjects") or ()),
+            max_message_size=size if size > 0 else None,
+            window_ns=int(config.get("duplicate_window") or _DEFAULT_WINDOW) if has_window else 0,
+            # A counter takes a client's message with the server's own record for one that it copies itself (10172).
+            record_header=TWIN_HEADER if server.source_record_is_refused_from_clients or counts else HEADER,
+            withheld=tuple(withheld),
+            renamed=(() if counts else (INCREMENT,)) + (SCHEDULES,) if server.stream_fields_of_2_12 else (),
+            counts=counts,
+            kept_per_subject=max(int(config.get("max_msgs_per_subject", -1)), 0),
+            forgets=cls.forgets_by(config),
+            full_is_refused=config.get("discard") == "new",
+            room=_room(config, info["state"]),
+            fed_by_server=any(config.get(name) for name in _FEEDS),
+            replicas=int(config.get("num_replicas", 1)),
+            created=str(info["created"]),
+            # Servers before 2.10 do not report their time.
+            clock_error_ns=nanoseconds_of(info["ts"]) - time.time_ns() if info.get("ts") else 0,
+        )
+
+    @property
+    def now_ns(self) -> int:
+        """The time by its server's clock, in nanoseconds since 1970: message times and ids are compared with that."""
+        return time.time_ns() + self.clock_error_ns
+
+    @staticmethod
+    def forgets_by(config: Json) -> bool:
+        """Whether a stream with this configuration removes messages by limits."""
+        return any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
+
+    @property
+    def counts_copies(self) -> bool:
+        """Whether its sequences show how many messages it has stored, while no other client writes."""
+        return self.replicas == 1 and self.window_ns > 0 and not self.full_is_refused and not self.fed_by_server
+
+    def with_record_header(self, header: bytes) -> Target:
+        """The same, taking source records under another name."""
+        return replace(self, record_header=header)
+
+    def takes(self, subject: bytes) -> bool:
+        """Whether it stores messages of a subject."""
+        return any(matches(subject, pattern) for pattern in self.subjects)
+
+    def without_withheld(self, block: bytes) -> bytes:
+        """Remove from a header block what makes the target refuse the message, or report it elsewhere."""
+        for beginning in self.withheld:
+            block = remove_prefix(block, beginning)
+        return untraced(block)
+
+    def with_renamed(self, block: bytes) -> bytes:
+        """A header block in which nothing acts that a server would store in a copy without effect."""
+        return renamed(counting(block) if self.counts else block, self.renamed)
+
+
+def _room(config: Json, state: Json) -> tuple[float, float]:
+    if config.get("discard_new_per_subject"):
+        return 0, 0
+    messages, size = int(config.get("max_msgs", -1)), int(config.get("max_bytes", -1))
+    return (
+        messages - int(state["messages"]) if messages > 0 else math.inf,
+        size - int(state["bytes"]) if size > 0 else math.inf,
+    )

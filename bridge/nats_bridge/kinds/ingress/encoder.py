@@ -1,0 +1,161 @@
+"""The hot loop of an ingress rule: batches of published messages in, protocol operations out.
+
+A message keeps its payload, its raw header block and its reply subject, so that the stream answers the publisher. Per
+subject, the operation's start is built once; a message costs one look-up and one bytes operation.
+
+A message that the stream cannot store is not published; its publisher, if it waits for an answer, gets one in the form
+of the stream's own errors. The server would store some of these, under a subject that no client can publish on, or that
+is none of the stream's.
+
+A reply subject is the publisher's choice, too. Servers before 2.14.10 and 2.15.3 send a PubAck wherever it says:
+to ``$JS.API.STREAM.MSG.DELETE.ORDERS``, it deletes the message that has the PubAck's sequence. All servers refuse a
+client's message with a reply of a service import. So a message with a reserved reply is refused. It gets an answer only
+if a service import waits for it, to which any service may answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.counters import Counters
+from nats_bridge.rules.known_subjects import KnownSubjects
+from nats_transforms.republish import Refusal, unpublishable
+from nats_transforms.reserved import is_reserved_reply, is_service_reply
+from nats_transforms.subject import matches, text_of
+from nats_transforms.transform import Transform
+
+_LONGEST_LINE = 4000  # bytes of subject and reply; servers end a connection at lines of more than 4096
+_ERROR_CODE = 10156  # the server's own for a stream transform whose destination is invalid
+
+
+@dataclass(slots=True)
+class IngressCounters(Counters):
+    """Counts of one ingress rule since the process started, in messages unless the name says otherwise.
+
+    Attributes:
+        received: received from publishers.
+        passed_on: published on their new subjects.
+        bytes_out: bytes of the written operations.
+        refused: not passed on, because of the new subject or of a reply subject that is reserved.
+        answered: publishers that got the refusal of their message.
+        overloaded: dropped, because too much waited to be written.
+        too_large: dropped, because the server lowered its `max_payload` while they waited to be written.
+        in_doubt: written when the connection broke, unknown whether they arrived.
+        repeated_out: always 0: an ingress rule writes nothing twice.
+        pauses: times that the rule unsubscribed because the stream was deleted or recreated.
+        reconnects: times that the rule resumed after a lost connection.
+    """
+
+    received: int = 0
+    passed_on: int = 0
+    bytes_out: int = 0
+    refused: int = 0
+    answered: int = 0
+    overloaded: int = 0
+    too_large: int = 0
+    in_doubt: int = 0
+    repeated_out: int = 0
+    pauses: int = 0
+    reconnects: int = 0
+
+
+class _RefusedError(Exception):
+    """Messages with a subject cannot be published; the text says why."""
+
+
+class IngressEncoder:
+    """Turns published messages into operations for a stream.
+
+    Args:
+        transform: from the publisher's subject to the stream's.
+        source: what the rule subscribes to.
+        stream: the stream's name.
+        subjects: the stream's subjects.
+        counters: where to count.
+    """
+
+    def __init__(
+        self, transform: Transform, source: bytes, stream: str, subjects: Sequence[bytes], counters: IngressCounters
+    ) -> None:
+        self.last_refusal = ""
+        self._transform = transform
+        self._source = source
+        self._stream = stream
+        self._subjects = tuple(subjects)
+        self._counters = counters
+        self._known = self._nothing_known()
+
+    def take(self, subjects: Sequence[bytes]) -> None:
+        """Replace the stream's subjects."""
+        self._subjects = tuple(subjects)
+        self._known = self._nothing_known()
+
+    def _nothing_known(self) -> KnownSubjects[bytes]:
+        """By subject: the new one, followed by a space."""
+        return KnownSubjects(self._becomes, kept=not self._transform.is_random)
+
+    def run(self, batch: Sequence[Delivered], out: list[bytes]) -> None:
+        """Append what is to be written for a batch, in order: messages for the stream, answers to publishers."""
+        get, append = self._known.young.get, out.append
+        passed = 0
+        for subject, reply, block, payload in batch:
+            target = get(subject) or self._target(subject)
+            if not target or len(target) + len(reply) > _LONGEST_LINE or is_reserved_reply(reply):
+                self._refuse(subject, target, reply, out)
+                continue
+            passed += 1
+            answered = reply + b" " if reply else reply
+            if block:
+                size = len(block)
+                append(b"HPUB %b%b%d %d\r\n%b%b\r\n" % (target, answered, size, size + len(payload), block, payload))
+            else:
+                append(b"PUB %b%b%d\r\n%b\r\n" % (target, answered, len(payload), payload))
+        self._counters.received += len(batch)
+        self._counters.passed_on += passed
+
+    def _target(self, subject: bytes) -> bytes:
+        """The new subject, followed by a space; empty if the message is refused, for `last_refusal`."""
+        try:
+            return self._known.enter(subject)
+        except _RefusedError as error:
+            self.last_refusal = f"'{text_of(subject)}' {error}"
+            return b""
+
+    def _becomes(self, subject: bytes) -> bytes:
+        destination = self._transform.apply(subject)
+        reason = self._reason(destination)
+        if destination is None or reason:
+            raise _RefusedError(reason)
+        return destination + b" "
+
+    def _reason(self, destination: bytes | None) -> str:
+        """Why a message is refused; empty if it is not."""
+        if destination is None:
+            return "holds a wildcard as a token, which no transform matches"
+        code = unpublishable(destination)
+        if code is not None:
+            return f"becomes {Refusal(code, destination, native=False).reason}"
+        if not any(matches(destination, own) for own in self._subjects):
+            return f"becomes '{text_of(destination)}', which is none of the stream's subjects"
+        if matches(destination, self._source):
+            return f"becomes '{text_of(destination)}', which is what the rule takes: a loop"
+        return ""
+
+    def _refuse(self, subject: bytes, target: bytes, reply: bytes, out: list[bytes]) -> None:
+        if target and is_reserved_reply(reply):
+            self.last_refusal = f"'{text_of(subject)}' wants its answer on '{text_of(reply)}', where no stream answers"
+        elif target:
+            self.last_refusal = f"'{text_of(subject[:40])}…' becomes too long for a line of the protocol"
+        self._counters.refused += 1
+        if reply and (not is_reserved_reply(reply) or is_service_reply(reply)):
+            self._counters.answered += 1
+            error = {
+                "code": 400,
+                "err_code": _ERROR_CODE,
+                "description": f"stream transform: nats-bridge: {self.last_refusal}",
+            }
+            answer = json.dumps({"error": error, "stream": self._stream, "seq": 0}).encode()
+            out.append(b"PUB %b %d\r\n%b\r\n" % (reply, len(answer), answer))

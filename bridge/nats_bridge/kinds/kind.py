@@ -1,0 +1,110 @@
+"""The interface of a kind of rule: process, metrics, permissions, loop checks, handoff."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from nats_bridge.client.connection import Connection
+    from nats_bridge.consuming.counters import Counters
+    from nats_bridge.consuming.rule_consumer import Durable
+    from nats_bridge.jobs.handoff.answer import Handoff, Wish
+    from nats_bridge.permissions.need import Need
+    from nats_bridge.permissions.stream_facts import KnownStreams
+    from nats_bridge.rules.context import RuleContext
+    from nats_bridge.rules.loops.moves import Landscape, Move
+    from nats_bridge.rules.run import RuleRun
+    from nats_bridge.settings import Settings
+    from nats_transforms.dialect import Dialect
+    from nats_transforms.republish import Refusal, Republished, StoredMessage
+    from nats_transforms.selection import Unselected
+    from nats_transforms.sourcing import Copied
+
+
+RECEIVED, BYTES_OUT = "received", "bytes_out"
+"""The counters of messages that a rule has taken, and of the bytes that it has written, in every kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """How to read the counters of one kind. Status, metrics and traces do, so that a new counter shows everywhere.
+
+    Attributes:
+        sent: the counter of messages that were passed on to the target, each once.
+        dropped: counters of messages that did not, with the reason.
+        facts: other counters of messages or occurrences that have a metric of their own, with its short name.
+    """
+
+    sent: str
+    dropped: Mapping[str, str]
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message as a rule receives it.
+
+    Attributes:
+        message: the message; of one that no stream holds, the sequence means nothing.
+        stream: the stream that holds it; empty for any.
+        last_sequence: that of the message before it with the same subject; 0 for none.
+    """
+
+    message: StoredMessage
+    stream: str = ""
+    last_sequence: int = 0
+
+
+Outcome: TypeAlias = "Republished | Copied | Refusal | Unselected"
+"""A message that a rule publishes or stores; why no client can publish it; or why the rule makes nothing."""
+
+Opened: TypeAlias = "Mapping[str, Connection]"
+"""Open connections by name."""
+
+
+# What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
+@dataclass(frozen=True, slots=True)
+class RuleKind:
+    """One kind of rule, or several that run the same way; `registry.kind_of` finds a rule's.
+
+    Attributes:
+        operation: what spans call its work.
+        counters: what its runs count, each with an `Attributes` docstring.
+        meanings: how to read its counters.
+        run: creates what runs a rule; nothing happens before its `check`.
+        needs: what the users of a rule's connections must be allowed.
+        moves: how messages move through a rule; raises `TransformError` where the rule's own check would refuse it.
+        makes: the results of a rule for one message, where that needs no server; or why there is none.
+        reads_stream: whether it reads a stream, so that it has a lag.
+        refuses_handoff: why no server can take over from a rule; empty if one can.
+        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
+        handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`; None if
+            `refuses_handoff` has a reason for every rule.
+        take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
+        durables: the durable consumers that keep a rule's positions, given the sidecar's name.
+        no_history: why a rule cannot be backfilled; empty if it can.
+    """
+
+    operation: str
+    counters: Callable[[], Counters]
+    meanings: Meanings
+    run: Callable[[Any, Settings, Opened, RuleContext], RuleRun]
+    needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
+    moves: Callable[[Any, Landscape, str], Iterator[Move]]
+    makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
+    reads_stream: bool
+    refuses_handoff: Callable[[Any], str] = lambda rule: ""
+    keeps_position: Callable[[Any], bool] = lambda rule: True
+    handoff: Callable[[Any, Settings, Opened, Wish], Awaitable[Handoff]] | None = None
+    take_over: Callable[[Any, Settings, Opened, Handoff, Wish], Awaitable[Handoff | None]] | None = None
+    durables: Callable[[Any, str], tuple[Durable, ...]] = lambda rule, sidecar: ()
+    no_history: str = ""
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The counters of occurrences without a metric of their own: all that `meanings` does not name."""
+        meanings = self.meanings
+        named = {RECEIVED, BYTES_OUT, meanings.sent, *meanings.dropped, *meanings.facts}
+        return tuple(name for name in self.counters().as_dict() if name not in named)

@@ -1,0 +1,44 @@
+"""The counters of a republish rule: plain integers, which `/status`, metrics and the log show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_bridge.consuming.counters import ReaderCounters
+
+
+@dataclass(slots=True)
+class RuleCounters(ReaderCounters):
+    """Counts of a republish rule since the process started, in messages unless the name says otherwise.
+
+    Attributes:
+        republished: written to the target connection.
+        bytes_out: bytes of the written operations.
+        unmatched: not meant by the rule's `src` or `where`, or excluded.
+        suppressed: the destination is not a subject that can be published.
+        reserved: the destination is a command to the server, such as a request to its API; not published.
+        looped: the destination belongs to the rule's own stream; not published, native would loop.
+        too_large: with its new headers larger than the target's `max_payload`; not published. Where the server lowered
+            that limit later, among `republished` as well.
+        in_doubt: written when the target connection broke, or taken when the lead was lost, unknown if they arrived
+            (at_most_once).
+        repeated_out: written again after the target connection broke (at_least_once).
+        vanished: sequences that were removed before the consumer reached them.
+        last_sequence_lookups: predecessors looked up on the server after a delete or purge.
+        last_sequence_uncertain: values that depend on removals which cannot be computed from outside.
+        removals: deletes, purges and updates of the stream that the server reported.
+    """
+
+    republished: int = 0
+    bytes_out: int = 0
+    unmatched: int = 0
+    suppressed: int = 0
+    reserved: int = 0
+    looped: int = 0
+    too_large: int = 0
+    in_doubt: int = 0
+    repeated_out: int = 0
+    vanished: int = 0
+    last_sequence_lookups: int = 0
+    last_sequence_uncertain: int = 0
+    removals: int = 0

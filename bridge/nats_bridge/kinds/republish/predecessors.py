@@ -1,0 +1,237 @@
+"""Requests the newest message that a removal leaves on a subject, as soon as the advisory arrives.
+
+The server looks a predecessor up just before it stores a message. A request before that finds the same one; afterwards
+the message itself, a rollup or another removal may have removed it. So the request does not wait for the next message.
+An answer that comes too late is counted as uncertain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.errors import ApiError
+from nats_bridge.kinds.republish.encoder import Left
+from nats_bridge.kinds.republish.retention import Purge
+from nats_transforms.subject import is_valid_literal
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from nats_bridge.client.audit_advisories import Deleted, Purged
+    from nats_bridge.client.connection import Connection
+    from nats_bridge.kinds.republish.encoder import RepublishEncoder, Suspect
+
+
+_Answer = TypeVar("_Answer")
+
+_AGAIN = 1.0  # seconds until the next request, when the server does not answer
+_MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
+_MOST_KEPT = 4096  # answers for subjects on which nothing has come since
+_MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
+_EVERYTHING = b">"
+
+
+class Predecessors:
+    """Requests what removals have left of one stream, and answers the encoder.
+
+    Args:
+        connection: the connection that holds the stream.
+        stream: its name.
+        encoder: has the model of the stream.
+        taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
+        log: the rule's.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        encoder: RepublishEncoder,
+        taken: Callable[[], tuple[int, int]],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._encoder = encoder
+        self._counters = encoder.counters
+        self._taken = taken
+        self._log = log
+        self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it
+        self._coming: set[int] = set()  # deleted, and not seen yet
+        self._asked: dict[int, asyncio.Task[Left | None]] = {}  # by what was deleted
+        self._left: dict[int, bytes] = {}  # the subjects of the answers
+        self._purges: dict[Purge, asyncio.Task[None]] = {}
+
+    async def end(self) -> None:
+        """Stop asking."""
+        await end_tasks(*self._asked.values(), *self._purges.values())
+
+    def forget(self) -> None:
+        """The stream is a new one: its sequences restart at 1."""
+        self._fresh.clear()
+        self._coming.clear()
+        self._asked.clear()
+        self._left.clear()
+
+    def deleted(self, removal: Deleted) -> None:
+        """A message was deleted."""
+        retention, sequence = self._encoder.retention, removal.sequence
+        retention.after(removal.time_ns, lambda _: retention.removed(sequence))
+        if not retention.asks_for_deleted:
+            self._counters.removals += 1
+            return
+        self._fresh[sequence] = removal.time_ns
+        if len(self._fresh) == 1:
+            # One search for all removals in one read of the socket.
+            asyncio.get_running_loop().call_soon(self._search)
+
+    def purged(self, removal: Purged) -> None:
+        """Messages were purged."""
+        subject_filter = removal.subject_filter.encode()
+        retention, purge = self._encoder.retention, Purge(subject_filter or _EVERYTHING)
+        if removal.keep and is_valid_literal(subject_filter) and not retention.limits.max_msgs:
+            self._count()
+            return  # the newest message of a subject is among those that are kept
+
+        def apply(coming: int) -> None:
+            purge.begin(min(removal.below or coming, coming) - 1)
+            retention.purged(purge)
+
+        retention.after(removal.time_ns, apply)
+        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._taken()[0]))
+
+    @property
+    def expects(self) -> bool:
+        """Whether a message was deleted that the encoder had not seen."""
+        return bool(self._coming)
+
+    def handed_on(self) -> None:
+        """The encoder has seen more messages: such a one may have been among them."""
+        if min(self._coming) <= self._taken()[0]:
+            self._search()
+
+    async def left(self, suspect: Suspect) -> Left | None:
+        """The newest message left of a suspect's subject; None where the model knows it now. See `Ask`."""
+        self._search()
+        retention = self._encoder.retention
+        purges = {purge for purge in retention.purges(suspect.subject, suspect.last) if not purge.answered}
+        purges.update(retention.unanswered)
+        if purges:
+            await asyncio.gather(*(asyncio.shield(self._purges[purge]) for purge in purges))
+            return None
+        asked = self._asked.get(suspect.last)
+        left = await asyncio.shield(asked) if asked is not None else None
+        if left is None:
+            left = Left(await self._newest(suspect), in_time=False)
+        if not left.in_time:
+            self._counters.last_sequence_uncertain += 1
+        return left
+
+    # -- deletions ---------------------------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Find the subjects whose last message was deleted, and ask what is left of them."""
+        fresh, self._fresh = self._fresh, {}
+        position, newest_ns = self._taken()
+        seen = [sequence for sequence in self._coming if sequence <= position]
+        self._coming.difference_update(seen)
+        self._coming.update(sequence for sequence in fresh if sequence > position)
+        sequences = [sequence for sequence in (*fresh, *seen) if sequence <= position or sequence in self._left]
+        found = {sequence: self._left[sequence] for sequence in sequences if sequence in self._left}
+        found |= self._encoder.subjects_of(sequences[:_MOST_AT_ONCE])
+        for sequence, subject in found.items():
+            self._asked[sequence] = asyncio.create_task(self._ask(subject, sequence))
+        for sequence, time_ns in fresh.items():
+            if sequence in found:
+                self._asked[sequence].add_done_callback(self._count)
+                continue
+            if sequence <= position and newest_ns > time_ns - _MOMENT_NS:
+                # A message that was stored after the deletion, but before its report, may name it.
+                self._counters.last_sequence_uncertain += 1
+            self._count()
+        while len(self._asked) > _MOST_KEPT:
+            del self._asked[next(iter(self._asked))]
+        while len(self._left) > _MOST_KEPT:
+            del self._left[next(iter(self._left))]
+
+    def _count(self, _: object = None) -> None:
+        self._counters.removals += 1
+
+    async def _ask(self, subject: bytes, deleted: int) -> Left | None:
+        api, stream = self._connection.api, self._stream
+        try:
+            name = subject.decode()
+            found = await api.last_message(stream, name)
+            newest = found.sequence if found is not None else 0
+            if newest > deleted:
+                # There is a newer message: it may have replaced its predecessor.
+                return Left(await self._newest_below(name, deleted), in_time=False)
+            if not newest:
+                # Up to 2.12.4 that may mean that the server has lost sight of the older ones.
+                newest = await self._newest_below(name, deleted)
+                if newest and await api.next_message(stream, name, deleted):
+                    return Left(newest, in_time=False)
+        except (ApiError, UnicodeDecodeError):
+            return None  # then it is asked when it is needed
+        if newest:
+            self._left[newest] = subject
+        return Left(newest, in_time=True)
+
+    async def _newest_below(self, subject: str, sequence: int) -> int:
+        floor = max(self._encoder.retention.floor, 1)
+        return await self._connection.api.newest_before(self._stream, subject, floor, sequence - 1)
+
+    async def _newest(self, suspect: Suspect) -> int:
+        try:
+            subject = suspect.subject.decode()
+        except UnicodeDecodeError:
+            return 0
+        return await self._patiently(lambda: self._newest_below(subject, suspect.last + 1)) or 0
+
+    # -- purges ------------------------------------------------------------------------------------------------------
+
+    async def _look_what_is_left(self, purge: Purge, time_ns: int, handled: int) -> None:
+        retention, found = self._encoder.retention, None
+        state: Json = {"first_seq": 0, "last_seq": 0}
+        subject_filter = purge.subject_filter.decode()
+        try:
+            found = await self._patiently(lambda: self._connection.api.next_message(self._stream, subject_filter, 1))
+            # Read after that: what is stored later has met what is left.
+            state = await self._patiently(self._state) or state
+        except ApiError as error:
+            self._log.warning("rule.stream_not_seen", reason=str(error))
+        first, stored_ns = found or (0, 0)
+        lowest, last = int(state["first_seq"]), int(state["last_seq"])
+        retention.answer(purge, first, last)
+        if 0 < first <= handled and stored_ns > time_ns - _MOMENT_NS:
+            # It was stored after the purge, and was processed with what was purged before its report arrived.
+            self._counters.last_sequence_uncertain += 1
+        if retention.limits.max_msgs:
+            deleted = state.get("deleted") or ()
+            retention.after(time_ns, lambda coming: retention.left_from(min(lowest, coming), deleted))
+            retention.seen_to = last
+        self._count()
+        del self._purges[purge]
+
+    async def _state(self) -> Json:
+        deleted = bool(self._encoder.retention.limits.max_msgs)
+        state: Json = (await self._connection.api.stream_info(self._stream, deleted=deleted))["state"]
+        return state
+
+    async def _patiently(self, request: Callable[[], Awaitable[_Answer]]) -> _Answer | None:
+        """The answer, however long it takes; None if the stream is deleted."""
+        while True:
+            await self._connection.connected()
+            try:
+                return await request()
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    return None
+                if not error.passing:
+                    raise
+                self._log.warning("rule.predecessor_not_seen", reason=str(error))
+                await asyncio.sleep(_AGAIN)

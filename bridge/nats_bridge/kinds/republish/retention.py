@@ -1,0 +1,399 @@
+"""Models what a stream has removed, to compute `Nats-Last-Sequence`.
+
+The server looks the last sequence of a subject up just before it stores a message. A message that is removed by
+then does not count. This model follows the server's removals, from outside and in stream order:
+
+* exactly: `max_msgs`, `max_msgs_per_subject`, rollups (they are deterministic), and message deletes and purges
+  whose advisories arrive in time;
+* as well as an outside process can, and counted: `max_age`, `max_bytes` and message TTLs, where the server's own
+  timers decide.
+
+`floor` is the lowest sequence that can still exist; `holes` are removed sequences above it. An advisory holds for
+messages stored after it, not for older ones that are still in flight to us; so it waits (`after`) until the first
+message with a later time.
+
+`skipped` are sequences that were never delivered: a predecessor may be among them, which only the server knows. They
+matter until the stream is known to hold none of them (`gone_at`).
+
+Sequences here are ints; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from nats_transforms.subject import is_valid_literal, matches
+
+_MOST_HOLES = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """The parts of a stream's configuration that remove messages. 0 means no limit.
+
+    Attributes:
+        max_msgs: messages in the stream.
+        max_msgs_per_subject: messages per subject.
+        max_age_ns: nanoseconds.
+        rollups: whether `Nats-Rollup` headers act.
+        opaque: names of limits whose effect cannot be computed from outside (`max_bytes`, message TTLs, and
+            retention that depends on consumers).
+    """
+
+    max_msgs: int = 0
+    max_msgs_per_subject: int = 0
+    max_age_ns: int = 0
+    rollups: bool = False
+    opaque: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: dict[str, object]) -> StreamLimits:
+        """Read them from a stream's configuration as the server returns it."""
+
+        def number(name: str) -> int:
+            value = config.get(name)
+            return value if isinstance(value, int) and value > 0 else 0
+
+        opaque = tuple(
+            name
+            for name, present in (
+                ("max_bytes", number("max_bytes") > 0),
+                ("message TTL", bool(config.get("allow_msg_ttl"))),
+                (f"{config.get('retention')} retention", config.get("retention") in {"workqueue", "interest"}),
+            )
+            if present
+        )
+        discards_old = config.get("discard", "old") != "new"
+        return cls(
+            max_msgs=number("max_msgs") if discards_old else 0,
+            max_msgs_per_subject=number("max_msgs_per_subject"),
+            max_age_ns=number("max_age"),
+            rollups=bool(config.get("allow_rollup_hdrs")),
+            opaque=opaque,
+        )
+
+    @property
+    def removes(self) -> bool:
+        """Whether anything but the per-subject limit can remove messages without an advisory."""
+        return bool(self.max_msgs or self.max_age_ns or self.rollups or self.opaque)
+
+    @property
+    def needs_every_subject(self) -> bool:
+        """Whether the consumer must have no filter: other subjects decide what is removed on ours, or are needed to
+        detect gaps.
+
+        With one message a subject, a late message is overwritten, and only the sequences show it.
+        """
+        return self.rollups or self.max_msgs_per_subject == 1 or bool(self.max_msgs and self.max_msgs_per_subject)
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """The limits that make an exact last sequence impossible from outside."""
+        return (("max_age",) if self.max_age_ns else ()) + self.opaque
+
+
+@dataclass(slots=True, eq=False)
+class Purge:
+    """A purge of subjects, which removes from the oldest on, and what is known to be left.
+
+    Attributes:
+        subject_filter: what was purged.
+        up_to: the newest sequence that may be purged; 0 until the first message after the purge comes.
+        answered: whether the server has answered what is left.
+        seen_to: the stream's last sequence at that answer: messages up to it may have been stored before others that
+            were removed since.
+    """
+
+    subject_filter: bytes
+    up_to: int = 0
+    answered: bool = False
+    seen_to: int = 0
+    _first_left: int = 0
+
+    def begin(self, up_to: int) -> None:
+        """Handle the first message after the purge: nothing newer than `up_to` was purged."""
+        self.up_to = min(up_to, self._first_left - 1) if self._first_left else up_to
+
+    def answer(self, first_left: int, seen_to: int) -> None:
+        """Apply what the server reports.
+
+        Args:
+            first_left: the first sequence that is left of what the filter means, 0 if none is.
+            seen_to: the stream's last sequence, read after that.
+        """
+        self.answered, self._first_left, self.seen_to = True, first_left, seen_to
+        if self.up_to:
+            self.begin(self.up_to)
+
+
+@dataclass(slots=True)
+class Retention:
+    """The running model of one stream. Call `reach` for each message in order, then `stored`."""
+
+    limits: StreamLimits
+    floor: int = 1
+    holes: set[int] = field(default_factory=set)
+    history: dict[bytes, deque[int]] | None = None
+    purged_subjects: dict[bytes, list[Purge]] = field(default_factory=dict)
+    purged_filters: list[Purge] = field(default_factory=list)
+    unanswered: list[Purge] = field(default_factory=list)
+    skipped: list[tuple[int, int]] = field(default_factory=list)
+    followed_from: int = 0
+    seen_to: int = 0
+    exhausted: bool = False
+    raised: bool = False
+    _gone_at: tuple[int, int] = (0, 0)
+    _ages: deque[tuple[int, int]] = field(default_factory=deque)
+    _waiting: deque[tuple[int, Callable[[int], None]]] = field(default_factory=deque)
+    _removals: int = 0
+    _cleaned: dict[bytes, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        if limits.max_msgs and (limits.max_msgs_per_subject > 1 or limits.rollups):
+            self.history = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether a stored predecessor may be removed; while false, every last sequence seen is still valid."""
+        return self.limits.removes or self.raised or self.pending or self._has_gaps or bool(self.skipped)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a removal waits for the first message stored after it."""
+        return bool(self._waiting)
+
+    @property
+    def forgettable(self) -> int:
+        """The sequence from which on all last sequences below the floor can be forgotten; 0 if something is left."""
+        if not self.raised or self.limits.removes or self._waiting or self._has_gaps or self.skipped:
+            return 0
+        return max(self.floor, self.seen_to + 1)
+
+    @property
+    def asks_for_deleted(self) -> bool:
+        """Whether only the server knows what is left of a subject whose last message was deleted."""
+        return self.history is None and self.limits.max_msgs_per_subject != 1
+
+    @property
+    def _has_gaps(self) -> bool:
+        return bool(self.holes or self.purged_subjects or self.purged_filters)
+
+    def after(self, time_ns: int, change: Callable[[int], None]) -> None:
+        """Apply a change when the first message stored after `time_ns` comes; it is called with its sequence."""
+        self._waiting.append((time_ns, change))
+
+    def apply_until(self, time_ns: int, sequence: int) -> None:
+        """A message stored at `time_ns` comes: apply what was removed before."""
+        while self._waiting and self._waiting[0][0] <= time_ns:
+            self._waiting.popleft()[1](sequence)
+
+    def begin(self, first_sequence: int) -> None:
+        """Set the start of the stream; nothing is known of sequences below."""
+        if first_sequence > self.floor:
+            self._clear_below(first_sequence)
+
+    def raise_floor(self, first_sequence: int) -> None:
+        """Raise the floor to the server's `first_seq`: everything below was removed."""
+        if first_sequence > self.floor:
+            self.raised = True
+            self._clear_below(first_sequence)
+
+    def removed(self, sequence: int) -> None:
+        """One message was deleted."""
+        if sequence >= self.floor:
+            self.holes.add(sequence)
+            self._removals += 1
+
+    def purged(self, purge: Purge) -> None:
+        """Messages were purged. What is left of them may be reported later."""
+        of_filter = self.purged_filters
+        if is_valid_literal(purge.subject_filter):
+            of_filter = self.purged_subjects.setdefault(purge.subject_filter, [])
+        of_filter[:] = [
+            other
+            for other in of_filter
+            if other.subject_filter != purge.subject_filter or not other.answered or other.up_to > purge.up_to
+        ]
+        of_filter.append(purge)
+        if self.limits.max_msgs and not purge.answered:
+            self.unanswered.append(purge)  # which messages go next depends on how many are left
+        self._clear(purge)
+
+    def left_from(self, first_sequence: int, deleted: Iterable[int]) -> None:
+        """Note the server's `first_seq` at some time, and the deleted sequences after it."""
+        self.raise_floor(first_sequence)
+        for sequence in deleted:
+            self.removed(int(sequence))
+
+    def answer(self, purge: Purge, first_left: int, seen_to: int) -> None:
+        """Set the server's answer about a purge, see `Purge.answer`."""
+        purge.answer(first_left, seen_to)
+        if purge in self.unanswered:
+            self.unanswered.remove(purge)
+        self._clear(purge)
+
+    def _clear(self, purge: Purge) -> None:
+        """Raise the floor to what a purge of everything has left, once that is known."""
+        if purge.answered and purge.up_to and purge.subject_filter == b">":
+            self.seen_to = max(self.seen_to, purge.seen_to)
+            self.raise_floor(purge.up_to + 1)
+
+    def skip(self, first: int, last: int) -> None:
+        """Note sequences that never came, and never will."""
+        self.skipped.append((first, last))
+
+    def gone_at(self, sequence: int, newest: int) -> None:
+        """When the stream's last sequence was `sequence`, it held none of what was skipped up to `newest`."""
+        self._gone_at = sequence, newest
+
+    def newest_skipped(self, last: int, sequence: int) -> int:
+        """The newest of what never came between two messages that may have been there for the later one, 0 if none."""
+        at = bisect_left(self.skipped, (sequence,))
+        lowest = max(last + 1, self.floor)
+        while at:
+            at -= 1
+            first, newest = self.skipped[at]
+            while newest >= max(first, lowest):
+                if newest not in self.holes:
+                    return newest
+                newest -= 1
+            if first <= lowest:
+                break
+        return 0
+
+    def advance(self, sequence: int, time_ns: int) -> None:
+        """Once per batch, with its first message: remember ages, expire by `max_age`, forget what matters no more."""
+        if self.skipped and sequence > self._gone_at[0]:
+            newest = self._gone_at[1]
+            self.skipped = [(max(first, newest + 1), last) for first, last in self.skipped if last > newest]
+        max_age = self.limits.max_age_ns
+        if not max_age:
+            return
+        ages = self._ages
+        # A thousand marks per max_age bound both the memory and the error.
+        if not ages or time_ns - ages[-1][0] >= max_age // 1000:
+            ages.append((time_ns, sequence))
+        limit = time_ns - max_age
+        while len(ages) > 1 and ages[1][0] <= limit:
+            ages.popleft()
+        if ages[0][0] <= limit:
+            self.raise_floor(ages[0][1])
+
+    def suspects(self, subject: bytes, last: int) -> bool:
+        """Whether `last`, at or above the floor, may nevertheless be removed."""
+        if last in self.holes:
+            return True
+        # For each message: loops cost less than `any` does.
+        for purge in self.purged_subjects.get(subject, ()):
+            if last <= purge.up_to:
+                return True
+        for purge in self.purged_filters:  # noqa: SIM110
+            if last <= purge.up_to and matches(subject, purge.subject_filter):
+                return True
+        return False
+
+    def purges(self, subject: bytes, last: int) -> list[Purge]:
+        """The purges that `last` may have fallen to."""
+        return [
+            purge
+            for purge in (*self.purged_subjects.get(subject, ()), *self.purged_filters)
+            if last <= purge.up_to and matches(subject, purge.subject_filter)
+        ]
+
+    def newest_known(self, subject: bytes, last: int) -> int | None:
+        """The message in place of a suspect: the newest that exists, 0 if none; None where only a server knows."""
+        purges = self.purges(subject, last)
+        if not all(purge.answered for purge in purges):
+            return None
+        if self.history is not None:
+            live = self._live(subject)
+            while live and self.suspects(subject, live[-1]):
+                live.pop()
+            return live[-1] if live else 0
+        # A purge takes what is oldest, so nothing older than a purged message is left.
+        return 0 if purges or self.limits.max_msgs_per_subject == 1 else None
+
+    def is_late(self, subject: bytes, last: int, sequence: int) -> bool:
+        """Whether the server was asked what is left after `sequence` was stored: `last` may have gone in between."""
+        return any(sequence <= purge.seen_to for purge in self.purges(subject, last))
+
+    def reach(self, sequence: int) -> None:
+        """Everything below `sequence` is stored: apply `max_msgs`. Needed where a filter hides messages from us."""
+        most = self.limits.max_msgs
+        if not most or self.exhausted:
+            return
+        holes = self.holes
+        floor = self.floor
+        live = sequence - floor - len(holes)
+        while live > most:
+            if floor in holes:
+                holes.discard(floor)
+            else:
+                live -= 1
+            floor += 1
+        self.floor = floor
+
+    def stored(self, subject: bytes, sequence: int, last: int, rollup: bytes | None) -> None:
+        """A message was stored; apply what the server removes because of it. `last`: its predecessor, 0 if none."""
+        limits = self.limits
+        if rollup == b"all" and limits.rollups:
+            self._clear_below(sequence)
+            if self.history is not None:
+                self.history = {subject: deque([sequence])}
+            return
+        if not limits.max_msgs or self.exhausted:
+            return
+        # The server's order (seen on 2.9, 2.10 and 2.15): per-subject limit, max_msgs, and only then a rollup.
+        self._evict_on_subject(subject, sequence, last)
+        self.reach(sequence + 1)
+        if rollup == b"sub" and limits.rollups and self.history is not None:
+            self._evict_all_but_last(self.history[subject])
+        if len(self.holes) > _MOST_HOLES:
+            self.exhausted = True
+            self.holes = set()
+
+    def _evict_on_subject(self, subject: bytes, sequence: int, last: int) -> None:
+        limits = self.limits
+        if self.history is None:
+            if limits.max_msgs_per_subject == 1 and last >= self.floor:
+                self.holes.add(last)
+            return
+        live = self._live(subject)
+        live.append(sequence)
+        if limits.max_msgs_per_subject and len(live) > limits.max_msgs_per_subject:
+            self.holes.add(live.popleft())
+
+    def _live(self, subject: bytes) -> deque[int]:
+        """The subject's messages that still exist, oldest first."""
+        assert self.history is not None
+        live = self.history.setdefault(subject, deque())
+        while live and live[0] < self.floor:
+            live.popleft()
+        if self._cleaned.get(subject, 0) != self._removals:
+            self._cleaned[subject] = self._removals
+            kept = [sequence for sequence in live if sequence not in self.holes]
+            live.clear()
+            live.extend(kept)
+        return live
+
+    def _evict_all_but_last(self, live: deque[int]) -> None:
+        while len(live) > 1:
+            gone = live.popleft()
+            if gone >= self.floor:
+                self.holes.add(gone)
+
+    def _clear_below(self, sequence: int) -> None:
+        self.floor = sequence
+        if self.holes:
+            self.holes = {hole for hole in self.holes if hole >= sequence}
+        self.purged_subjects = {
+            subject: kept
+            for subject, purges in self.purged_subjects.items()
+            if (kept := [purge for purge in purges if purge.up_to >= sequence])
+        }
+        self.purged_filters = [purge for purge in self.purged_filters if purge.up_to >= sequence]
+        self.skipped = [(first, last) for first, last in self.skipped if last >= sequence]

@@ -1,0 +1,464 @@
+"""Runs a republish rule: from its stream's state at the start to its last message at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from nats_bridge.client.account_identity import same_account, same_stream
+from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.lag import LagWatch
+from nats_bridge.consuming.missing_streams import existing_stream
+from nats_bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.consuming.percent_names import check_percent
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
+from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.kinds.republish.encoder import RepublishEncoder
+from nats_bridge.kinds.republish.native_repeat import sent_twice
+from nats_bridge.kinds.republish.retention import Retention, StreamLimits
+from nats_bridge.kinds.republish.retention_follower import RetentionFollower
+from nats_bridge.kinds.republish.seeding import Seeding
+from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
+from nats_bridge.rules.delivery import Delivery
+from nats_bridge.rules.loops.subject_overlap import takes_filters
+from nats_bridge.rules.reserved_destinations import reserved_remark
+from nats_bridge.rules.run import RuleRun
+from nats_transforms.dialect import server_dialect
+from nats_transforms.republish import Republish
+from nats_transforms.subject import ANY, DOT, collide, is_subset, is_valid_filter, is_wild, matches
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from nats_bridge.client.connection import Connection
+    from nats_bridge.client.wire import Delivered
+    from nats_bridge.rules.context import RuleContext
+    from nats_bridge.settings import RepublishRule
+
+
+class RepublishRun(RuleRun):
+    """One republish rule.
+
+    Args:
+        rule: the rule.
+        source: the connection that holds the stream.
+        target: the connection that is published to.
+        context: the rule's surroundings.
+
+    Attributes:
+        republish: the compiled rule; after `check`.
+    """
+
+    rule: RepublishRule
+    republish: Republish
+
+    def __init__(self, rule: RepublishRule, source: Connection, target: Connection, context: RuleContext) -> None:
+        super().__init__(rule, RuleCounters(), context, rule.stream, source, target)
+        self._durable_name = durable_name(context.sidecar, rule.name)
+        self._durable_owner = consumer_owner(context.sidecar, rule.name)
+        self._source = source
+        self._target = target
+        self._watcher: asyncio.Task[None] | None = None
+        self._consumer_deletions: Subscription | None = None
+        self._info: Json = {}
+        self._reader: OrderedReader | None = None
+        self._warned_too_large = 0
+        self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
+        self._newest = b""  # the reply subject of the last message of the last batch
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Check the stream and refuse what must not run; create nothing on a server.
+
+        Raises:
+            StreamMissingError: there is no such stream.
+            RuleRefusedError: the rule would loop or change what its stream holds.
+            ConfigError: the dialect does not know the transform.
+        """
+        rule = self.rule
+        place = f"rule '{rule.name}': stream '{rule.stream}'"
+        self._info = await existing_stream(self._source, rule.name, rule.stream)
+        config = self._info["config"]
+        at_least_once = rule.durable and rule.delivery == "at_least_once"
+        check_percent(self._source.server_version, place, rule.stream, acknowledges=at_least_once)
+        self.republish = compile_rule(rule, self._context.dialect_at(self._source))
+        limits = self._limits = StreamLimits.of(config)
+        subjects = [subject.encode() for subject in config.get("subjects") or ()]
+        self._same_account = await self._publishes_to_own_account()
+        destination = rule.republish.dest.encode()
+        meets = partial(collide, destination, by_first_byte=self._by_first_byte)
+        if self._same_account and any(meets(subject) for subject in subjects):
+            raise RuleRefusedError(
+                f"{place}: republish destination '{rule.republish.dest}' forms a cycle with the stream's subjects"
+                f" {', '.join(config.get('subjects') or ())}: choose one outside of them"
+            )
+        self._refuse_repetition(config)
+        known = () if config.get("sources") else subjects  # sources bring subjects that are none of the stream's
+        remark = reserved_remark(self.republish.transform, known, self.republish.exclude)
+        self.remarks = (remark,) if remark else ()
+        self._filter = self._filter_subject(limits)
+        reason = await self._reason_against_watching(config)
+        if reason and not rule.allow_side_effects:
+            raise RuleRefusedError(f"{place} {reason} (or accept it with allow_side_effects: true)")
+        self._side_effects = reason
+        if config.get("retention") == "workqueue" and rule.durable:
+            raise RuleRefusedError(
+                f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
+                " say durable: false"
+            )
+
+    async def _open(self) -> dict[str, Any]:
+        """Find the starting point, learn the last sequences before it, begin to republish."""
+        rule, config = self.rule, self._info["config"]
+        self._encoder = self.encoder(Retention(self._limits))
+        self._follower = RetentionFollower(
+            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._config_changed, self._log
+        )
+        at_least_once = rule.delivery == "at_least_once"
+        position: Literal["none", "sent", "confirmed"] = "none"
+        if rule.durable:
+            position = "confirmed" if at_least_once else "sent"
+        plan = ConsumerPlan(
+            stream=rule.stream,
+            filters=(self._filter,) if self._filter else (),
+            headers_only=rule.republish.headers_only,
+            position=position,
+            durable_name=self._durable_name,
+            owner=self._durable_owner,
+            rule=rule.name,
+            description=f" republish to {rule.republish.dest}",
+            direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
+        )
+        fence = self._context.fence
+        consumer = RuleConsumer(self._source.api, plan, fence)
+        self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail)
+        acknowledge = self._acknowledge if at_least_once else None
+        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
+        self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
+        self._backlog = self.metrics.backlog()
+        self._delivery.start()
+        self._source.on_reconnect(self._delivery.acknowledge_again)
+        self._target.on_reconnect(self._target_is_back)
+        self._source.on_refusal(self._refused)
+        if self._target is not self._source:
+            self._target.on_refusal(self._refused)
+        await self._follower.open()
+        if plan.direct:
+            gone = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{rule.stream}.*"
+            self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
+        resumed = await consumer.position()
+        replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
+        self._seeding = Seeding(replay, self._encoder)
+        handled = await self._seeding.seed(self._info, rule.start, resumed)
+        await self._follower.begin(handled)
+        await self._reader.open(handled, self._info)
+        self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
+        self._say_side_effects()
+        if at_least_once and rule.durable and int(config.get("max_msgs_per_subject", -1)) > 0:
+            self._log.warning(
+                "rule.position_can_jump",
+                max_msgs_per_subject=config["max_msgs_per_subject"],
+                meaning="if the sidecar is killed while a newer message pushes out one that is in flight, the"
+                " server counts those before it as acknowledged (kd/messages/removed-in-hand)",
+            )
+        return {
+            "src": rule.republish.src,
+            "dest": rule.republish.dest,
+            "after_sequence": handled,
+            "position": "resumed" if resumed is not None else rule.start.policy,
+            "delivery": str(rule.delivery),
+            "dialect": self.republish.dialect.name,
+            "known_subjects": len(self._encoder.last_sequences),
+        }
+
+    def encoder(self, retention: Retention) -> RepublishEncoder:
+        """The rule's encoder, before its first message; after `check`.
+
+        Args:
+            retention: the model of what the stream removes.
+        """
+        return RepublishEncoder(
+            self.republish,
+            retention,
+            self.counters,
+            own_subjects=self._own_subjects(self._info["config"]),
+            max_payload=self._target.client.max_payload,
+            on_reserved=self._say_reserved,
+        )
+
+    async def _drain(self, *, failed: bool) -> None:
+        if self._reader is None:
+            return
+        await self._leave_stream()
+        if failed:
+            await self._reader.abandon(held=self._delivery.held)
+        else:
+            await self._reader.close()
+            await self._delivery.settled()
+            if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
+                # Acknowledgements have no answer of their own; the next start must not find an older position.
+                await self._source.api.acknowledge(self._delivery.acknowledged)
+        await self._source.flush()
+
+    async def _leave(self) -> None:
+        if self._reader is not None:
+            await self._reader.abandon(held=self._delivery.held)
+            await self._source.flush()
+
+    async def _cut(self) -> None:
+        if self._reader is not None:
+            left = await self._reader.end_at_once()
+            self._delivery.give_up(left + len(self._unsent) + self._encoder.waiting)
+
+    async def _close(self) -> None:
+        if self._reader is None:
+            return
+        await self._delivery.stop()
+        await self._follower.end()
+        self._source.forget(self._delivery.acknowledge_again, self._refused)
+        self._target.forget(self._target_is_back, self._refused)
+        await self._leave_stream()
+
+    async def _leave_stream(self) -> None:
+        await end_tasks(self._watcher)
+        await self._follower.leave()
+        deletions, self._consumer_deletions = self._consumer_deletions, None
+        if deletions is not None and not self._source.client.is_closed:
+            await deletions.unsubscribe()
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the server leaves out subjects that the rule does not mean."""
+        return self._filter is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the rule has its starting point, its consumer, and a server to publish to, at this moment."""
+        attached = self._reader is not None and self._reader.attached
+        return self.state == "ready" and attached and self._target.client.is_connected
+
+    def _waits_for(self) -> str | None:
+        if self._reader is None:
+            return f"its starting point in stream '{self.rule.stream}'"
+        if not self._reader.attached or self._reader.waits_for:
+            return self._reader.waits_for or f"its consumer on stream '{self.rule.stream}'"
+        return self._delivery.waiting_for
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are in flight; see `RuleRun`."""
+        return self._reader is not None and (self._reader.has_work or self._delivery.has_work)
+
+    def status(self) -> dict[str, Any]:
+        """The stream, and the sequence of the last message taken; see `RuleRun`."""
+        return {"stream": self.rule.stream, "position": self.position}
+
+    @property
+    def position(self) -> int:
+        """Stream sequence of the last message taken."""
+        return self._reader.handled if self._reader is not None else 0
+
+    # -- batches (BatchSink) -----------------------------------------------------------------------------------------
+
+    def accept(self, batch: list[Delivered], gap_after: int | None) -> Awaitable[None] | None:
+        """Republish a batch; see `BatchSink`."""
+        if gap_after is not None:
+            self._follower.skip(batch, gap_after)
+        tracing = self._context.tracing
+        if tracing is not None:
+            return tracing.around(batch, partial(self._accept, batch))
+        return self._accept(batch)
+
+    def _accept(self, batch: list[Delivered]) -> Awaitable[None] | None:
+        oldest_ns = self.metrics.took(batch, self._backlog)
+        self._newest = batch[-1][1]
+        out: list[bytes] = []
+        predecessors = self._follower.predecessors
+        asking = self._encoder.run(batch, out, predecessors.left)
+        if self.counters.too_large != self._warned_too_large:
+            self._warn_too_large()
+        if asking is not None:
+            return self._send_after(asking, out, batch[-1][1], oldest_ns)
+        if predecessors.expects:
+            predecessors.handed_on()
+        return self._delivery.send(out, batch[-1][1], oldest_ns)
+
+    def _taken(self) -> tuple[int, int]:
+        """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
+        return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
+
+    def vanished(self, messages: int) -> None:
+        """Count what was removed before the consumer reached it; see `BatchSink`."""
+        self.counters.vanished += messages
+
+    def confirm(self, reply: bytes) -> Awaitable[None] | None:
+        """Acknowledge once everything before is confirmed; see `BatchSink`."""
+        return self._delivery.send([], reply)
+
+    async def settled(self) -> None:
+        """Wait for confirmations; see `BatchSink`."""
+        await self._delivery.settled()
+
+    async def stream_recreated(self, info: Json) -> None:
+        """Forget the old stream; see `BatchSink`."""
+        self._refuse_repetition(info["config"])
+        self._follower.recreated(info)
+
+    async def stream_shortened(self, info: Json, kept: int) -> None:
+        """Learn again what precedes the messages after `kept`; see `BatchSink`."""
+        self._delivery.acknowledged = self._newest = b""  # of messages that the stream has lost
+        self.counters.shorter_streams += 1
+        self._follower.recreated(info)
+        await self._seeding.seed(info, self.rule.start, kept)
+
+    def _warn_too_large(self) -> None:
+        self._warned_too_large = self.counters.too_large
+        self._warn(
+            "rule.message_too_large",
+            max_payload=self._encoder.max_payload,
+            so_far=self.counters.too_large,
+            meaning="with the republish headers it exceeds what the target accepts, so it was not republished",
+        )
+
+    def _target_is_back(self) -> None:
+        self._encoder.max_payload = self._target.client.max_payload
+
+    async def _send_after(self, asking: Awaitable[None], out: list[bytes], reply: bytes, oldest_ns: int) -> None:
+        """Send a batch when its predecessors are known."""
+        self._unsent = out
+        await asking
+        self._unsent = []
+        waiting = self._delivery.send(out, reply, oldest_ns)
+        if waiting is not None:
+            await waiting
+
+    def _acknowledge(self, reply: bytes) -> None:
+        assert self._reader is not None
+        if not self._reader.consumer.has_sent(reply):
+            return
+        if self._source.client.is_connected and self._context.fence.is_open:
+            self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
+
+    # -- what else happens -------------------------------------------------------------------------------------------
+
+    def _config_changed(self, config: Json) -> None:
+        try:
+            self._refuse_repetition(config)
+        except RuleRefusedError as error:
+            self._fail(error)
+
+    def _refuse_repetition(self, config: Json) -> None:
+        """Check that the stream does not republish the same messages to the same subjects.
+
+        Raises:
+            RuleRefusedError: it does.
+        """
+        if not self._same_account:
+            return
+        subjects = sent_twice(self.republish, config, server_dialect(self._source.server_version))
+        if subjects is not None:
+            native = config["republish"]
+            raise RuleRefusedError(
+                f"rule '{self.rule.name}': stream '{self.rule.stream}' natively republishes"
+                f" {native.get('src') or '>'} to {native['dest']}: messages on {subjects} would arrive twice: remove"
+                " the rule if it was handed over; if not, take republish out of the stream (handoff --back)"
+            )
+
+    async def _on_consumer_deleted(self, _: Msg) -> None:
+        if self.state != "ready":
+            return
+        reason = await self._reason_against_watching(self._follower.info["config"])
+        if reason == self._side_effects:
+            return
+        self._side_effects = reason
+        if self.rule.allow_side_effects:
+            self._say_side_effects()
+            return
+        self._fail(
+            RuleRefusedError(f"rule '{self.rule.name}': stream '{self.rule.stream}' {reason} from now on; stopped")
+        )
+
+    async def _reason_against_watching(self, config: Json) -> str | None:
+        rule, watched = self.rule, config.get("retention") in CONSUMER_RETENTIONS
+        consumers = await self._source.api.consumers(rule.stream) if watched else ()
+        at_least_once = rule.delivery == "at_least_once"
+        return reason_against_watching(
+            config, consumers, self._filter, durable=rule.durable, at_least_once=at_least_once
+        )
+
+    def _say_side_effects(self) -> None:
+        if self._side_effects:
+            self._log.warning("rule.side_effects", meaning=f"the stream {self._side_effects}")
+
+    def _refused(self, text: str) -> None:
+        """A violation of permissions, of whatever is on the connections."""
+        subject = refused_publication(text)
+        if subject and self._is_ours(subject):
+            self._delivery.refused()
+            self._fail(not_allowed(f"rule '{self.rule.name}'", text, "publish to the rule's destination"))
+        elif refused_subscription(text) == AUDIT_SUBJECT.encode():
+            self._log.warning(
+                "rule.removals_not_received",
+                reason=text,
+                meaning="Nats-Last-Sequence may name messages that were deleted or purged",
+            )
+
+    def _is_ours(self, subject: bytes) -> bool:
+        """Whether the rule publishes on a subject."""
+        stream, durable = self.rule.stream.encode(), self._durable_name.encode()
+        if subject.startswith(b"$JS.ACK."):
+            # Other acknowledgements only limit what consumers send ahead; see `bridge.client.delivery_limit`.
+            return b".%b.%b." % (stream, durable) in subject
+        if subject.startswith(b"$JS.FC."):
+            return b".%b." % stream in subject
+        return matches(subject, self.republish.transform.covering)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def _filter_subject(self, limits: StreamLimits) -> str | None:
+        source = self.rule.republish.src
+        if source in {"", ">"} or limits.needs_every_subject or self._covers_all(source):
+            return None
+        tokens = source.encode().split(DOT)
+        wild = partial(is_wild, by_first_byte=self._by_first_byte)
+        # Of a token such as `*x` a consumer's filter takes only itself, and a transform of an older server any token.
+        if any(wild(token) and token != ANY for token in tokens) or not is_valid_filter(source.encode()):
+            return None
+        subjects = self._info["config"].get("subjects") or ()
+        return source if takes_filters(self._source.server_version, [source.encode()], subjects) else None
+
+    def _covers_all(self, source: str) -> bool:
+        """Whether every message is meant. Then no filter is needed, and without one each missing sequence is seen."""
+        config = self._info["config"]
+        subjects = config.get("subjects")
+        return (
+            bool(subjects)
+            and not config.get("sources")
+            and all(
+                is_subset(subject.encode(), source.encode(), by_first_byte=self._by_first_byte) for subject in subjects
+            )
+        )
+
+    @property
+    def _by_first_byte(self) -> bool:
+        return self.republish.transform.dialect.first_byte_is_wildcard
+
+    def _own_subjects(self, config: Json) -> tuple[bytes, ...]:
+        return tuple(subject.encode() for subject in config.get("subjects") or ()) if self._same_account else ()
+
+    async def _publishes_to_own_account(self) -> bool:
+        if self._target is self._source:
+            return True
+        same = await same_stream(self._target, self._info)
+        return bool(await same_account(self._source, self._target)) if same is None else same

@@ -1,0 +1,32 @@
+"""What a watch rule counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_bridge.consuming.counters import Counters
+
+
+@dataclass(slots=True)
+class WatchCounters(Counters):
+    """Counts of one watch rule since the process started.
+
+    Attributes:
+        received: always 0: a watch rule takes no messages.
+        sent: always 0.
+        bytes_out: always 0.
+        looks: times that all watched copies were compared with their sources.
+        failed_looks: times that they could not be, because the server did not answer.
+        stalls: times that a copy stalled.
+        recoveries: times that a stalled copy made progress again.
+        step_downs: leaders that were asked to step down.
+    """
+
+    received: int = 0
+    sent: int = 0
+    bytes_out: int = 0
+    looks: int = 0
+    failed_looks: int = 0
+    stalls: int = 0
+    recoveries: int = 0
+    step_downs: int = 0

@@ -1,0 +1,286 @@
+"""Compares source and target of a link by their own messages.
+
+A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
+copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
+newer copies (limits, a work queue), nothing but its server knows the position.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.replay import Replay, standing_config
+from nats_bridge.errors import ApiError, NotPermittedError
+from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
+from nats_bridge.kinds.watching.link import Link
+from nats_bridge.kinds.watching.request_rate import RequestRate
+from nats_transforms.source_record import last_record
+from nats_transforms.timestamp import nanoseconds_of
+
+_READING = 3  # requests that a piece of a target takes: consumer created, flow control answered, consumer deleted
+
+
+@dataclass(frozen=True, slots=True)
+class SourceError:
+    """Why a source could not be read.
+
+    Attributes:
+        err_code: the server's code; 0 where nothing answers.
+        description: in words.
+    """
+
+    err_code: int
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One comparison of a link.
+
+    Attributes:
+        link: the link.
+        target: `STREAM.INFO` of the target.
+        source: that of the source; None where it cannot be read.
+        error: why not.
+        position: the newest sequence of the source that the target has.
+        copied_ns: when the target's newest copy was stored, nanoseconds since 1970; 0 if it has none.
+        missing: how many of the source's messages the target lacks; None where that is unknown.
+        is_certain: whether the target has removed no copy that could be newer than `position`.
+        following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
+    """
+
+    link: Link
+    target: Json
+    source: Json | None
+    error: SourceError | None
+    position: int
+    copied_ns: int
+    missing: int | None
+    is_certain: bool = True
+    following: Json | None = None
+
+    @property
+    def reported(self) -> Json:
+        """The target server's report of the link: `lag`, `active`, `error`."""
+        return self.link.reported(self.target)
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Another one whenever the link has stored a message.
+
+        A mirror that skips what it cannot store moves its position, and stores nothing.
+        """
+        state = self.target["state"]
+        if self.link.is_mirror:
+            return int(state["first_seq"]), int(state["messages"])
+        return (self.position,) if self.is_certain else (self.position, int(state["last_seq"]), self.missing or 0)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is missing, or the source cannot be read, or is not the one that was copied."""
+        return self.missing is None or self.missing > 0 or self.is_another_source
+
+    @property
+    def is_another_source(self) -> bool:
+        """Whether the source was created after what the target has of it, or is shorter than that."""
+        if self.source is None or self.position < self.link.first:  # it may wait for a sequence that will come
+            return False
+        if int(self.source["state"]["last_seq"]) < self.position:
+            return True
+        # Mirrors keep the time of messages, also those of a mirror.
+        keeps_time = self.link.is_mirror and self.source["config"].get("mirror")
+        return not keeps_time and 0 < self.copied_ns < nanoseconds_of(self.source["created"])
+
+
+@dataclass(slots=True)
+class Looking:
+    """Compares source and target of one link, again and again.
+
+    Attributes:
+        connection: the connection of the target's account.
+        link: the link.
+        rate: how many requests there may be.
+    """
+
+    connection: Connection
+    link: Link
+    rate: RequestRate
+    _position: int = 0
+    _copied_ns: int = 0
+    _read_to: int = 0
+    _is_certain: bool = True
+    _complete: tuple[object, ...] = ()  # source and target as they were when nothing was missing
+
+    async def look(self, target: Json, listed: Json | None = None) -> Sight:
+        """Compare source and target once.
+
+        Args:
+            target: `STREAM.INFO` of the target.
+            listed: that of the source, if it is in the same account and was listed with the target.
+
+        Raises:
+            ApiError: the target's server cannot be asked.
+        """
+        position = await self._position_in(target)
+        if listed is not None and self._complete == _both(listed, target):
+            return Sight(self.link, target, listed, None, position, self._copied_ns, 0, self._is_certain)
+        answer, error = await self._ask(f"STREAM.INFO.{self.link.source}")
+        missing, following = None, None
+        if answer is not None and self._complete == _both(answer, target):
+            missing = 0
+        elif answer is not None:
+            missing = max(await self._missing(answer, position), await self._left_out(target, answer))
+        elif error is not None and not error.err_code and self.link.is_external:
+            missing = await self._pending(position)  # all that an import needs to allow
+            error = error if missing is None else None
+        reported = self.link.reported(target)
+        if missing and not self._is_certain and "seq" not in reported:
+            missing = min(missing, int(reported.get("lag", missing)))
+        if missing:
+            following, _ = await self._following(position)
+        self._complete = _both(answer, target) if answer is not None and missing == 0 else ()
+        return Sight(self.link, target, answer, error, position, self._copied_ns, missing, self._is_certain, following)
+
+    async def _position_in(self, target: Json) -> int:
+        last = int(target["state"]["last_seq"])
+        if self.link.is_mirror:
+            if last != self._position:
+                await self.rate.turn()
+                newest = await self.connection.api.stored_message(self.link.target, last) if last else None
+                self._copied_ns = newest.time_ns if newest is not None else 0
+            self._position = last
+            return last
+        if last < self._read_to:  # purged and recreated: read all of it again
+            self._read_to = self._position = self._copied_ns = 0
+            self._is_certain = True
+        if last > self._read_to:
+            await self._read_back(target, max(int(target["state"]["first_seq"]), self._read_to + 1))
+            self._read_to = last
+        known = self._position or self.link.first - 1
+        return known if self._is_certain else max(known, int(self.link.reported(target).get("seq", 0)))  # since 2.15
+
+    async def _read_back(self, target: Json, first: int) -> None:
+        """Look for the link's newest copy in the target, from its end back to a sequence."""
+        last, direct = int(target["state"]["last_seq"]), target["config"].get("retention", "limits") != "limits"
+        replay = Replay(self.connection.api, self.link.target, headers_only=True, direct=direct)
+        behind = 0
+        for low, high in pieces_back(first, last):
+            await self.rate.turn(_READING)
+            piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
+            if piece.position:
+                self._position, self._copied_ns = piece.position, piece.time_ns
+                self._is_certain = behind + piece.behind == last - piece.at
+                return
+            behind += found
+        self._is_certain = self._is_certain and behind == last - self._read_to
+
+    async def _missing(self, source: Json, position: int) -> int:
+        """The number of messages that the source has after a position, for a consumer there."""
+        state = source["state"]
+        if int(state["last_seq"]) <= position:
+            return 0
+        if (pending := await self._pending(position)) is not None:
+            return pending
+        # A work queue takes no second consumer.
+        following, error = await self._following(position)
+        if following is None and error is not None and error.err_code == MESSAGE_NOT_FOUND:
+            return 0
+        return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
+
+    async def _pending(self, position: int) -> int | None:
+        """The same without the source's state; None where the source takes no consumer, or does not answer."""
+        policy: Json = {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
+        if not position and (start := self.link.entry.get("opt_start_time")):
+            policy = {"deliver_policy": "by_start_time", "opt_start_time": start}
+        body = {"stream_name": self.link.source, "config": standing_config(self.link.filters, policy)}
+        created, _ = await self._ask(f"CONSUMER.CREATE.{self.link.source}", body)
+        if created is None:
+            return None
+        await self._ask(f"CONSUMER.DELETE.{self.link.source}.{created['name']}")
+        return int(created["num_pending"])
+
+    async def _left_out(self, target: Json, source: Json) -> int:
+        """The number of messages that a mirror lacks between its first and its last one, and after that.
+
+        A mirror that could not store a message, because it was full, skips it and never returns to it (2.9 to 2.15).
+        """
+        state, config = target["state"], target["config"]
+        may_remove = self.link.filters or config.get("max_msgs_per_subject", -1) > 0
+        if not self.link.is_mirror or may_remove or not state.get("num_deleted"):
+            return 0
+        before = max(int(state["first_seq"]), int(source["state"]["first_seq"])) - 1
+        theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
+        await self.rate.turn(_READING)
+        return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
+
+    async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
+        """The first message of the source after a position that the link copies, or the reason without one."""
+        found: list[Json] = []
+        error: SourceError | None = None
+        for subject in self.link.filters or (">",):
+            body = {"seq": position + 1, "next_by_subj": subject}
+            answer, error = await self._ask(f"STREAM.MSG.GET.{self.link.source}", body)
+            found += [answer["message"]] if answer is not None else []
+        return min(found, key=lambda message: int(message["seq"]), default=None), error
+
+    async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
+        """The source's answer, from where the target's server asks, or why there is none.
+
+        Raises:
+            NotPermittedError: the user may not ask that.
+            ApiError: the connection is away.
+        """
+        data = b"" if body is None else json.dumps(body).encode()
+        await self.rate.turn()
+        try:
+            answer = await self.connection.api.ask_elsewhere(f"{self.link.api}.{request}", data)
+        except NotPermittedError:
+            raise
+        except ApiError as error:
+            if not self.connection.client.is_connected:
+                raise
+            return None, SourceError(0, "nothing answers there" if error.http_code == 503 else "no answer in time")
+        if refused := answer.get("error"):
+            return None, SourceError(int(refused.get("err_code", 0)), str(refused.get("description", "")))
+        return answer, None
+
+
+def _both(source: Json, target: Json) -> tuple[object, ...]:
+    """What is not the same any more when source or target have changed."""
+    ends = ("first_seq", "last_seq", "messages", "num_deleted")
+    return (
+        source["created"],
+        *(info["state"].get(end) for info in (source, target) for end in ends),
+        target["created"],
+        target["config"],
+    )
+
+
+class _Newest:
+    """The newest copy of a link among some messages of its target.
+
+    Attributes:
+        position: its sequence in the source; 0 if there is none.
+        time_ns: when it was stored, nanoseconds since 1970.
+        at: its sequence in the target.
+        behind: how many messages are behind it; all, if there is none.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.position = self.time_ns = self.at = self.behind = 0
+        self._link = link
+
+    def take(self, batch: list[Delivered]) -> None:
+        for _, reply, block, _ in batch:
+            record = last_record(block)
+            self.behind += 1
+            if record is not None and self._link.copied(record):
+                stored = AckReply.parse(reply)
+                self.position, self.time_ns, self.at = record.sequence, stored.time_ns, stored.stream_sequence
+                self.behind = 0

@@ -1,0 +1,33 @@
+"""What watching an account needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
+from nats_bridge.permissions.reading import replays
+from nats_bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.settings import Settings, WatchRule
+from nats_transforms.dialect import Dialect
+
+
+def account_needs(connection: str) -> Iterator[Need]:
+    """What comparing an account's links needs; for a source elsewhere, also the same below the prefix of its API."""
+    yield write(connection, api_subject("INFO"), "the account's limits")
+    yield write(connection, api_subject("STREAM.LIST"), "finds mirrors and sources")
+    yield write(connection, api_subject("STREAM.INFO", ANY_STREAM), "how far source and target are")
+    newest = "the newest copy, and the first that is missing"
+    yield write(connection, api_subject("STREAM.MSG.GET", ANY_STREAM), newest)
+    yield from replays(connection, ANY_STREAM)
+
+
+def watch_needs(rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+    """The needs of one rule; see `RuleKind.needs`."""
+    yield from account_needs(rule.connection)
+    if rule.on_stall == "step_down":
+        yield write(
+            rule.connection,
+            api_subject("STREAM.LEADER.STEPDOWN", ANY_STREAM),
+            "has the leader of a stalled copy step down",
+            without="stalls are only reported",
+        )

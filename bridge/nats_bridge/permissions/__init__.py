@@ -1,0 +1,21 @@
+"""Derives the permissions that a configuration's users need, and nothing more.
+
+Every kind of rule states its needs; `granting` adds those of the sidecar itself, makes one list per connection of them,
+and shows it.
+"""
+
+from nats_bridge.permissions.granting import ConnectionGrants, Grant, as_text, grants_of, permissions_of
+from nats_bridge.permissions.need import Need, Way
+from nats_bridge.permissions.stream_facts import StreamFacts, look_up
+
+__all__ = [
+    "ConnectionGrants",
+    "Grant",
+    "Need",
+    "StreamFacts",
+    "Way",
+    "as_text",
+    "grants_of",
+    "look_up",
+    "permissions_of",
+]

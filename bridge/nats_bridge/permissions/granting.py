@@ -1,0 +1,248 @@
+"""Turns needs into grants per connection: each subject once, none that another one covers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from nats_bridge.client.ended_connections import WHY_IT_ENDED
+from nats_bridge.kinds.registry import kind_of
+from nats_bridge.permissions.denying import denied_subjects
+from nats_bridge.permissions.need import Need, Way, api_subject, listen, write
+from nats_bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
+from nats_bridge.settings import Connection, Rule, Settings
+from nats_bridge.settings.connect_options import connect_options
+from nats_transforms.subject import is_subset
+
+
+def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Need]:
+    """What the sidecar itself needs to read the accounts for loops."""
+    for connection in inboxes:
+        if connection not in checked:
+            continue
+        yield write(
+            connection,
+            api_subject("STREAM.LIST"),
+            "looks for loops",
+            without="loops through streams that no rule names are not found",
+        )
+        for other, theirs in inboxes.items():
+            if other != connection and other in checked:
+                yield write(
+                    connection,
+                    f"{theirs}.>",
+                    f"sees whether connection {other} reaches the same account",
+                    without="loops through both connections are not found, unless both list the same streams",
+                )
+
+
+def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
+    """The permissions that every connection needs after it was lost."""
+    for connection in inboxes:
+        yield write(
+            connection,
+            WHY_IT_ENDED,
+            "asks the server whether it ended the connection as a slow consumer's",
+            without="two short connections in succession count as a slow consumer's",
+        )
+
+
+def _lease_needs(settings: Settings) -> Iterator[Need]:
+    """The needs of the leases of replicas; none without leadership."""
+    leases = settings.leadership
+    if leases is None:
+        return
+    connection, stream = leases.connection, bucket_stream(leases.bucket)
+    subject = lease_subject(leases.bucket, settings.name, "*")
+    yield write(connection, subject, "takes, renews and gives back leases")
+    yield write(connection, api_subject("STREAM.INFO", stream), "looks for the bucket of the leases")
+    yield write(connection, api_subject("STREAM.MSG.GET", stream), "reads leases")
+    yield write(
+        connection,
+        api_subject("STREAM.CREATE", stream),
+        "makes the bucket of the leases",
+        without="the bucket must be there, and is not made again when it is deleted",
+    )
+    yield listen(
+        connection,
+        subject,
+        "learns that a lease is released, and with share what other replicas lead",
+        without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line of a user's permissions.
+
+    Attributes:
+        way: to publish, or to subscribe.
+        subject: the subject; for a subscription perhaps with a queue group after a space.
+        reasons: what it is for, with the rules that need it, each once.
+        without: what is lost without it; empty where something fails.
+    """
+
+    way: Way
+    subject: str
+    reasons: tuple[tuple[str, tuple[str, ...]], ...]
+    without: str
+
+    @property
+    def optional(self) -> bool:
+        """Whether everything works without it, only less well."""
+        return bool(self.without)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionGrants:
+    """The grants of one connection's user.
+
+    Attributes:
+        connection: its name.
+        inbox_prefix: under which it gets its answers.
+        grants: the lines, those that are needed first.
+        denied: commands to the server that a message must not choose, and that the user does not need.
+    """
+
+    connection: str
+    inbox_prefix: str
+    grants: tuple[Grant, ...]
+    denied: tuple[str, ...] = ()
+
+    def subjects(self, way: Way) -> list[str]:
+        """The subjects of one way, also those that can be done without."""
+        return [grant.subject for grant in self.grants if grant.way == way]
+
+
+def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[ConnectionGrants]:
+    """Compute the grants of a configuration's connections, in their order.
+
+    Args:
+        settings: the configuration.
+        known: what is known of the streams; without it some lines are there that a stream may not need.
+
+    Raises:
+        CredentialsError: a connection's context cannot be read.
+    """
+    used = {name for rule in settings.rules for name in rule.connections}
+    used |= {settings.leadership.connection} if settings.leadership is not None else set()
+    inboxes = {
+        name: str(connect_options(connection, name)["inbox_prefix"].decode())
+        for name, connection in settings.connections.items()
+        if name in used
+    }
+    checked = {name for rule in settings.rules for name in rule.connections}
+    needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
+    for rule in settings.rules:
+        needs += _needs_of(rule, settings, known or {})
+    return _grants(inboxes, needs)
+
+
+def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
+    """What a command prints: the permissions of its connections' users, as nats-server reads them.
+
+    Args:
+        connections: those that it uses, by their names.
+        needs: what it needs besides answers.
+    """
+    return as_text(_grants({name: each.inbox_prefix for name, each in connections.items()}, list(needs)))
+
+
+def _grants(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
+    """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix."""
+    found = []
+    for name, prefix in inboxes.items():
+        answers = listen(name, f"{prefix}.>", "answers and deliveries")
+        asked = [answers, *(need for need in needs if need.connection == name)]
+        published = [need for need in asked if need.way == "publish"]
+        denied = denied_subjects(
+            (need.subject for need in published if need.computed),
+            (need.subject for need in published if not need.computed),
+        )
+        found.append(ConnectionGrants(name, prefix, tuple(_granted(asked)), tuple(denied)))
+    return found
+
+
+def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[Need]:
+    # What a destination can become is the same in all dialects, as permissions see it.
+    for need in kind_of(rule).needs(rule, settings, settings.offline_dialect_of(rule), known):
+        yield replace(need, rule=rule.name)
+
+
+def _granted(needs: list[Need]) -> Iterator[Grant]:
+    """The needs of one connection as lines, required ones first."""
+    for required in (True, False):
+        for way in ("publish", "subscribe"):
+            asked = [need for need in needs if need.way == way]
+            # A line that can be done without must not hide one that cannot.
+            covering = {need.subject for need in asked if not need.without or not required}
+            subjects = dict.fromkeys(need.subject for need in asked if bool(need.without) != required)
+            for subject in subjects:
+                if any(other != subject and _covers(other, subject) for other in covering):
+                    continue
+                if not required and any(need.subject == subject and not need.without for need in asked):
+                    continue
+                same = [need for need in asked if need.subject == subject]
+                covered = [need for need in asked if need.subject != subject and _covers(subject, need.subject)]
+                if not required:
+                    covered = [need for need in covered if need.without]
+                losses = dict.fromkeys(need.without for need in (*same, *covered))
+                yield Grant(way, subject, _reasons([*same, *covered]), "" if required else "; ".join(losses))
+
+
+def _covers(wider: str, subject: str) -> bool:
+    """Whether who may do the one may do the other; a queue group's subscription is covered by a plain one."""
+    wide, _, wide_queue = wider.partition(" ")
+    narrow, _, narrow_queue = subject.partition(" ")
+    return wide_queue in ("", narrow_queue) and is_subset(narrow.encode(), wide.encode())
+
+
+def _reasons(needs: Iterable[Need]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    rules: dict[str, dict[str, None]] = {}
+    for need in needs:
+        named = rules.setdefault(need.why, {})
+        if need.rule:
+            named[need.rule] = None
+    return tuple((why, tuple(named)) for why, named in rules.items())
+
+
+_SHARED_INBOXES = "_INBOX"
+
+
+def as_text(connections: Sequence[ConnectionGrants]) -> str:
+    """One `permissions` block per connection, as nats-server reads it, with a comment after every line."""
+    return "\n".join(line for connection in connections for line in _block(connection))
+
+
+def _block(connection: ConnectionGrants) -> Iterable[str]:
+    yield f"# connection '{connection.connection}': the permissions of its user"
+    if connection.inbox_prefix == _SHARED_INBOXES:
+        yield "# with an inbox_prefix of its own, this user could not receive the answers to others"
+    yield "permissions: {"
+    for way in ("publish", "subscribe"):
+        grants = [grant for grant in connection.grants if grant.way == way]
+        if not grants:
+            # An empty list would allow everything.
+            yield f'  {way}: {{ deny: [">"] }}'
+            continue
+        yield f"  {way}: {{ allow: ["
+        width = max(len(json.dumps(grant.subject)) for grant in grants)
+        for grant in grants:
+            yield f"    {json.dumps(grant.subject, ensure_ascii=False):{width}}  # {_comment(grant)}"
+        if way == "publish" and connection.denied:
+            yield "  ], deny: [  # commands to the server, which no message may choose"
+            yield from (f"    {json.dumps(subject)}" for subject in connection.denied)
+        yield "  ] }"
+    yield "}"
+
+
+def _comment(grant: Grant) -> str:
+    by_rules: dict[tuple[str, ...], list[str]] = {}
+    for what, rules in grant.reasons:
+        by_rules.setdefault(rules, []).append(what)
+    reasons = "; ".join(
+        ", ".join(whats) + (f" ({', '.join(rules)})" if rules else "") for rules, whats in by_rules.items()
+    )
+    return f"OPTIONAL: {reasons}; without it {grant.without}" if grant.optional else reasons

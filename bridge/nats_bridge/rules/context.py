@@ -1,0 +1,50 @@
+"""The context that the supervisor gives to a run of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_transforms.dialect import Dialect, dialect, server_dialect
+
+if TYPE_CHECKING:
+    from nats_bridge.client.connection import Connection
+    from nats_bridge.observability.telemetry.tracing import RuleTracing
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """A rule's surroundings.
+
+    Attributes:
+        sidecar: the sidecar's name.
+        dialect: the dialect asked for, or `native`.
+        failed: called with the run when it cannot continue.
+        fence: asked before anything is written.
+        metrics: the rule's metrics, which outlive a run.
+        tracing: makes spans around batches; None for no spans.
+    """
+
+    sidecar: str
+    dialect: str
+    failed: Callable[[Any], None]
+    fence: WriteFence = ALWAYS_OPEN
+    metrics: RuleMetrics = field(default_factory=RuleMetrics)
+    tracing: RuleTracing | None = None
+
+    def dialect_at(self, connection: Connection) -> Dialect:
+        """The dialect that the rule asks for; `native` is that of the server on this connection."""
+        return server_dialect(connection.server_version) if self.dialect == "native" else dialect(self.dialect)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the rule runs under a lease, and may take over what another replica left on a server."""
+        return self.fence is not ALWAYS_OPEN
+
+
+def queue_group(rule: str) -> str:
+    """The queue group by which the replicas of a sidecar share what a rule subscribes to."""
+    return f"nats-bridge_{rule}"

@@ -1,0 +1,263 @@
+"""One rule's lease as one replica sees it: its state, and the next step. No I/O, no clock.
+
+Theory of operation. The bucket holds one record per rule. Every replica writes it only over the revision that
+it knows (compare and set), so that only one of several attempts succeeds. No replica compares its clock with another's:
+
+* the holder writes the record again and again. It counts from the moment *before* it sent a renewal that was stored,
+  and may write messages only for a part of the lease's time after that (`timing`). After an outage it reads the
+  record first: if it is still its own, no other replica took over, and it continues; if not, its term is over.
+* a standby counts from the moment *after* it first saw a revision. When the revision has not changed for the
+  whole time, the holder's part is over, whatever the holder does; then the standby takes over.
+* a holder that stops releases the record, and a standby takes over at once.
+
+A missing record is not free: the bucket may have been deleted while a replica holds a lease of it. A standby waits
+for as long as for a silent holder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from nats_bridge.rules.leadership.timing import Timing
+
+_EAGER_FOR = 0.5  # seconds for which a reported release is polled
+_EAGER_EVERY = 0.02  # seconds between two reads then
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A rule's record in the bucket.
+
+    Attributes:
+        holder: which replica wrote it.
+        term: counts the holders of the rule.
+        beat: counts the holder's writes, so that it knows its own again.
+        ttl: seconds that the holder counts with.
+        released: whether the holder has given the lease back.
+    """
+
+    holder: str
+    term: int
+    beat: int
+    ttl: float
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The result of a read.
+
+    Attributes:
+        revision: the record's; 0 if there never was one.
+        record: None if there is none, it was deleted, or it cannot be read.
+    """
+
+    revision: int
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write the record if its revision is still the one that is expected."""
+
+    record: Record
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait until a moment."""
+
+    until: float
+
+
+Step: TypeAlias = Look | Write | Rest
+
+
+class Lease:
+    """The state of one rule's lease in one replica.
+
+    All times are seconds of the replica's own clock. Steps are done one after the other: the outcome of a write is
+    reported (`stored`, `conflict`, `refused` or `unanswered`) before the next step is asked for.
+
+    Args:
+        me: the id of this replica, which is unique.
+        timing: the parts of the lease's time.
+
+    Attributes:
+        held: whether this replica believes that it is the holder; `is_open` says whether it may act on that.
+        term: the number of the term that is held, or was last.
+        deadline: until when the holder may write messages.
+        holder: the known holder; empty if there is none.
+        restraint: seconds for which a free lease is left to other replicas.
+    """
+
+    def __init__(self, me: str, timing: Timing) -> None:
+        self.held = False
+        self.term = 0
+        self.deadline = _NEVER
+        self.holder = ""
+        self.restraint = 0.0
+        self._me = me
+        self._timing = timing
+        self._beat = 0
+        self._in_doubt: dict[int, float] = {}  # beats of our writes that may be stored yet: when they were sent
+        self._next_look = _NEVER
+        self._eager_until = _NEVER
+        self._checked = False  # whether a read was answered since the last write
+        # as the holder
+        self._revision = 0
+        self._last_sent = _NEVER
+        self._certain = False  # whether the record is known to be ours at `_revision`
+        # as a standby
+        self._seen: Sighting | None = None
+        self._seen_since = _NEVER
+        self._checked_at = _NEVER
+
+    def is_open(self, now: float) -> bool:
+        """Whether the holder may write messages at this moment."""
+        return self.held and now < self.deadline
+
+    def step(self, now: float) -> Step:
+        """Return the next step."""
+        if self.held:
+            is_open = now < self.deadline
+            # Once its time is over, read before writing: the revision alone could be of a recreated bucket.
+            if not self._certain or not (is_open or self._checked):
+                return Look() if now >= self._next_look else Rest(self._next_look)
+            due = self._last_sent + self._timing.renew_every if is_open else now
+            return Rest(due) if now < due else Write(self._record(self.term), self._revision)
+        if self._seen is None:
+            return Look() if now >= self._next_look else Rest(self._next_look)
+        free, record = self._free_at(self._seen), self._seen.record
+        if now >= free and self._checked and now - self._checked_at <= self._timing.unseen_for:
+            return Write(self._record(record.term + 1 if record is not None else 1), self._seen.revision)
+        if now >= self._next_look:
+            return Look()
+        return Rest(min(self._next_look, free) if free > now else self._next_look)
+
+    # -- what happened -----------------------------------------------------------------------------------------------
+
+    def hinted(self, now: float, *, released: bool) -> None:
+        """Note that another replica wrote the record, or tried to; it may not be stored yet."""
+        if not self.held:
+            self._next_look = now
+            if released:
+                self._eager_until = now + _EAGER_FOR
+
+    def looked(self, sighting: Sighting, now: float) -> None:
+        """Handle the answer to a read; `now` is a moment after it."""
+        record = sighting.record
+        ours = record is not None and record.holder == self._me and not record.released
+        if record is not None and ours and not (self.held and sighting.revision == self._revision):
+            self._adopt(record, sighting.revision)
+        elif self.held:
+            self._looked_as_holder(sighting, now, ours=ours)
+        else:
+            self._looked_on_standby(sighting, now)
+
+    def sent(self, write: Write, now: float) -> None:
+        """Note that a write is about to be sent; `now` is a moment before it."""
+        self._beat = write.record.beat
+        self._in_doubt[self._beat] = self._last_sent = now
+        self._checked = False
+        self._next_look = _NEVER
+
+    def stored(self, write: Write, revision: int) -> None:
+        """Note that the write was stored as that revision."""
+        self._take(write.record, revision, self._in_doubt[write.record.beat])
+
+    def conflict(self, write: Write) -> None:
+        """Note that nothing was stored: the record has another revision. The next read shows whose; perhaps our own."""
+        del self._in_doubt[write.record.beat]
+        self._certain = False
+        self._seen = None
+
+    def refused(self, write: Write, now: float) -> None:
+        """Note that nothing was stored, for a reason other than the revision, such as a full bucket."""
+        del self._in_doubt[write.record.beat]
+        self._certain = False
+        self._put_off(now)
+
+    def unanswered(self, now: float) -> None:
+        """Note that a read or a write was not answered; whether the write is stored is unknown."""
+        self._certain = False
+        self._put_off(now)
+
+    def give_back(self) -> Write | None:
+        """End the term; return what to write so that another replica takes over at once.
+
+        None where it is not certain that the record is still ours; then the others wait for its time to be over.
+        """
+        write = None
+        if self.held and self._certain:
+            write = Write(replace(self._record(self.term), released=True), self._revision)
+        self.lose()
+        return write
+
+    def lose(self) -> None:
+        """End the term."""
+        self.held = self._certain = self._checked = False
+        self.deadline = self._next_look = _NEVER
+        self.holder = ""
+        self._seen = None
+        self._in_doubt.clear()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _looked_as_holder(self, sighting: Sighting, now: float, *, ours: bool) -> None:
+        if not ours:
+            if sighting.record is not None or not self.is_open(now):
+                return self.lose()
+            # Deleted by another client. No other replica can have begun to write by now; the first to write one leads.
+            self._revision = sighting.revision
+            self._last_sent = _NEVER
+        self._certain = self._checked = True
+        return None
+
+    def _looked_on_standby(self, sighting: Sighting, now: float) -> None:
+        if sighting != self._seen:
+            self._in_doubt.clear()  # a write over the revision before can no longer be stored
+            self._eager_until = _NEVER
+        if sighting != self._seen or now - self._checked_at > self._timing.unseen_for:
+            self._seen_since = now  # time without observation does not count
+        self._seen, self._checked_at, self._checked = sighting, now, True
+        self._next_look = now + (_EAGER_EVERY if now < self._eager_until else self._timing.renew_every)
+        record = sighting.record
+        self.holder = "" if record is None or record.released else record.holder
+
+    def _adopt(self, record: Record, revision: int) -> None:
+        """Count an unanswered write of ours that was stored from the moment of its sending."""
+        sent = self._in_doubt.get(record.beat)
+        if self.held and sent is None:
+            return self.lose()  # revisions in between are unknown
+        self._take(record, revision, sent if sent is not None else _NEVER)
+        self._checked = True
+        return None
+
+    def _take(self, record: Record, revision: int, sent: float) -> None:
+        self.held = self._certain = True
+        self.holder, self.term = record.holder, record.term
+        self.deadline = max(sent + self._timing.open_for, self.deadline)
+        self._revision = revision
+        self._seen = None
+        self._in_doubt.clear()
+
+    def _record(self, term: int) -> Record:
+        return Record(self._me, term, self._beat + 1, self._timing.ttl)
+
+    def _free_at(self, seen: Sighting) -> float:
+        record = seen.record
+        if record is not None and record.released:
+            return self._seen_since + self.restraint if self.restraint else _NEVER
+        return self._seen_since + (record.ttl if record is not None else self._timing.ttl) + self.restraint
+
+    def _put_off(self, now: float) -> None:
+        self._next_look = now + self._timing.renew_every / 4

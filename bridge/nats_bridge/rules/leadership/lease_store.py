@@ -1,0 +1,292 @@
+"""Leases in a key-value bucket: one key per rule, read and written with raw requests.
+
+A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names
+the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader
+answers reads, so that no answer is older than a confirmed write.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_result, wait_fixed
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
+from nats_bridge.client.operations import publication
+from nats_bridge.client.permission_violations import refused_subscription
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.wire import BatchSubscription, Delivered
+from nats_bridge.errors import ApiError, ConfigError, NotPermittedError
+from nats_bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.rules.leadership.timing import Timing, clock
+
+_log = structlog.get_logger("bridge.leadership")
+
+_NAME_IN_USE = 10058
+_NO_CLUSTER = 10074
+_TOO_FEW_SERVERS = 10005  # of those that the cluster has met so far: in its first seconds, that is not all of them
+_BEYOND = 2**62  # a sequence that no stream reaches
+_LONGEST_TTL = 3600.0  # most seconds that a record may make the others wait
+_MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
+GATHERING = 10.0
+"""Seconds to wait until a cluster has as many servers as the bucket wants; their final number is unknown."""
+_ASK_AGAIN = 0.25
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_REPLICAS = "$replicas"  # no name of a rule
+
+
+def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
+    """The subject of a rule's lease; `*` for the rule stands for all of a sidecar's."""
+    return f"$KV.{bucket}.lease.{sidecar}.{rule}"
+
+
+def bucket_stream(bucket: str) -> str:
+    """The stream of a bucket."""
+    return f"KV_{bucket}"
+
+
+def bucket_config(bucket: str, replicas: int) -> Json:
+    """The configuration of a bucket's stream, as clients create buckets."""
+    return {
+        "name": bucket_stream(bucket),
+        "subjects": [f"$KV.{bucket}.>"],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "storage": "file",
+        "num_replicas": replicas,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+    }
+
+
+Hint: TypeAlias = Callable[[str, bool], None]
+"""Called with a rule, and whether its lease was released, when a replica writes a lease, before it is stored."""
+
+
+class LeaseStore:
+    """The leases of one sidecar's rules.
+
+    Args:
+        connection: a connection of its own, so that nothing else delays it.
+        sidecar: the sidecar's name.
+        bucket: the name of the bucket that holds the leases.
+        timing: the time limits for answers.
+        hint: called for writes of other replicas.
+        announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sidecar: str,
+        bucket: str,
+        timing: Timing,
+        hint: Hint,
+        announced: Callable[[str, int | None], None],
+    ) -> None:
+        self._connection = connection
+        self._sidecar = sidecar
+        self._bucket = bucket
+        self._stream = bucket_stream(bucket)
+        self._timing = timing
+        self._hint = hint
+        self._announced = announced
+        self._subscription: BatchSubscription | None = None
+        self._get = f"$JS.API.STREAM.MSG.GET.{bucket_stream(bucket)}"
+        self._too_few_since: float | None = None
+
+    async def open(self, rule: str) -> None:
+        """Make sure that leases can be read and written; `rule` is one of those that need one.
+
+        Raises:
+            ConfigError: the bucket cannot be used for leases.
+            NotPermittedError: the user may not use it.
+            ApiError: the server cannot be asked.
+        """
+        await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
+            self._ensure, check=True
+        )
+        client, refusals = self._connection.client, list[str]()
+        self._connection.on_refusal(refusals.append)
+        self._subscription = await client.subscribe_batches(self._subject("*"), self._on_batch, lambda *_: None)
+        await self._connection.flush()
+        self._connection.forget(refusals.append)
+        if reason := next(filter(refused_subscription, refusals), None):
+            _log.warning("leadership.no_hints", reason=reason, meaning="a clean stop is noticed a little later")
+        await self._probe(rule)
+
+    async def close(self) -> None:
+        """Unsubscribe."""
+        if self._subscription is not None:
+            await self._subscription.release()
+
+    async def read(self, rule: str) -> Sighting | None:
+        """Read the rule's lease from the bucket's leader; None without an answer.
+
+        Raises:
+            ApiError: the bucket was deleted and cannot be recreated.
+        """
+        answer = _json_of(await self._ask(self._get, self._newest_of(rule)))
+        if answer is None:
+            return None
+        error = answer.get("error")
+        if error is None:
+            return _sighting(answer["message"])
+        if error.get("err_code") == MESSAGE_NOT_FOUND:
+            return Sighting(0, None)
+        if error.get("err_code") == STREAM_NOT_FOUND:
+            _log.warning("leadership.bucket_deleted", bucket=self._bucket, meaning="it is recreated")
+            await self._ensure(check=False)
+        return None
+
+    async def write(self, rule: str, write: Write) -> PubAck:
+        """Write a lease over the revision that is expected."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # for people; no replica uses it
+        payload = {**asdict(write.record), "at": at}
+        answer = await self._ask(self._subject(rule), json.dumps(payload).encode(), {_EXPECTED: str(write.expected)})
+        return PubAck.of(None) if answer is None else PubAck.parse(b"", answer)
+
+    def announce(self, replica: str, leads: int | None) -> None:
+        """Let all replicas know how many rules one leads, None when it stops; this may be lost.
+
+        It takes the subjects of leases, for which replicas have permissions, and expects a sequence that no stream
+        reaches: subscribers receive it, and the bucket does not store it.
+        """
+        if self._connection.client.is_connected:
+            payload = json.dumps({"replica": replica, "leads": leads}).encode()
+            block = b"NATS/1.0\r\n%b: %d\r\n\r\n" % (_EXPECTED.encode(), _BEYOND)
+            self._connection.client.write_raw(publication(self._subject(_REPLICAS).encode(), b"", block, payload))
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _subject(self, rule: str) -> str:
+        return lease_subject(self._bucket, self._sidecar, rule)
+
+    def _newest_of(self, rule: str) -> bytes:
+        """The request that reads a lease."""
+        return json.dumps({"last_by_subj": self._subject(rule)}).encode()
+
+    async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
+        """The answer to one request; None without a connection or an answer: it is not sent again."""
+        if not self._connection.client.is_connected:
+            return None
+        try:
+            return await self._connection.api.ask(subject, data, headers, within=self._timing.answer_within)
+        except ApiError:
+            return None
+
+    async def _probe(self, rule: str) -> None:
+        """Read, and write what cannot be stored, to find out whether the user may."""
+        beyond = {_EXPECTED: str(_BEYOND)}
+        requests = (
+            (self._get, self._get, self._newest_of(rule), None),
+            (self._subject("*"), self._subject(rule), b"", beyond),
+        )
+        for shown, subject, data, headers in requests:
+            try:
+                await self._connection.api.ask(subject, data, headers, within=self._timing.answer_within)
+            except NotPermittedError:
+                raise NotPermittedError(f"leadership: connection '{self._connection.name}'", shown) from None
+            except ApiError:
+                continue  # no answer; it is asked again when it is needed
+
+    async def _ensure(self, *, check: bool) -> bool:
+        """Create the bucket if it does not exist; return False if that should be retried."""
+        api, bucket, too_few = self._connection.api, self._bucket, ""
+        try:
+            info = await api.stream_info(self._stream)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+        else:
+            if check:
+                self._refuse_unfit(info["config"])
+            return True
+        for replicas in (3, 1):
+            try:
+                await api.request(f"STREAM.CREATE.{self._stream}", bucket_config(bucket, replicas))
+            except ApiError as error:
+                if error.err_code == _NAME_IN_USE:  # another replica was faster, with another number of servers
+                    break
+                if replicas == 1 or error.err_code not in (_NO_CLUSTER, _TOO_FEW_SERVERS):
+                    raise
+                if error.err_code == _TOO_FEW_SERVERS:
+                    if self._gathering():
+                        return False
+                    too_few = error.description
+            else:
+                _log.info("leadership.bucket_created", bucket=bucket)
+                break
+        if too_few:
+            meaning = (
+                f"without that server no replica leads: set num_replicas of stream {self._stream} to 3 when it can be"
+            )
+            _log.warning("leadership.one_server", bucket=bucket, reason=too_few, meaning=meaning)
+        self._too_few_since = None
+        return True
+
+    def _gathering(self) -> bool:
+        """Whether the cluster may be one whose servers have not all met yet."""
+        now = clock()
+        if self._too_few_since is None:
+            self._too_few_since = now
+            meaning = f"it is made when the cluster has enough; after {GATHERING:g} s, on one server"
+            _log.info("leadership.few_servers", bucket=self._bucket, meaning=meaning)
+        return now - self._too_few_since < GATHERING
+
+    def _refuse_unfit(self, config: dict[str, Any]) -> None:
+        reason = ""
+        if config.get("mirror"):
+            reason = "is a mirror, which takes no writes"
+        elif 0 < (age := int(config.get("max_age") or 0) / 1e9) < self._timing.ttl * _MOST_AGES:
+            reason = f"forgets its values after {age:g} s, so a lease could vanish while it is held"
+        elif f"$KV.{self._bucket}.>" not in (config.get("subjects") or ()):
+            reason = f"does not store '$KV.{self._bucket}.>'"
+        if reason:
+            raise ConfigError(
+                f"leadership: bucket '{self._bucket}' {reason}: name another one, which the sidecar makes itself"
+            )
+
+    def _on_batch(self, batch: list[Delivered]) -> None:
+        for subject, _, _, payload in batch:
+            try:
+                said = json.loads(payload)
+                if "replica" in said:
+                    leads = said["leads"]
+                    self._announced(str(said["replica"]), None if leads is None else int(leads))
+                else:
+                    self._hint(subject.decode().rpartition(".")[2], bool(said["released"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+
+
+def _json_of(answer: bytes | None) -> Json | None:
+    """The answer to a request; None where none came, or something else."""
+    with contextlib.suppress(ValueError):
+        found = None if answer is None else json.loads(answer)
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _sighting(message: Json) -> Sighting:
+    try:
+        said = json.loads(base64.b64decode(message.get("data") or ""))
+        record = Record(
+            holder=str(said["holder"]),
+            term=int(said["term"]),
+            beat=int(said["beat"]),
+            ttl=min(max(float(said["ttl"]), 0.0), _LONGEST_TTL),
+            released=bool(said["released"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return Sighting(int(message["seq"]), None)  # deleted, or written by another client
+    return Sighting(int(message["seq"]), record)

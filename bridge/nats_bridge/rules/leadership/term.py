@@ -1,0 +1,59 @@
+"""The lead of a rule, for a term, which a supervisor needs to run it. A sidecar without replicas always leads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+
+if TYPE_CHECKING:
+    from nats_bridge.settings import Rule
+
+
+class Term:
+    """A time for which this sidecar leads one rule; that of a sidecar that is alone never ends.
+
+    Args:
+        fence: checked before anything is written for the rule.
+
+    Attributes:
+        lost: set when the term is over, and not by us: the run stops at once and sends nothing to any server.
+        surplus: set when another replica should lead the rule: the run drains, and the term ends.
+    """
+
+    def __init__(self, fence: WriteFence = ALWAYS_OPEN) -> None:
+        self.fence = fence
+        self.lost = asyncio.Event()
+        self.surplus = asyncio.Event()
+
+    async def end(self, *, finished: bool = True) -> None:
+        """Release it, after the run: another replica may lead. Without effect if it is lost.
+
+        Args:
+            finished: the server has everything that was written. If not, another replica leads only after a while,
+                and bytes that have not left the process by now are discarded.
+        """
+
+
+class Leadership:
+    """Decides who leads: without replicas, this sidecar.
+
+    Attributes:
+        shared: whether there may be other replicas at all; supervisors become standbys only if so.
+    """
+
+    shared = False
+
+    async def lead(self, rule: Rule) -> Term:
+        """Wait until this sidecar leads the rule; if cancelled, it does not lead.
+
+        Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
+        """
+        return Term()
+
+    async def leave(self) -> None:
+        """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
+
+    async def close(self) -> None:
+        """Release what is left, when no supervisor runs any more."""

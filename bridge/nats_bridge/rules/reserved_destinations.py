@@ -1,0 +1,42 @@
+"""Warns of rules whose messages may choose a command to the server as their destination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nats_bridge.rules.finding import Finding
+from nats_bridge.settings import AdvisoriesRule, RepublishRule, Settings
+from nats_transforms.reserved import reserving_subject
+from nats_transforms.subject import REST, text_of
+from nats_transforms.transform import Transform, compile_transform
+
+
+def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude: Sequence[bytes] = ()) -> str:
+    """The warning for a rule's transform, with an example; empty if no command was found.
+
+    Args:
+        transform: from the subject of a message to the one that the rule publishes on.
+        within: patterns of the subjects that exist, if they are known.
+        exclude: patterns of the subjects that the rule leaves out.
+    """
+    subject = reserving_subject(transform, within or (REST,), exclude)
+    if subject is None:
+        return ""
+    result = transform.apply(subject) or b""
+    return (
+        f"a message on '{text_of(subject)}' would become '{text_of(result)}', a command to the server: the rule does"
+        " not publish it, and counts it as reserved; a destination that begins with a word cannot be led there"
+    )
+
+
+def reserved_findings(settings: Settings) -> Iterator[Finding]:
+    """The warnings of a configuration, by its texts alone; the streams' subjects can make a check of `run` narrower."""
+    for rule in settings.rules:
+        if isinstance(rule, RepublishRule | AdvisoriesRule):
+            pair = rule.republish
+            transform = compile_transform(
+                (pair.src or ">").encode(), pair.dest.encode(), settings.offline_dialect_of(rule)
+            )
+            exclude = rule.exclude if isinstance(rule, RepublishRule) else ()
+            if remark := reserved_remark(transform, exclude=[pattern.encode() for pattern in exclude]):
+                yield Finding(rule.name, True, "reserved", remark)

@@ -1,0 +1,64 @@
+"""Configuration: models, loading from YAML, environment and secret files, and what a connection needs.
+
+`load(path)` gives frozen `Settings` or raises `ConfigError` with every problem, with line and column.
+`bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.
+"""
+
+from __future__ import annotations
+
+from nats_bridge.settings.connections import Connection, Tls
+from nats_bridge.settings.loading import load, loads
+from nats_bridge.settings.models import NATIVE_DIALECT, Http, LeadershipSettings, Log, Settings
+from nats_bridge.settings.rule_fields import OnRejected, Start
+from nats_bridge.settings.rule_parts import (
+    External,
+    HeaderEquals,
+    KvSource,
+    RepublishObject,
+    Source,
+    SubjectTransform,
+)
+from nats_bridge.settings.rules import (
+    OBJECT_STREAM,
+    AdvisoriesRule,
+    CopyingRule,
+    Delivery,
+    KvSourcesRule,
+    MirrorRule,
+    RepublishRule,
+    Rule,
+    SourcesRule,
+    SubjectTransformRule,
+    WatchRule,
+)
+
+__all__ = [
+    "NATIVE_DIALECT",
+    "OBJECT_STREAM",
+    "AdvisoriesRule",
+    "Connection",
+    "CopyingRule",
+    "Delivery",
+    "External",
+    "HeaderEquals",
+    "Http",
+    "KvSource",
+    "KvSourcesRule",
+    "LeadershipSettings",
+    "Log",
+    "MirrorRule",
+    "OnRejected",
+    "RepublishObject",
+    "RepublishRule",
+    "Rule",
+    "Settings",
+    "Source",
+    "SourcesRule",
+    "Start",
+    "SubjectTransform",
+    "SubjectTransformRule",
+    "Tls",
+    "WatchRule",
+    "load",
+    "loads",
+]

@@ -1,0 +1,82 @@
+"""Checks connections: combinations, the files that they name, and references from rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings.base import Part
+from nats_bridge.settings.connect_options import options_of
+from nats_bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection
+from nats_bridge.settings.models import Settings
+from nats_bridge.settings.problems import Problem, did_you_mean
+from nats_bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
+from nats_bridge.settings.secrets import FieldError
+
+
+def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
+    """The problems of single connections, with the files that they name."""
+    for name, connection in settings.connections.items():
+        found = list(_combination_problems(connection))
+        if not found:
+            try:
+                options_of(connection, environ)
+            except FieldError as error:
+                found.append(((*error.field.split("."),), error.reason))
+        for field, message in found:
+            yield Problem(("connections", name, *field), message)
+
+
+def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
+    given = [field for field in IN_A_CONTEXT if getattr(connection, field)]
+    if connection.context:
+        for field in given:
+            yield (
+                (field,),
+                f"'{field}' cannot be combined with 'context', which says it already; remove one of them",
+            )
+        return
+    if not connection.servers:
+        yield (), 'needs servers, or a context; such as servers: ["nats://127.0.0.1:4222"]'
+    credentials = [field for field in CREDENTIALS if getattr(connection, field)]
+    for field in credentials[1:]:
+        yield (
+            (field,),
+            f"'{field}' cannot be combined with '{credentials[0]}'; a connection is one user, keep one of them",
+        )
+    if connection.user and not connection.password_file:
+        yield ("user",), "needs 'password_file' as well, the path of a file with the password"
+    if connection.password_file and not connection.user:
+        yield ("password_file",), "needs 'user' as well"
+
+
+def reference_problems(settings: Settings) -> Iterator[Problem]:
+    """Names of rules that are there twice, and names of connections that are not there."""
+    first_of: dict[str, int] = {}
+    for position, rule in enumerate(settings.rules):
+        if first_of.setdefault(rule.name, position) != position:
+            message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
+            yield Problem(("rules", position, "name"), message)
+    names = list(settings.connections)
+    for at, part in _parts_with_connections(settings) if names else ():
+        for field, info in type(part).model_fields.items():
+            if not field.endswith("connection") or (wanted := getattr(part, field)) in names:
+                continue
+            key = info.alias or field
+            is_given = field in part.model_fields_set
+            here = f"no connection '{wanted}'" if is_given else f"'{key}' is left out and means 'default'"
+            known = did_you_mean(wanted, names).replace("known:", "there is:")
+            yield Problem((*at, key), f"{here}; {known}")
+
+
+def _parts_with_connections(settings: Settings) -> Iterator[tuple[Path, Part]]:
+    """Every part that names connections, in fields whose names end so; and where it is."""
+    if settings.leadership is not None:
+        yield ("leadership",), settings.leadership
+    for position, rule in enumerate(settings.rules):
+        at: Path = ("rules", position)
+        yield at, rule
+        if isinstance(rule, MirrorRule):
+            yield (*at, "mirror"), rule.mirror
+        elif isinstance(rule, SourcesRule | KvSourcesRule):
+            yield from (((*at, "sources", number), source) for number, source in enumerate(rule.sources))

@@ -1,0 +1,190 @@
+"""Asks the engine for a server's decision about a rule's sources, as native `sources` or `mirror`.
+
+Theory of operation: the server's answer names no place. So the sources are asked about one by one, and then the first
+of them, the first two, and so on: the one that makes the server refuse is the one to blame. Within a source its
+transforms are found the same way, and the answer's number says which field of it is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any, Final
+
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings.checks.patterns import in_bytes, subjects_of
+from nats_bridge.settings.checks.transforming import (
+    between,
+    candidates,
+    crash,
+    mapping_code,
+    remedy,
+    with_transforms,
+)
+from nats_bridge.settings.checks.written_sources import CopyingRules, WrittenSource
+from nats_bridge.settings.problems import Problem
+from nats_bridge.settings.rule_parts import SubjectTransform
+from nats_bridge.settings.rules import MirrorRule
+from nats_transforms.dialect import Dialect
+from nats_transforms.errors import StreamConfigError, TransformError
+from nats_transforms.stream_config import validate
+from nats_transforms.subject import is_valid_filter
+from nats_transforms.transform import compile_mapping, compile_transform
+
+_SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
+_OVERLAPS: Final = frozenset({10147, 10152})
+
+
+def decision_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
+    """Why the servers of the dialect would not copy so; with the native dialect only if none of them would.
+
+    Args:
+        rule: well formed.
+        sources: its sources, none of which is the stream that receives.
+        version: the rule's dialect.
+    """
+    deciders = [_Decider(candidate, mirrors=isinstance(rule, MirrorRule)) for candidate in candidates(version)]
+    single = [problem for written in sources if (problem := _of_all(deciders, (written,))) is not None]
+    if single:
+        yield from single
+    elif (problem := _of_all(deciders, sources)) is not None:
+        yield problem
+
+
+def _of_all(deciders: Sequence[_Decider], sources: Sequence[WrittenSource]) -> Problem | None:
+    """The newest server's refusal, if every server refuses."""
+    problem = None
+    for decider in deciders:
+        problem = decider.problem(sources)
+        if problem is None:
+            return None
+    return problem
+
+
+class _Decider:
+    """A server of one version.
+
+    Args:
+        dialect: the version; where it has no transforms in streams, the oldest that has decides.
+        mirrors: whether it is asked about a mirror.
+    """
+
+    def __init__(self, dialect: Dialect, *, mirrors: bool) -> None:
+        self._own = dialect
+        self._dialect = with_transforms(dialect)
+        self._mirrors = mirrors
+
+    def problem(self, sources: Sequence[WrittenSource]) -> Problem | None:
+        """Why it refuses a stream with these sources, or None."""
+        entries = [written.source.native() for written in sources]
+        for number, written in enumerate(sources):
+            error = self._refusal(entries[: number + 1])
+            if error is not None:
+                return self._reported(error, written, entries[number], sources[:number])
+            for position, transform in enumerate(written.source.subject_transforms):
+                reason = self._unusable(transform, _written(written, position))
+                if reason is not None:
+                    return Problem((*written.at, written.transforms_key, position, "dest"), reason)
+        return None
+
+    def _refusal(self, entries: Sequence[Mapping[str, Any]]) -> StreamConfigError | None:
+        # Another name than the sources', of which one may have that of the rule's stream on another connection.
+        name = next(name for name in map(str, count()) if all(name != entry["name"] for entry in entries))
+        sources = {"mirror": entries[0]} if self._mirrors else {"sources": list(entries)}
+        try:
+            validate({"name": name, **sources}, self._dialect)
+        except StreamConfigError as error:
+            return error
+        return None
+
+    def _unusable(self, transform: SubjectTransform, written: tuple[str, str]) -> str | None:
+        """The problems of a transform that a server accepts, or that a server without transforms gets."""
+        try:
+            compiled = compile_transform(in_bytes(transform.src), in_bytes(transform.dest), self._own)
+        except TransformError as error:
+            if transform.src and transform.dest:
+                reason = error.reason.replace(transform.dest, written[1])
+                return f"{between(*written, reason)}{remedy(error.code, *written)}"
+            return "a dialect before 2.10 needs both src and dest; write the same into both for subjects that stay"
+        return crash(compiled, self._own)
+
+    def _reported(
+        self,
+        error: StreamConfigError,
+        written: WrittenSource,
+        entry: Mapping[str, Any],
+        before: Sequence[WrittenSource],
+    ) -> Problem:
+        """The refusal at the field that it is about, with what to do."""
+        answer = f"{error.description} ({error.err_code})"
+        whole = _about_the_entry(error, answer, written, before)
+        if whole is not None:
+            return whole
+        position = self._culprit(entry)
+        if position is None:
+            return Problem(written.at, answer)
+        place: Path = (*written.at, written.transforms_key, position)
+        source, destination = _written(written, position)
+        noun = "key" if written.holds_keys else "subject"
+        if error.err_code in _OVERLAPS:
+            before_it = [_written(written, other)[0] for other in range(position)]
+            others = [other for other in before_it if subjects_of(other).meet(subjects_of(source))] or before_it
+            shown = ", ".join(f"'{other}'" for other in others)
+            return Problem(
+                (*place, "src"), f"'{source}' next to {shown}: {answer}; let no {noun} fit two of them, or keep one"
+            )
+        native: Mapping[str, str] = entry["subject_transforms"][position]
+        if not is_valid_filter(in_bytes(native["src"] or ">")):
+            return Problem((*place, "src"), f"'{source}': {answer}; {_SUBJECT}")
+        reason = f"{between(source, destination, error.description)} ({error.err_code})"
+        code = mapping_code(native["src"], native["dest"], self._dialect)
+        return Problem((*place, "dest"), f"{reason}{remedy(code, source, destination, compile_mapping)}")
+
+    def _culprit(self, entry: Mapping[str, Any]) -> int | None:
+        """The first transform with which the server refuses the entry; None if it is none of them."""
+        transforms = entry.get("subject_transforms", [])
+        for position in range(len(transforms)):
+            if self._refusal([{"name": entry["name"], "subject_transforms": transforms[: position + 1]}]) is not None:
+                return position
+        return None
+
+
+def _about_the_entry(
+    error: StreamConfigError, answer: str, written: WrittenSource, before: Sequence[WrittenSource]
+) -> Problem | None:
+    """A refusal that is about something else than the entry's transforms."""
+    wanted = written.source.filter_subject
+    match error.err_code:
+        case 10144 | 10150:
+            return Problem(
+                (*written.at, "filter_subject"),
+                f"'{wanted}' next to subject_transforms: {answer}; make it the src of a transform",
+            )
+        case 10140:
+            twin = next(other.shown for other in before if other.identity == written.identity)
+            return Problem(
+                written.at,
+                f"the same {written.name_key} and filters as in {twin}: {answer}; keep one, or let filters or"
+                " destinations differ",
+            )
+        case 10021:
+            return Problem(
+                (*written.at, "external", "api"),
+                f"{answer}; write the prefix under which the other account's API is imported, or leave external out",
+            )
+        case 10024:
+            return Problem((*written.at, "external", "deliver"), f"{answer}; write a subject such as 'deliver.west'")
+        case 10052 if written.source.external is not None:
+            return Problem((*written.at, "external", "api"), f"{answer}; write it like $JS.west.API")
+        case 10049 if wanted and not written.source.subject_transforms:
+            return Problem((*written.at, "filter_subject"), f"'{wanted}': {answer}; {_SUBJECT}")
+        case _:
+            return None
+
+
+def _written(written: WrittenSource, position: int) -> tuple[str, str]:
+    """A transform's texts as people wrote them, with what an empty one means."""
+    if not written.transforms:
+        return ">", ">"
+    transform = written.transforms[position]
+    return transform.src or ">", transform.dest or transform.src or ">"

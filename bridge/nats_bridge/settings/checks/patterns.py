@@ -1,0 +1,74 @@
+"""What is wrong with patterns of subjects, and which subjects a sidecar stays away from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from nats_bridge.marked_yaml import Path
+from nats_bridge.rules.loops.subject_patterns import Pattern
+from nats_bridge.settings.problems import Problem
+from nats_transforms.subject import is_valid_filter, is_valid_pattern
+
+RESERVED: Final = ("$JS.>", "$SYS.>", "_INBOX.>")
+"""Subjects of the servers themselves, and of clients' replies."""
+
+_WHITE_SPACE: Final = re.compile(r"[ \t\r\n\f]")
+
+
+def in_bytes(subject: str) -> bytes:
+    """A subject as the engine takes it."""
+    return subject.encode("utf-8", "surrogatepass")
+
+
+def subjects_of(pattern: str) -> Pattern:
+    """The subjects of a subscription or filter."""
+    return Pattern.of(in_bytes(pattern))
+
+
+def filter_problem(pattern: str, noun: str = "subject") -> str | None:
+    """The reason why `pattern` selects nothing, or None; `noun` names what it should select, if not subjects."""
+    if not is_valid_pattern(in_bytes(pattern)):
+        return f"'{pattern}' is not a {noun}: tokens between dots, '>' only as the last"
+    if not is_valid_filter(in_bytes(pattern)):
+        return f"'{pattern}' holds white space; no {noun} can match it"
+    return None
+
+
+def has_white_space(destination: str) -> bool:
+    """Whether a destination holds white space where it is not a function's."""
+    return any(_WHITE_SPACE.search(token) for token in destination.split(".") if not _is_function(token))
+
+
+def reserved_prefix(destination: str) -> str | None:
+    """The reserved subjects that a destination, or a filter whose subjects are kept, begins with; None without one."""
+    return next((space for space in RESERVED if destination.startswith(space.removesuffix(">"))), None)
+
+
+def _is_function(token: str) -> bool:
+    return token.startswith("{{") and token.endswith("}}") and len(token) > 4
+
+
+def exclusion_problems(
+    exclude: Sequence[str], selected: Sequence[str], at: Path, done: str, noun: str = "subject"
+) -> Iterator[Problem]:
+    """The problems of `exclude`.
+
+    Args:
+        exclude: the patterns to leave out.
+        selected: what the rule selects without them.
+        at: where `exclude` stands.
+        done: what happens to the messages that are left, such as `copied`.
+        noun: what the patterns select.
+    """
+    wrong = [
+        Problem((*at, number), reason)
+        for number, pattern in enumerate(exclude)
+        if (reason := filter_problem(pattern, noun)) is not None
+    ]
+    yield from wrong
+    left_out = [subjects_of(pattern) for pattern in exclude]
+    if exclude and not wrong and all(any(map(subjects_of(each).within, left_out)) for each in selected):
+        shown = ", ".join(f"'{wanted}'" for wanted in selected)
+        yield Problem(at, f"leaves out all of {shown}; nothing would be {done}; exclude less")

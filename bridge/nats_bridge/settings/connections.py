@@ -1,0 +1,135 @@
+"""Connections as the configuration writes them: where the servers are, and which files hold the secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+
+from nats_bridge.settings.base import Flag, Part, refused
+
+CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
+"""Fields of which a connection has one: each says who its user is."""
+IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
+"""Fields that a connection with a context cannot have."""
+
+_SCHEMES = ("nats", "tls")
+_EXAMPLE = "write it like nats://127.0.0.1:4222"
+
+
+def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
+    """The reason why `url` is unusable, or None.
+
+    Args:
+        url: a server's URL; the scheme and the port may be left out, as nats-py allows.
+        secrets_allowed: whether a user and password in the URL are fine (native contexts hold them that way).
+    """
+    if not url.strip():
+        return f"a server's URL is empty; {_EXAMPLE}"
+    full = url if "://" in url else f"nats://{url}"
+    try:
+        parts = urlsplit(full)
+        port = parts.port
+    except ValueError:
+        return f"'{_shown(url)}' has no valid port or host; {_EXAMPLE}"
+    if "@" in parts.netloc and not secrets_allowed:
+        return (
+            f"'{_shown(url)}' holds a secret; leave it out and use creds, nkey_seed_file, token_file, or"
+            " user with password_file"
+        )
+    if parts.scheme not in _SCHEMES:
+        return f"'{_shown(url)}': unknown scheme '{parts.scheme}'; use nats:// or tls://"
+    if not parts.hostname or any(c.isspace() for c in full):
+        return f"'{_shown(url)}' names no host; {_EXAMPLE}"
+    if port == 0:
+        return f"'{_shown(url)}': port 0 cannot be connected to; {_EXAMPLE}"
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        return f"'{_shown(url)}' has something after the port; {_EXAMPLE}"
+    return None
+
+
+def _shown(url: str) -> str:
+    """The URL without user and password."""
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + ("…@" + rest.rpartition("@")[2] if "@" in rest else rest)
+
+
+PATH_FIELDS = frozenset({"creds", "nkey_seed_file", "token_file", "password_file", "ca", "cert", "key"})
+"""Fields of `Connection` and `Tls` that hold a file's path; relative to the configuration file."""
+
+
+def _listed(value: Any) -> Any:
+    """A single text is taken as nats' own tools take it: servers with commas between them."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value
+
+
+def _server_url(value: str) -> str:
+    reason = check_server_url(value)
+    if reason:
+        raise refused(reason)
+    return value
+
+
+_ServerUrl = Annotated[str, AfterValidator(_server_url)]
+
+
+class Tls(Part):
+    """A connection's TLS settings."""
+
+    ca: Path | None = Field(default=None, description="PEM file with the certificate authorities to trust")
+    cert: Path | None = Field(default=None, description="PEM file with the client's certificate; needs `key`")
+    key: Path | None = Field(
+        default=None, description="PEM file with the key of the client's certificate; needs `cert`"
+    )
+    handshake_first: Flag = Field(
+        default=False, description="TLS before the server's INFO, as `handshake_first` on the server"
+    )
+    hostname: str | None = Field(default=None, description="the name to expect in the server's certificate")
+    insecure: Flag = Field(default=False, description="do not verify the server's certificate (tests only)")
+
+
+class Connection(Part):
+    """One account on one NATS system. Secrets are given as paths of files, never as values."""
+
+    servers: Annotated[
+        tuple[_ServerUrl, ...], BeforeValidator(_listed, json_schema_input_type=str | list[_ServerUrl])
+    ] = Field(
+        default=(),
+        description="URLs of the system's servers, such as nats://127.0.0.1:4222 or tls://example.com:4222",
+        examples=[["nats://127.0.0.1:4222"]],
+    )
+    context: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of a context of the `nats` command line to take everything from",
+    )
+    creds: Path | None = Field(default=None, description="credentials file (user JWT and seed)")
+    nkey_seed_file: Path | None = Field(default=None, description="file with an NKey seed")
+    token_file: Path | None = Field(default=None, description="file with a token")
+    user: str | None = Field(default=None, min_length=1, description="user name; needs `password_file`")
+    password_file: Path | None = Field(default=None, description="file with the password of `user`")
+    tls: Tls | None = Field(
+        default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
+    )
+    inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
+    connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
+    reconnect_max_wait: float = Field(
+        default=5.0,
+        gt=0,
+        le=600,
+        description="seconds at most between two attempts to connect again, half of it on average; the first attempts"
+        " come sooner, and those after refused credentials up to six times later",
+    )
+
+    @field_validator("inbox_prefix")
+    @classmethod
+    def _inbox_prefix(cls, value: str) -> str:
+        # A wildcard or an empty token would make the client subscribe to what belongs to others.
+        tokens = value.split(".")
+        if not all(tokens) or any(token in {"*", ">"} for token in tokens) or any(c.isspace() for c in value):
+            raise refused(f"'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'")
+        return value

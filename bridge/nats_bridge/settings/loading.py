@@ -1,0 +1,177 @@
+"""Loads `Settings` from a YAML file, the environment and secret files, or lists all problems."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from nats_bridge.errors import ConfigError
+from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
+from nats_bridge.settings.checks import settings_problems
+from nats_bridge.settings.connections import PATH_FIELDS
+from nats_bridge.settings.environment import Overlay, overlay
+from nats_bridge.settings.model_errors import model_problems
+from nats_bridge.settings.models import Settings
+from nats_bridge.settings.problems import Problem, described, path_text, quoted
+from nats_transforms.subject import one_line
+
+SCHEMA_KEY = "$schema"
+"""A key at the top that names the schema to editors which do not read it from a comment; its text says nothing here."""
+
+
+def load(path: FilePath | str, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read a configuration.
+
+    Args:
+        path: the YAML file.
+        environ: variables to use instead of the process's own.
+
+    Raises:
+        ConfigError: with one line per problem: file:line:column (or the variable), field, value, what would
+            be right. What only well-formed parts can have wrong is reported when all are.
+    """
+    return loads(_read(FilePath(path), str(path)), FilePath(path).parent, str(path), environ)
+
+
+def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read a configuration from its text, as `load` does.
+
+    Args:
+        text: of the YAML file.
+        folder: what its paths are relative to.
+        shown: what errors call the file.
+        environ: variables to use instead of the process's own.
+    """
+    environ = os.environ if environ is None else environ
+    document = _composed(text, shown)
+    over = overlay(environ)
+    data = _merged(document.value or {}, over.values, ())
+    if isinstance(data.get(SCHEMA_KEY), str):
+        del data[SCHEMA_KEY]  # it is for editors
+    _resolve_paths(data, over, folder)
+    try:
+        settings = Settings.model_validate(data)
+        problems = list(settings_problems(settings, environ))
+        if not problems and not over.problems:
+            return settings
+    except ValidationError as error:
+        problems = list(model_problems(error.errors(include_url=False)))
+    reported: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
+    reported += _reported(_distinct(problems), document, over, shown)
+    lines = [one_line(line) for _, line in reported]
+    quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in reported)
+    raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes)
+
+
+def _read(path: FilePath, shown: str) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{shown}: no such file; name the configuration with -c FILE") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{shown}: is a folder; name the configuration file in it") from None
+    except OSError as error:
+        raise ConfigError(f"{shown}: cannot be read ({error.strerror})") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = Mark.behind(content[: error.start].decode("utf-8", "replace"))
+        raise ConfigError(f"{shown}:{place.line}:{place.column}: not UTF-8; save the file in that encoding") from None
+
+
+def _composed(text: str, shown: str) -> Document:
+    try:
+        document = compose(text)
+    except DocumentError as error:
+        mark = error.mark or Mark(1, 1)
+        raise ConfigError(
+            f"{shown}:{mark.line}:{mark.column}: {one_line(error.reason)}", quotes=(quoted(text, mark),)
+        ) from None
+    if document.value is not None and not isinstance(document.value, dict):
+        raise ConfigError(
+            f"{shown}:1:1: must be a mapping with rules: …, not {one_line(described(document.value))}",
+            quotes=(quoted(text, Mark(1, 1)),),
+        )
+    return document
+
+
+def _merged(base: dict[str, Any], over: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The file's values with the overlay's on top; names of connections match without regard to case."""
+    merged = dict(base)
+    for key, value in over.items():
+        name = key
+        if key not in base and path == ("connections",):
+            # Variables have no case; `BRIDGE_CONNECTIONS__WEST__…` is for `West` where the file has it.
+            name = next((known for known in base if known.lower() == key), key)
+        below = merged.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[name] = _merged(below, value, (*path, name))
+        else:
+            merged[name] = value
+    return merged
+
+
+def _resolve_paths(data: dict[str, Any], over: Overlay, folder: FilePath) -> None:
+    """Make paths that the file gives relative to the file's folder; those of variables stay as they are."""
+    connections = data.get("connections")
+    if not isinstance(connections, dict):
+        return
+    for name, connection in connections.items():
+        if isinstance(connection, dict):
+            tls = connection.get("tls")
+            connections[name] = _with_paths(connection, ("connections", name), over, folder)
+            if isinstance(tls, dict):
+                connections[name]["tls"] = _with_paths(tls, ("connections", name, "tls"), over, folder)
+
+
+def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FilePath) -> dict[str, Any]:
+    return {
+        key: str(folder / FilePath(value).expanduser())
+        if key in PATH_FIELDS and isinstance(value, str) and value and _variable((*path, key), over) is None
+        else value
+        for key, value in values.items()
+    }
+
+
+def _distinct(problems: list[Problem]) -> list[Problem]:
+    """Without the 'is missing' of a key that another one misspells."""
+    suggested = {
+        (*problem.path[:-1], problem.message.rpartition("did you mean '")[2].rstrip("'?"))
+        for problem in problems
+        if problem.at_key and "did you mean '" in problem.message
+    }
+    return [
+        problem
+        for problem in problems
+        if " is missing" not in problem.message
+        or (*problem.path, problem.message.partition("'")[2].partition("'")[0]) not in suggested
+    ]
+
+
+def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
+    """The problems as lines, in the order of the file, with their places in it."""
+    lines: list[tuple[Mark, str]] = []
+    for problem in problems:
+        field = path_text(problem.path)
+        what = f"{field}: {problem.message}" if field else problem.message
+        variable = _variable(problem.path, over)
+        mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
+        if variable is not None:
+            lines.append((Mark(0, 0), f"{variable}: {what}"))
+        else:
+            mark = mark or Mark(1, 1)
+            lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
+    return [(mark if mark.line else None, line) for mark, line in sorted(lines, key=lambda entry: entry[0])]
+
+
+def _variable(path: Path, over: Overlay) -> str | None:
+    """The variable or secret file that gave the value at `path`, or a value around it."""
+    lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
+    for length in range(len(lowered), 0, -1):
+        if lowered[:length] in over.variables:
+            return over.variables[lowered[:length]]
+    return None

@@ -1,0 +1,167 @@
+"""The whole configuration, as frozen models. Reading it from files is `bridge.settings.loading`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from nats_bridge.errors import ConfigError
+from nats_bridge.settings.base import BucketName, DurableName, Flag, Part, refused
+from nats_bridge.settings.connections import Connection
+from nats_bridge.settings.rule_tests import RuleTest
+from nats_bridge.settings.rules import Rule
+from nats_transforms.dialect import NEWEST, Dialect, dialect
+
+
+class LeadershipSettings(Part):
+    """Leases of rules in a key-value bucket; without this section, the sidecar assumes that it is the only instance."""
+
+    connection: str = Field(default="default", description="connection on which the bucket is")
+    bucket: BucketName = Field(
+        default="NATS_BRIDGE", description="the key-value bucket that holds the leases, made if it is not there"
+    )
+    ttl: float = Field(
+        default=3.0,
+        ge=0.5,
+        le=600,
+        description="seconds without a renewal after which another replica takes over",
+    )
+    share: Flag = Field(
+        default=False,
+        description="spread the rules evenly over the replicas, instead of leaving all to the one that started first",
+    )
+
+
+def _written(value: Any) -> Any:
+    if value is None:
+        # An empty key is a mistake; only an absent one means no leadership.
+        raise refused("is empty; write leadership: {} for what it is by default")
+    return value
+
+
+_LeadershipField = Annotated[LeadershipSettings | None, BeforeValidator(_written)]
+"""The section, if it is there at all."""
+
+
+class Telemetry(Part):
+    """Exports in addition to metrics, which are always at `/metrics`."""
+
+    trace: Literal["passthrough", "link", "continue"] = Field(
+        default="passthrough",
+        description="messages always keep their traceparent; link: a span per batch, linked to the messages' traces;"
+        " continue: a span per message of a sampled trace, in that trace",
+    )
+
+
+class Reload(Part):
+    """When the sidecar reads its configuration again."""
+
+    watch: Flag = Field(
+        default=True, description="reload a changed file automatically; SIGHUP and POST /-/reload reload it in any case"
+    )
+
+
+class Http(Part):
+    """The bridge's own HTTP server: health, metrics and a page for people."""
+
+    listen: str = Field(default="127.0.0.1:8322", description="host:port, or an empty text to turn it off")
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="host names under which it is asked, in addition to addresses and names that no outsider can own",
+    )
+    changes_from: Literal["loopback", "anywhere", "nowhere"] = Field(
+        default="loopback", description="who may POST /-/reload and /-/drain: this machine (or pod), any address, none"
+    )
+    wedged_after: float = Field(
+        default=60.0,
+        ge=1,
+        description="seconds without progress, with messages in flight and nothing to wait for, until /livez fails",
+    )
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port to listen on, or None when HTTP is off. An empty host means all interfaces."""
+        if not self.listen:
+            return None
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @field_validator("listen")
+    @classmethod
+    def _listen(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        good = colon and port.isascii() and port.isdigit() and int(port) <= 65535
+        if value and (not good or any(c.isspace() for c in value) or (":" in host and host[0] + host[-1] != "[]")):
+            remedy = 'write "127.0.0.1:8322", ":8322" (any interface) or "" (none)'
+            raise refused(f"'{value}' is not host:port; {remedy}")
+        return value
+
+
+_DEFAULT_DIALECT = "2.15"
+NATIVE_DIALECT = "native"
+"""The dialect of whatever server the stream's connection reaches."""
+
+
+class Log(Part):
+    """The sidecar's log, on standard error."""
+
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="json, console, or auto: console at a terminal, json elsewhere"
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
+
+
+class Settings(Part):
+    """The configuration of a sidecar."""
+
+    # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
+
+    name: DurableName = Field(
+        default="nats-bridge", description="the sidecar's name; part of the names of its durable consumers"
+    )
+    connections: dict[str, Connection] = Field(
+        default_factory=lambda: {"default": Connection(servers=("nats://127.0.0.1:4222",))},
+        description="named connections; rules refer to them with `from` and `to`",
+    )
+    http: Http = Field(default=Http.model_construct(), description="the bridge's own HTTP server")
+    dialect: str = Field(
+        default=_DEFAULT_DIALECT,
+        description='server version to behave like, such as "2.15" or "2.10.27", or "native"',
+    )
+    log: Log = Field(default=Log.model_construct(), description="logging")
+    leadership: _LeadershipField = Field(
+        default=None, description="leases, for several replicas of this sidecar; left out: it is the only one"
+    )
+    fail_fast: Flag = Field(
+        default=False,
+        description="end with the first rule that fails, and with a server that is away at the start, instead of trying"
+        " again",
+    )
+    reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
+    telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
+    rules: tuple[Rule, ...] = Field(default=(), description="what to do")
+    tests: tuple[RuleTest, ...] = Field(
+        default=(),
+        description="messages, and what rules must make of them; for nats-bridge test alone",
+    )
+
+    def rule_named(self, name: str) -> Rule:
+        """A rule by its name.
+
+        Raises:
+            ConfigError: there is no such rule.
+        """
+        rules = {rule.name: rule for rule in self.rules}
+        if name not in rules:
+            raise ConfigError(f"rule '{name}': not in the configuration; there are {', '.join(rules) or 'none'}")
+        return rules[name]
+
+    def dialect_of(self, rule: Rule) -> str:
+        """The rule's dialect, or the configuration's; may be `native`."""
+        return rule.dialect or self.dialect
+
+    def offline_dialect_of(self, rule: Rule) -> Dialect:
+        """The rule's dialect where no server can be asked: for `native`, that of the newest one."""
+        text = self.dialect_of(rule)
+        return NEWEST if text == NATIVE_DIALECT else dialect(text)

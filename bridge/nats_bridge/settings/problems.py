@@ -1,0 +1,138 @@
+"""Problems of a configuration: their places, values and suggestions as text, with the quoted line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from nats_bridge.marked_yaml import LINE_BREAK, Mark, Path
+from nats_transforms.subject import one_line
+
+_MAX_SHOWN: Final = 60
+
+_OTHER_WORDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "url": ("servers",),
+        "urls": ("servers",),
+        "server": ("servers",),
+        "source": ("src", "sources"),
+        "destination": ("dest",),
+        "subject": ("src",),
+        "timeout": ("connect_timeout",),
+        "insecure_skip_verify": ("insecure",),
+        "ca_file": ("ca",),
+        "cert_file": ("cert",),
+        "key_file": ("key",),
+        "tls_first": ("handshake_first",),
+        "kv": ("kv_sources",),
+        "ingress": ("subject_transform",),
+        "transform": ("subject_transform",),
+        "dead_letters": ("advisories",),
+        "dlq": ("advisories",),
+        "stream": ("bucket", "name"),
+        "name": ("bucket",),
+        "filter": ("filter_subject",),
+        "transforms": ("subject_transforms", "key_transforms"),
+        "subject_transforms": ("key_transforms",),
+    }
+)
+"""Words from elsewhere for the same thing; the first that can stand there is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem in a configuration.
+
+    Attributes:
+        path: the way to it from the top.
+        message: the value and what would be right; no place in it.
+        at_key: whether the key is wrong (its place is shown) rather than the value.
+    """
+
+    path: Path
+    message: str
+    at_key: bool = False
+
+
+def path_text(path: Path) -> str:
+    """`rules[0].republish.dest`; keys that are no plain words are quoted."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = part.replace("_", "").replace("-", "").isalnum()
+            text += ("." if text else "") + (part if plain else f"'{part}'")
+    return text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` for a word close to a known one, else the list of what is known."""
+    choices = list(known)
+    lowered = {choice.lower(): choice for choice in choices}
+    for other in _OTHER_WORDS.get(word.lower(), ()):
+        if other in choices:
+            return f"did you mean '{other}'?"
+    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    if not close:  # two letters swapped in a short word
+        close = [low for low in lowered if sorted(low) == sorted(word.lower())]
+    if close:
+        return f"did you mean '{lowered[close[0]]}'?"
+    return "known: " + ", ".join(choices) if choices else "nothing can stand here"
+
+
+def is_close(word: str, known: Iterable[str]) -> bool:
+    """Whether `word` is almost certainly a misspelling of a known one."""
+    return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
+
+
+def shown(value: Any) -> str:
+    """A value in quotes, cut where it is long."""
+    text = value if isinstance(value, str) else repr(value)
+    cut = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    return f"'{cut}'" if isinstance(value, str) else cut
+
+
+def described(value: Any) -> str:
+    """A value with what it is, as YAML names it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"{str(value).lower()} (a boolean)"
+        case int() | float():
+            return f"{value!s} (a number)"
+        case str():
+            return f"{shown(value)} (a text)"
+        case dict():
+            return "a mapping"
+        case _:
+            return "a list"
+
+
+_WIDTH: Final = 110  # characters of a line that are shown
+_BEFORE: Final = 60  # of these, before the place, where the line is longer
+_SECRET: Final = re.compile(r"pass|token|seed|secret|nkey|jwt|creds|credential|auth|-----|://[^/\s]*@", re.IGNORECASE)
+_ABOVE: Final = 3  # lines above in which the key of a text of several lines may stand
+
+
+def quoted(text: str, mark: Mark) -> str:
+    """Two lines, the one at `mark` and the mark below it; empty if there is nothing to show, or it may be a secret.
+
+    Args:
+        text: the whole file.
+        mark: the place.
+    """
+    lines = LINE_BREAK.split(text)
+    if not 1 <= mark.line <= len(lines) or not lines[mark.line - 1].strip():
+        return ""
+    if any(_SECRET.search(line) for line in lines[max(0, mark.line - 1 - _ABOVE) : mark.line]):
+        return ""
+    line, place = lines[mark.line - 1], mark.column - 1
+    cut = max(0, place - _BEFORE) if len(line) > _WIDTH else 0
+    shown = one_line(line[cut : cut + _WIDTH])
+    return f"    {shown}\n    {' ' * len(one_line(line[cut:place]))}^"

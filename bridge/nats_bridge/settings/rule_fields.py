@@ -1,0 +1,177 @@
+"""Fields of rules that can be written in several ways: where a rule begins, and what it does with rejected messages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from nats_bridge.settings.base import refused
+from nats_transforms.reserved import is_reserved
+from nats_transforms.subject import is_valid_publish
+
+_START_SHAPE: Final = 'write new, first, {sequence: 17} or {time: "2026-01-01T00:00:00Z"}'
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_MAX_SEQUENCE: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a rule begins when it has no position yet.
+
+    Attributes:
+        policy: `new` (messages stored from now on), `first` (the oldest that exists), `sequence` or `time`.
+        sequence: the first stream sequence wanted; only with policy `sequence`.
+        time: RFC 3339 text of the earliest time wanted; only with policy `time`.
+    """
+
+    policy: Literal["new", "first", "sequence", "time"] = "new"
+    sequence: int | None = None
+    time: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> Start:
+        """Read the configuration's value; a `Start` passes.
+
+        Raises:
+            PydanticCustomError: the value is none of the forms.
+        """
+        match value:
+            case Start():
+                return value
+            case "new":
+                return cls("new")
+            case "first":
+                return cls("first")
+            case {"sequence": sequence, **rest} if not rest:
+                return cls("sequence", sequence=_sequence(sequence))
+            case {"time": time, **rest} if not rest:
+                return cls("time", time=_time(time))
+            case dict():
+                keys = ", ".join(f"'{key}'" for key in value) or "{}"
+                raise refused(f"takes one of sequence and time, not {keys}; {_START_SHAPE}")
+            case _:
+                raise refused(f"unknown start {value!r}; {_START_SHAPE}")
+
+
+def _sequence(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
+        raise refused(f"sequence {value!r}: must be a whole number of at least 1")
+    return value
+
+
+def _time(value: Any) -> str:
+    wrong = refused(f'time {value!r}: must be a time with zone, like "2026-01-01T00:00:00Z"')
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise wrong
+    try:
+        # fromisoformat checks the calendar; it takes six digits of a second, the server nine.
+        datetime.fromisoformat(re.sub(r"\.\d+", "", value))
+    except ValueError:
+        raise wrong from None
+    return value
+
+
+StartField = Annotated[
+    Start,
+    PlainValidator(Start.parse),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["new", "first"]},
+                {
+                    "type": "object",
+                    "properties": {
+                        "sequence": {"type": "integer", "minimum": 1, "description": "the first sequence wanted"}
+                    },
+                    "required": ["sequence"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        "time": {
+                            "type": "string",
+                            "format": "date-time",
+                            "description": "the earliest time wanted, with its zone",
+                        }
+                    },
+                    "required": ["time"],
+                    "additionalProperties": False,
+                },
+            ],
+            "default": "new",
+        }
+    ),
+]
+"""`Start` as a field of a rule."""
+
+StartSequence = Annotated[int, PlainValidator(_sequence), WithJsonSchema({"type": "integer", "minimum": 1})]
+"""A stream sequence to begin with."""
+
+StartTime = Annotated[str, PlainValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+"""A time to begin at, RFC 3339 with up to nine digits of a second."""
+
+
+_REJECTED_SHAPE: Final = 'write stop, or {skip: "a.dead.letter.subject"}'
+
+
+@dataclass(frozen=True, slots=True)
+class OnRejected:
+    """Stop the rule, or skip the message.
+
+    Attributes:
+        skip: where skipped messages are published; None to stop.
+    """
+
+    skip: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> OnRejected:
+        """Read the configuration's value; an `OnRejected` passes.
+
+        Raises:
+            PydanticCustomError: the value is none of the forms.
+        """
+        match value:
+            case OnRejected():
+                return value
+            case "stop":
+                return cls()
+            case {"skip": str(subject), **rest} if not rest:
+                if not is_valid_publish(subject.encode()):
+                    raise refused(f"skip {subject!r}: must be a subject that can be published to, without wildcards")
+                if is_reserved(subject.encode()):
+                    raise refused(f"skip {subject!r}: is a command to the server; name a subject of your own")
+                return cls(subject)
+            case _:
+                raise refused(f"unknown policy {value!r}; {_REJECTED_SHAPE}")
+
+
+OnRejectedField = Annotated[
+    OnRejected,
+    PlainValidator(OnRejected.parse),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "stop"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "skip": {
+                            "type": "string",
+                            "description": "a subject to publish such messages to; no wildcards",
+                        }
+                    },
+                    "required": ["skip"],
+                    "additionalProperties": False,
+                },
+            ],
+            "default": "stop",
+        }
+    ),
+]
+"""`OnRejected` as a field of a rule."""

@@ -1,0 +1,146 @@
+"""Parts of rules: the server's own objects under their native names, and what a source has in addition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import Field, StrictBool
+
+from nats_bridge.settings.base import (
+    BucketName,
+    Flag,
+    HeaderName,
+    Part,
+    StreamName,
+    Subject,
+    kept_subject,
+)
+from nats_bridge.settings.rule_fields import StartSequence, StartTime
+from nats_transforms.selection import HeaderCondition
+
+EXCLUDE: Final = "subjects to leave out, decided before any transform; not known to servers"
+WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
+"""The descriptions of `exclude` and `where`."""
+
+
+class RepublishObject(Part):
+    """The `republish` object of a stream's configuration, as the server takes it."""
+
+    src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
+    dest: str = Field(description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30")
+    headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it, for a stream's configuration or for the engine."""
+        return {"src": self.src, "dest": self.dest, "headers_only": self.headers_only}
+
+
+class HeaderEquals(Part):
+    """A condition on a message's header; no server knows it."""
+
+    header: HeaderName = Field(description="the header's name; upper and lower case count")
+    equals: str = Field(description="its last value, without white space around it")
+
+    @property
+    def condition(self) -> HeaderCondition:
+        """The same for the engine."""
+        return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
+
+
+class SubjectTransform(Part):
+    """A subject transform, as the server takes it."""
+
+    src: Subject = Field(default="", description="subjects to transform; may hold wildcards; empty means all")
+    dest: str = Field(default="", description="the new subject, with $1 or {{functions}}; empty keeps the subject")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it."""
+        return {"src": self.src, "dest": self.dest}
+
+
+class External(Part):
+    """The target server's way to a stream of another account or domain: for the source record."""
+
+    api: str = Field(min_length=1, description="prefix of the JetStream API there, such as $JS.west.API")
+    deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it."""
+        return {"api": self.api, "deliver": self.deliver} if self.deliver else {"api": self.api}
+
+
+class Source(Part):
+    """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
+
+    name: StreamName = Field(description="the stream that is copied from")
+    filter_subject: Subject = Field(default="", description="only these subjects")
+    subject_transforms: tuple[SubjectTransform, ...] = Field(
+        default=(), description="which subjects, and what they become; the first that matches counts"
+    )
+    opt_start_seq: StartSequence | None = Field(
+        default=None, description="first sequence wanted, when nothing has been copied yet"
+    )
+    opt_start_time: StartTime | None = Field(
+        default=None, description="earliest time wanted, when nothing has been copied yet"
+    )
+    external: External | None = Field(
+        default=None, description="how the target's server would reach this stream; written into source records"
+    )
+    exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
+    where: HeaderEquals | None = Field(default=None, description=WHERE)
+    acknowledge: Flag = Field(
+        default=False,
+        description="of a work-queue or interest stream: acknowledge each message when its copy is stored, so that the"
+        " stream can remove it; not known to servers",
+    )
+    rename_objects: Flag = Field(
+        default=False,
+        description="of an object store: metadata names the bucket that receives, which native copies do not",
+    )
+    connection: str = Field(default="default", alias="from", description="connection that holds the stream")
+
+    def native(self) -> dict[str, Any]:
+        """The object as the server writes it, for a stream's configuration or for the engine."""
+        entry: dict[str, Any] = {"name": self.name}
+        if self.opt_start_seq is not None:
+            entry["opt_start_seq"] = self.opt_start_seq
+        if self.opt_start_time is not None:
+            entry["opt_start_time"] = self.opt_start_time
+        if self.filter_subject:
+            entry["filter_subject"] = self.filter_subject
+        if self.subject_transforms:
+            entry["subject_transforms"] = [transform.native() for transform in self.subject_transforms]
+        if self.external is not None:
+            entry["external"] = self.external.native()
+        return entry
+
+
+class KvSource(Part):
+    """A bucket that is copied from."""
+
+    bucket: BucketName = Field(description="the bucket that is copied from")
+    key_transforms: tuple[SubjectTransform, ...] = Field(
+        default=(), description="which keys, and what they become; the first that matches counts"
+    )
+    exclude: tuple[Subject, ...] = Field(default=(), description="keys to leave out, before any transform")
+    external: External | None = Field(default=None, description="as in sources")
+    connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
+
+    def entry(self, bucket: str) -> Source:
+        """The same as an entry of the `sources` of another bucket's stream."""
+        keys = self.key_transforms or (SubjectTransform(src=">", dest=">"),)
+        return Source.model_validate(
+            {
+                "name": f"KV_{self.bucket}",
+                "subject_transforms": [
+                    {
+                        "src": f"$KV.{self.bucket}.{key.src or '>'}",
+                        "dest": f"$KV.{bucket}.{key.dest or kept_subject(key.src or '>')}",
+                    }
+                    for key in keys
+                ],
+                "exclude": [f"$KV.{self.bucket}.{key}" for key in self.exclude],
+                "external": self.external,
+                "from": self.connection,
+            }
+        )

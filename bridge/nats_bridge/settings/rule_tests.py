@@ -1,0 +1,81 @@
+"""Tests of rules: a message, and what a rule must make of it. `nats-bridge test` runs them, a sidecar ignores them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from nats_bridge.settings.base import Part, header_name, refused
+from nats_transforms.subject import is_valid_publish
+from nats_transforms.timestamp import nanoseconds_of
+
+
+def _one_subject(value: str) -> str:
+    if not is_valid_publish(value.encode()):
+        raise refused(f"'{value}' cannot be published to: no wildcards, no empty tokens, no white space")
+    return value
+
+
+def _lines(headers: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    for name, value in headers.items():
+        header_name(name)
+        if value and not {"\r", "\n"}.isdisjoint(value):
+            raise refused(f"{name}: {value!r}: a header's value is one line")
+    return headers
+
+
+def _utc(value: str) -> str:
+    try:
+        nanoseconds_of(value)
+    except ValueError:
+        raise refused(f"'{value}': must be a time in UTC, like 2026-01-01T00:00:00Z") from None
+    return value
+
+
+_OneSubject = Annotated[str, AfterValidator(_one_subject)]
+
+
+class GivenMessage(Part):
+    """A message as the rule receives it: stored in its stream, or published to it."""
+
+    subject: _OneSubject = Field(description="its subject")
+    headers: Annotated[dict[str, str], AfterValidator(_lines)] = Field(
+        default={}, description="its headers, in this order"
+    )
+    payload: str = Field(default="", description="its payload, as text")
+    stream: str | None = Field(
+        default=None, description="the stream that holds it; left out: every source of the rule is tried"
+    )
+    sequence: int = Field(default=1, ge=1, description="its sequence in the stream")
+    last_sequence: int = Field(
+        default=0, ge=0, description="the sequence of the message before it with the same subject; 0: there is none"
+    )
+    time: Annotated[str, AfterValidator(_utc)] = Field(
+        default="2026-01-01T00:00:00Z", description="when the stream stored it, in UTC"
+    )
+
+
+class ExpectedMessage(Part):
+    """The expected result; members that are left out may be anything."""
+
+    subject: str = Field(description="its subject")
+    headers: Annotated[dict[str, str | None], AfterValidator(_lines)] = Field(
+        default={}, description="headers that it must have, each with its last value; null: that it must not have"
+    )
+    payload: str | None = Field(default=None, description="its payload, as text")
+
+
+class RuleTest(Part):
+    """One message, and what one rule must make of it."""
+
+    name: str = Field(default="", description="what it shows; left out: the rule and the subject")
+    rule: str = Field(description="the name of the rule")
+    given: GivenMessage = Field(description="the message that the rule receives")
+    expect: tuple[ExpectedMessage, ...] = Field(description="what the rule publishes or stores; []: nothing")
+
+    @property
+    def title(self) -> str:
+        """The title in reports."""
+        return self.name or f"{self.rule}: {self.given.subject}"

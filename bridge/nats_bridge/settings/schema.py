@@ -1,0 +1,61 @@
+"""The configuration's JSON schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nats_bridge.settings.loading import SCHEMA_KEY
+from nats_bridge.settings.models import Settings
+from nats_transforms.tested_versions import NEWEST_PATCHES
+
+SCHEMA_ID: Final = "urn:nats-bridge:configuration"
+"""Names the schema; it is no address, the schema comes with the program."""
+
+_PYDANTICS_OWN: Final = ("title", "discriminator", "format")
+"""Keywords that only repeat names, or that the draft does not know and strict tools complain about."""
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The schema of the YAML file (draft 2020-12)."""
+    schema = Settings.model_json_schema(by_alias=True, mode="validation")
+    schema["required"] = ["rules"]
+    _cleaned(schema)
+    top = schema["properties"]
+    top["rules"]["minItems"] = 1
+    top["connections"] |= {"minProperties": 1, "default": {"default": {"servers": ["nats://127.0.0.1:4222"]}}}
+    # Null is refused: only an absent key means no leadership.
+    top["leadership"] = {"$ref": "#/$defs/LeadershipSettings", "description": top["leadership"]["description"]}
+    top[SCHEMA_KEY] = {"description": "where editors find this schema; says nothing to the sidecar", "type": "string"}
+    _dialect(top["dialect"])
+    for part in schema["$defs"].values():
+        if "dialect" in part.get("properties", {}):
+            _dialect(part["properties"]["dialect"]["anyOf"][0])
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "Configuration of nats-bridge",
+    }
+    return {**head, **{key: value for key, value in schema.items() if key not in head}}
+
+
+def _dialect(schema: dict[str, Any]) -> None:
+    """Completion gives the known lines; a full version is fine as well."""
+    schema["examples"] = ["native", *(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)]
+
+
+def _cleaned(schema: Any) -> None:
+    """Drop what pydantic adds and no editor needs."""
+    if isinstance(schema, list):
+        for member in schema:
+            _cleaned(member)
+    elif isinstance(schema, dict):
+        for key in _PYDANTICS_OWN:
+            if key in schema and not (key == "format" and schema[key] == "date-time") and _is_keyword(key, schema):
+                del schema[key]
+        for member in schema.values():
+            _cleaned(member)
+
+
+def _is_keyword(key: str, schema: dict[str, Any]) -> bool:
+    """Whether a key is a keyword here, and not the name of a property such as `log.format`."""
+    return isinstance(schema[key], str) or key == "discriminator"

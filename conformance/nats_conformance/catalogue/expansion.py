@@ -1,0 +1,76 @@
+"""The short form of a case, one transform and its results, as the streams and steps that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.catalogue.case import (
+    Create,
+    Expectation,
+    ExpectedMessage,
+    Message,
+    Place,
+    Publish,
+    Step,
+    Transform,
+    text_of,
+)
+
+_SOURCE, _TARGET = "O", "S"
+
+
+def expanded_streams(transform: Transform) -> tuple[Mapping[str, Any], ...]:
+    """The streams that exist before: the source, where the transform is one of a source or a mirror."""
+    if transform.place in (Place.SOURCE, Place.MIRROR):
+        return ({"name": _SOURCE, "subjects": _covering(transform.subjects), "storage": "memory"},)
+    return ()
+
+
+def expanded_steps(transform: Transform) -> tuple[Step, ...]:
+    """Create the stream that has the transform, and publish a message on every subject, numbered from 0."""
+    pair = {"src": text_of(transform.source), "dest": text_of(transform.destination)}
+    publishes = tuple(
+        Publish(Message(subject, payload=b"%d" % number)) for number, subject in enumerate(transform.subjects)
+    )
+    config: dict[str, Any] = {"name": _TARGET, "storage": "memory"}
+    match transform.place:
+        case Place.REPUBLISH:
+            config |= {"subjects": _covering(transform.subjects), "republish": pair}
+            return (Create(config), *publishes)
+        case Place.INGRESS:
+            config |= {"subjects": _covering(transform.subjects), "subject_transform": pair}
+            return (Create(config), *publishes)
+        case Place.SOURCE:
+            config |= {"sources": [{"name": _SOURCE, "subject_transforms": [pair]}]}
+        case Place.MIRROR:
+            config |= {"mirror": {"name": _SOURCE, "subject_transforms": [pair]}}
+    return (*publishes, Create(config))
+
+
+def expanded_expectation(transform: Transform, results: Mapping[bytes, bytes | None]) -> Expectation:
+    """What must be seen: messages under the results, in the order of the subjects.
+
+    Raises:
+        KeyError: a subject has no result.
+    """
+    numbered = [(subject, results[subject], b"%d" % number) for number, subject in enumerate(transform.subjects)]
+    made = tuple(ExpectedMessage(result, payload=payload) for _, result, payload in numbered if result is not None)
+    if transform.place is Place.REPUBLISH:
+        return Expectation(received=made)
+    if transform.place is Place.INGRESS:
+        # A message that does not match is stored under the subject it came on.
+        made = tuple(
+            ExpectedMessage(subject if result is None else result, payload=payload)
+            for subject, result, payload in numbered
+        )
+    return Expectation(stored={_TARGET: made})
+
+
+def _covering(subjects: tuple[bytes, ...]) -> list[str]:
+    """Stream subjects that take the given ones: by their first tokens."""
+    found: dict[str, None] = {}
+    for subject in subjects:
+        first, _, rest = subject.partition(b".")
+        found[text_of(first) + (".>" if rest else "")] = None
+    return list(found)

@@ -1,0 +1,50 @@
+"""The cases as data of their own, for suites and programs that are not this one: with schema, version and licence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nats_conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue
+
+ABOUT = "catalogue.json"
+"""The file that says what the cases are: name, version, licence and schema; exported, their checksum and number too."""
+
+_LICENCE = "LICENSE"
+
+
+@cache
+def about() -> dict[str, Any]:
+    """Return what the catalogue says of itself."""
+    found: dict[str, Any] = json.loads((CATALOGUE / ABOUT).read_text("utf-8"))
+    return found
+
+
+def export(folder: Path) -> int:
+    """Write the cases into a folder that is empty or does not exist, which `--cases` can read.
+
+    Args:
+        folder: where to.
+
+    Returns:
+        How many cases there are.
+
+    Raises:
+        OSError: the folder holds something, or cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise FileExistsError(17, "the folder is not empty", str(folder))
+    for file in sorted(CATALOGUE.rglob("*.yaml")):
+        place = folder / file.relative_to(CATALOGUE)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+    for name in (_LICENCE, about()["schema"]):
+        shutil.copyfile(CATALOGUE / name, folder / name)
+    cases = len(read_catalogue())
+    described = {**about(), "sha256": checksum(), "cases": cases}
+    (folder / ABOUT).write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+    return cases

@@ -1,0 +1,44 @@
+"""A file of cases that a tested server or library is known to fail, so that a run's exit code shows only what is new.
+
+One id a line; `#` begins a remark. A listed case that was played and no longer fails is a finding, too: the list must
+not outlive its reasons.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nats_conformance.errors import ConformanceError
+from nats_conformance.reports.judgement import Judged
+
+
+def read_expected_failures(file: Path) -> frozenset[str]:
+    """The ids in a file.
+
+    Raises:
+        ConformanceError: it cannot be read, or a line is more than an id.
+    """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConformanceError(f"--expected-failures {file}: {error}") from None
+    found = set()
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if len(words) > 1:
+            raise ConformanceError(f"{file}:{number}: one id a line, and a remark behind #: '{line.strip()}'")
+        found.update(words)
+    return frozenset(found)
+
+
+def surprises(result: Judged, expected: frozenset[str]) -> list[str]:
+    """The differences between the failures of a run and the expected ones, a line each."""
+    failed = {case.id for case, _, _ in result.failures}
+    played = {case.id for case, _, cell in result.every_cell() if cell.observation is not None}
+    return [
+        *(f"{each}: fails, and is not expected to" for each in sorted(failed - expected)),
+        *(
+            f"{each}: no longer fails; remove it from the expected failures"
+            for each in sorted(expected & played - failed)
+        ),
+    ]

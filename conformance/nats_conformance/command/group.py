@@ -1,0 +1,336 @@
+"""The command ``nats-bridge conform`` and what belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nats_conformance.catalogue.case import Level
+from nats_conformance.catalogue.document import schema
+from nats_conformance.catalogue.reading import read_catalogue
+from nats_conformance.catalogue.selection import select
+from nats_conformance.command.progress import Progress
+from nats_conformance.errors import ConformanceError
+from nats_conformance.raw_client import Credentials
+from nats_transforms.tested_versions import LIVE_VERSIONS
+
+_EXIT_GOOD, _EXIT_NO, _EXIT_USAGE, _EXIT_UNREACHABLE = 0, 1, 2, 3
+
+
+class _Listed(click.ParamType[tuple[str, ...]]):
+    """``2.9.10,2.10`` as a tuple."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+_level_option = click.option(
+    "--level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.OBSERVED.value,
+    show_default=True,
+    help="Only cases that are at least so binding.",
+)
+_report_option = click.option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write reports."
+)
+_cases_option = click.option(
+    "--cases", type=click.Path(path_type=Path, exists=True, file_okay=False), help="The folder with cases of your own."
+)
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--versions",
+    type=_Listed(),
+    metavar="V,…",
+    help=f"Native servers to get and start: full versions, minor lines for their newest patch, or builds of your own"
+    f" by their path, such as ./nats-server. [default: {','.join(LIVE_VERSIONS)}]",
+)
+@click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
+@click.option(
+    "--creds", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Credentials file for --server."
+)
+@click.option(
+    "--tls-ca", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="CA certificate for --server."
+)
+@click.option(
+    "--subjects",
+    "kinds",
+    type=_Listed(),
+    metavar="KIND,…",
+    help="Of native, engine, bridge. [default: all]",
+)
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="COMMAND",
+    help="A transform library; may be repeated. Without --subjects engine, servers and the bridge are played, too.",
+)
+@click.option(
+    "--bridge-dialect", default="native", show_default=True, metavar="V", help="Whose behaviour the bridge is to show."
+)
+@click.option("--select", "patterns", multiple=True, metavar="ID…", help="Ids, their beginnings, or with *; repeated.")
+@_level_option
+@_cases_option
+@click.option(
+    "--expected-failures",
+    "expected_failures",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Ids of cases that fail, one a line: exit code 0 if these fail, and no others.",
+)
+@_report_option
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A stream configuration (JSON): what each version makes of it.",
+)
+@click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: where this message goes.")
+@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@click.pass_context
+def conform(ctx: click.Context, /, **given: Any) -> int | None:
+    """Compare native servers, the engine and the bridge with the catalogue, version by version.
+
+    Servers are fetched and started here, on loopback. With --server a running one is tested without harming it:
+    streams and subjects have names of their own, are removed afterwards, and no case is played that could end the
+    server or reach what is not ours.
+
+    Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage, or a malformed case file;
+    3 a server cannot be had or reached (what could be tested is reported).
+
+    \b
+    Example:
+      nats-bridge conform --versions 2.9.10,2.10.27,2.15 --report report/
+      nats-bridge conform --server nats://127.0.0.1:4222 --level must
+      nats-bridge conform --versions 2.10,2.14 --config stream.json --publish orders.eu.1
+      nats-bridge conform judge report/history.jsonl
+    """
+    if ctx.invoked_subcommand is not None:
+        if any(ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE for name in given):
+            raise click.UsageError(f"options go behind '{ctx.invoked_subcommand}'", ctx)
+        return None
+    versions = given["versions"] or (() if given["server"] else LIVE_VERSIONS)
+    if given["versions"] and _is_given(ctx, "server"):
+        raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
+    if given["config"] is not None:
+        return _answer_config(given, versions)
+    if given["publish"]:
+        raise click.UsageError("--publish belongs to --config FILE", ctx)
+    return _run(ctx, given, versions)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Whether an option stands on the command line, and is not taken from the environment."""
+    return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
+    from nats_conformance.command.expected_failures import read_expected_failures, surprises
+    from nats_conformance.command.plan import Plan, chosen_cases, found_servers
+    from nats_conformance.command.whole_run import record
+    from nats_conformance.history import read_history
+    from nats_conformance.implementations.identity import KINDS
+    from nats_conformance.reports import judged, write_reports
+
+    kinds = given["kinds"] or KINDS
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)
+    plan = Plan(
+        versions=versions,
+        server="" if given["versions"] else given["server"] or "",
+        credentials=_credentials(given),
+        kinds=kinds,
+        level=Level(given["level"]),
+        **{name: given[name] for name in ("libraries", "bridge_dialect", "patterns", "cases")},
+    )
+    report: Path | None = given["report"]
+    expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
+    cases = chosen_cases(plan)
+    progress = Progress()
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
+        folder = report or Path(temporary)
+        history_file = folder / "history.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            history_file.write_bytes(b"")  # so that no older run is taken for this one
+        except OSError as error:
+            raise ConformanceError(f"--report {folder}: {error.strerror}") from None
+        servers = found_servers(plan.versions, progress.say)
+        interrupted = False
+        try:
+            asyncio.run(record(plan, cases, servers, history_file, progress))
+        except KeyboardInterrupt:
+            interrupted = True
+            if not history_file.stat().st_size:
+                raise
+        result = judged(read_history(history_file), cases)
+        if report is not None:
+            for file in write_reports(result, folder):
+                progress.say(f"written: {file}")
+        _print(result, as_json=given["as_json"])
+    if interrupted:
+        raise KeyboardInterrupt
+    if expected is not None and result.is_complete:
+        found = surprises(result, expected)
+        for line in found:
+            click.echo(line, err=True)
+        return _EXIT_NO if found else _EXIT_GOOD
+    if not result.passed:
+        only_missing = result.history.missing and not result.failures
+        return _EXIT_UNREACHABLE if only_missing else _EXIT_NO
+    return _EXIT_GOOD
+
+
+def _print(result: Any, *, as_json: bool) -> None:
+    from nats_conformance.reports.json_report import as_report
+    from nats_conformance.reports.terminal import summary, wants_colour
+
+    if as_json:
+        click.echo(json.dumps(as_report(result), indent=2))
+        return
+    click.echo(summary(result, shutil.get_terminal_size().columns, wants_colour(sys.stdout, os.environ)))
+
+
+def _credentials(given: dict[str, Any]) -> Credentials:
+    context = ssl.create_default_context(cafile=given["tls_ca"]) if given["tls_ca"] else None
+    return Credentials(creds=given["creds"], tls=context)
+
+
+def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
+    from nats_conformance.command.plan import found_servers
+    from nats_conformance.command.stream_question import answers, read_stream, reported
+
+    if given["server"] and not given["versions"]:
+        raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
+    config = read_stream(given["config"])
+    servers = found_servers(versions, Progress().say)
+    if servers.missing and not servers.binaries:
+        raise ConformanceError("\n".join(servers.missing.values()))
+    found = asyncio.run(answers(config, given["publish"], servers.binaries))
+    if given["as_json"]:
+        click.echo(json.dumps([answer.as_json() for answer in found], indent=2))
+    else:
+        click.echo(reported(given["config"], found))
+    for version, reason in servers.missing.items():
+        click.echo(f"{version}: {reason}", err=True)
+    return _EXIT_UNREACHABLE if servers.missing else _EXIT_GOOD
+
+
+@conform.command("list")
+@click.argument("patterns", nargs=-1, metavar="[ID]...")
+@_level_option
+@click.option("--json", "as_json", is_flag=True, help="Ids, titles, levels, clauses as JSON.")
+def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
+    """List the cases.
+
+    \b
+    Example:
+      nats-bridge conform list adr28/headers
+    """
+    cases = select(read_catalogue(), patterns, Level(level))
+    if as_json:
+        rows = [{"id": each.id, "title": each.title, "level": each.level, "clause": each.clause} for each in cases]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(case.id) for case in cases)
+    for case in cases:
+        click.echo(f"{case.id:<{width}}  {case.level:<8}  {case.title}")
+    click.echo(f"{len(cases)} cases", err=True)
+
+
+@conform.command("judge")
+@click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
+@_report_option
+@_cases_option
+@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+def judge_history(history: Path, report: Path | None, cases: Path | None, as_json: bool) -> int:
+    """Judge a recorded run again, without any server.
+
+    \b
+    Example:
+      nats-bridge conform judge report/history.jsonl --report again/
+    """
+    from nats_conformance.history import read_history
+    from nats_conformance.reports import judged, write_reports
+
+    known = read_catalogue() + (read_catalogue(cases) if cases else ())
+    result = judged(read_history(history), known)
+    if report is not None:
+        report.mkdir(parents=True, exist_ok=True)
+        write_reports(result, report)
+    _print(result, as_json=as_json)
+    return _EXIT_GOOD if result.passed else _EXIT_NO
+
+
+@conform.command("site")
+@click.argument("site", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.argument(
+    "histories", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="[FILE]..."
+)
+@_cases_option
+def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> None:
+    """Add recorded runs to a static site: the newest matrix, and the history of all runs.
+
+    DIR is the archive, too: give a copy of the published site, and publish it again.
+
+    \b
+    Example:
+      nats-bridge conform site public/ report/history.jsonl
+    """
+    from nats_conformance.history import read_history
+    from nats_conformance.reports import judged
+    from nats_conformance.reports.site import add_run, write_site
+
+    known = read_catalogue() + (read_catalogue(cases) if cases else ())
+    try:
+        for history in histories:
+            add_run(judged(read_history(history), known), site)
+        click.echo(write_site(site)[0])
+    except OSError as error:
+        raise ConformanceError(f"{error.filename or site}: {error.strerror}") from None
+
+
+@conform.command("export")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+def export_cases(folder: Path) -> None:
+    """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
+
+    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `conform --cases DIR` reads it, too.
+
+    \b
+    Example:
+      nats-bridge conform export cases/
+    """
+    from nats_conformance.catalogue.exporting import about, export
+
+    try:
+        cases = export(folder)
+    except OSError as error:
+        raise ConformanceError(f"{error.filename or folder}: {error.strerror}") from None
+    click.echo(f"{folder}: {cases} cases, version {about()['version']}, {about()['license']}")
+
+
+@conform.command("schema")
+def case_schema() -> None:
+    """Print the JSON schema of case files.
+
+    \b
+    Example:
+      nats-bridge conform schema > cases.schema.json
+    """
+    click.echo(json.dumps(schema(), indent=2))

@@ -1,0 +1,211 @@
+"""Asks each version about a stream configuration: what it refuses, ignores and changes, and how messages change."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nats_conformance.catalogue.case import (
+    Case,
+    Create,
+    Expectation,
+    ExpectedMessage,
+    Level,
+    Message,
+    Publish,
+    Refusal,
+)
+from nats_conformance.errors import ConformanceError
+from nats_conformance.implementations.native import NativeSubject
+from nats_conformance.judging import shown
+from nats_conformance.observation import Observation
+from nats_conformance.server_features import changes
+from nats_transforms.dialect import server_dialect
+from nats_transforms.errors import StreamConfigError
+from nats_transforms.stream_config import examine
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One version's answer.
+
+    Attributes:
+        refusal: why it does not take the configuration.
+        ignored: members that were given and are not in what came back, such as ``sources[0].subject_transforms``.
+        changed: members that came back as something else: member, as given, as it came back.
+        warnings: what the engine knows of this version and configuration, in sentences.
+        becomes: what became of each published message, a line per message.
+        brings: what the lines since the version before have added that concerns the stream: line, title, meaning.
+    """
+
+    version: str
+    refusal: Refusal | None
+    ignored: tuple[str, ...] = ()
+    changed: tuple[tuple[str, str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+    becomes: tuple[str, ...] = ()
+    brings: tuple[tuple[str, str, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "version": self.version,
+            "refused": None if self.refusal is None else asdict(self.refusal),
+            "ignored": list(self.ignored),
+            "changed": [{"member": name, "given": given, "returned": back} for name, given, back in self.changed],
+            "warnings": list(self.warnings),
+            "becomes": list(self.becomes),
+            "brings": [{"since": since, "feature": title, "what": what} for since, title, what in self.brings],
+        }
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The answer as lines; equal for versions that answer alike."""
+        if self.refusal is not None:
+            return (f"refused: {self.refusal.err_code} {self.refusal.description}",)
+        return (
+            "accepted",
+            *(f"ignored: {name}" for name in self.ignored if not any(name in text for text in self.warnings)),
+            *(f"changed: {name}: {given} became {back}" for name, given, back in self.changed),
+            *(f"beware: {text}" for text in self.warnings),
+            *self.becomes,
+        )
+
+
+def read_stream(file: Path) -> dict[str, Any]:
+    """A stream configuration from a file, as ``nats stream info --json`` writes it or the bare object.
+
+    Raises:
+        ConformanceError: not JSON, or no object with a name.
+    """
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConformanceError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConformanceError(f"{file}: not JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("config"), dict):
+        value = value["config"]
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ConformanceError(f"{file}: expected a stream configuration: an object with at least a name")
+    return value
+
+
+async def answers(
+    config: Mapping[str, Any], publish: Sequence[str], binaries: Mapping[str, Path]
+) -> tuple[Answer, ...]:
+    """Ask a private server of every version.
+
+    Raises:
+        SubjectError: a server cannot be started, or does not answer.
+    """
+    found: list[Answer] = []
+    with tempfile.TemporaryDirectory(prefix="nats-bridge-config-", ignore_cleanup_errors=True) as folder:
+        for version, binary in binaries.items():
+            between = [*(each.version for each in found[-1:]), version]
+            answer = await _answer(config, publish, version, binary, Path(folder))
+            found.append(replace(answer, brings=tuple(changes(config, between))))
+    return tuple(found)
+
+
+async def _answer(
+    config: Mapping[str, Any], publish: Sequence[str], version: str, binary: Path, folder: Path
+) -> Answer:
+    messages = tuple(Publish(Message(subject.encode(), payload=b"%d" % at)) for at, subject in enumerate(publish))
+    # What is stored matters where something is published only: a stream waits long for sources that do not exist.
+    wanted: dict[str, tuple[ExpectedMessage, ...]] = {str(config["name"]): ()} if publish else {}
+    case = Case(
+        id="native/question/1",
+        title="a stream configuration",
+        level=Level.OBSERVED,
+        clause="",
+        expectation=Expectation(stored=wanted),
+        steps=(Create(config), *messages),
+        listen=(b">",),
+    )
+    subject = NativeSubject(version, binary, folder, at_once=1)
+    try:
+        await subject.open()
+        observation = await subject.play(case)
+    finally:
+        await subject.close()
+    decision = observation.decisions[0]
+    if decision.refusal is not None or decision.config is None:
+        return Answer(version, decision.refusal)
+    ignored: list[str] = []
+    changed: list[tuple[str, str, str]] = []
+    _compare("", config, decision.config, ignored, changed)
+    return Answer(
+        version,
+        None,
+        tuple(ignored),
+        tuple(changed),
+        _warnings(config, version),
+        tuple(_becomes(at, subject, observation, str(config["name"])) for at, subject in enumerate(publish)),
+    )
+
+
+def _compare(path: str, given: Any, back: Any, ignored: list[str], changed: list[tuple[str, str, str]]) -> None:
+    """Collect what was given and did not come back, or came back as something else."""
+    if isinstance(given, Mapping) and isinstance(back, Mapping):
+        for name, value in given.items():
+            place = f"{path}.{name}" if path else str(name)
+            if name in back:
+                _compare(place, value, back[name], ignored, changed)
+            elif value not in (None, "", 0, False, [], {}):
+                ignored.append(place)
+    elif isinstance(given, list) and isinstance(back, list) and len(given) == len(back):
+        for at, (value, other) in enumerate(zip(given, back, strict=True)):
+            _compare(f"{path}[{at}]", value, other, ignored, changed)
+    elif given != back:
+        changed.append((path, json.dumps(given), json.dumps(back)))
+
+
+def _warnings(config: Mapping[str, Any], version: str) -> tuple[str, ...]:
+    try:
+        return tuple(warning.sentence for warning in examine(config, server_dialect(version)).warnings)
+    except StreamConfigError:
+        return ()
+
+
+def _becomes(at: int, subject: str, observation: Observation, stream: str) -> str:
+    ack = observation.acks[at]
+    if ack is None:
+        return f"{subject}: no stream takes it"
+    if "err_code" in ack:
+        return f"{subject}: refused: {ack['err_code']} {ack.get('description')}"
+    payload = b"%d" % at
+    stored = [shown(each.message.subject) for each in observation.stored.get(stream, ()) if each.sequence == ack["seq"]]
+    head = b"Nats-Stream: %b\r\n" % stream.encode()
+    line = b"Nats-Sequence: %d\r\n" % ack["seq"]
+    republished = [
+        shown(each.subject)
+        for each in observation.received
+        if head in each.header_block and line in each.header_block and each.payload in (payload, b"")
+    ]
+    parts = [f"stored as {', '.join(stored) or 'nothing that is left'}"]
+    parts += [f"republished as {name}" for name in republished]
+    return f"{subject}: {'; '.join(parts)}"
+
+
+def reported(file: Path, found: Sequence[Answer]) -> str:
+    """The answers as text: adjacent versions with equal answers together, then the changes between them."""
+    lines = [f"{file}: what {len(found)} version{'s' if len(found) != 1 else ''} make of it", ""]
+    groups: list[tuple[list[str], tuple[str, ...]]] = []
+    for answer in found:
+        if groups and groups[-1][1] == answer.lines:
+            groups[-1][0].append(answer.version)
+        else:
+            groups.append(([answer.version], answer.lines))
+    for versions, said in groups:
+        head = versions[0] if len(versions) == 1 else f"{versions[0]} … {versions[-1]}"
+        width = 20
+        lines += [f"{head if at == 0 else '':<{width}}{line}" for at, line in enumerate(said)]
+    if brought := [each for answer in found for each in answer.brings]:
+        lines += ["", "what came in between, and concerns this stream (docs/server-features.md):"]
+        lines += [f"{since:<{width}}{title}: {what}" for since, title, what in brought]
+    return "\n".join(lines)

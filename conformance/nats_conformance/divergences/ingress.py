@@ -1,0 +1,50 @@
+"""Messages at a stream's ingress that the server stores and a rule cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from nats_conformance.divergences.pair import Normaliser, Pair, published, without_unpublishable
+
+_REFUSAL: Final = "stream transform: nats-bridge: "
+
+
+def _ingress_refused(*words: str) -> Normaliser:
+    """A message that the server stores and an ingress rule refuses, with one of these words in the answer."""
+
+    def is_refused(ack: Mapping[str, Any] | None) -> bool:
+        said = str((ack or {}).get("description", ""))
+        return said.startswith(_REFUSAL) and any(word in said for word in words)
+
+    def normalise(pair: Pair) -> Pair:
+        seen = pair.observation.acks
+        if not any(map(is_refused, seen)):
+            return pair
+        found = pair.expectation
+        if found.acks is not None and len(found.acks) == len(seen):
+            acks: list[Mapping[str, Any] | None] = []
+            for wanted, ack in zip(found.acks, seen, strict=True):
+                before = sum(map(is_refused, seen[: len(acks)]))
+                if is_refused(ack):
+                    acks.append({})
+                elif wanted is not None and "seq" in wanted:
+                    acks.append({**wanted, "seq": wanted["seq"] - before})
+                else:
+                    acks.append(wanted)
+            found = replace(found, acks=tuple(acks))
+        return without_unpublishable(replace(pair, expectation=found), pair.streams("subject_transform"))
+
+    return normalise
+
+
+NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
+    {
+        "kd/ingress/published": published("subject_transform"),
+        "kd/ingress/unpublishable": _ingress_refused("becomes"),
+        "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
+    }
+)
+"""Of ingress rules."""

@@ -1,0 +1,68 @@
+"""Which known divergences explain a difference, and what is left that none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from nats_conformance.catalogue.case import Case, Expectation
+from nats_conformance.divergences import copies, ingress, old_servers, refused, republished
+from nats_conformance.divergences.pair import Normaliser, Pair
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Observation
+from nats_conformance.outcome import Mismatch
+
+Compare: TypeAlias = Callable[[Expectation, Observation], Iterable[Mismatch]]
+
+NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
+    {
+        name: normalise
+        for room in (refused, old_servers, copies, ingress, republished)
+        for name, normalise in room.NORMALISERS.items()
+    }
+)
+"""Every normaliser by its id, in the order in which they are applied."""
+
+_NAMED_TOO: Final = frozenset(
+    {"kd/transforms/before-2.10", "kd/older-server/ingest", "kd/copy/record-name", "kd/order/two-rules"}
+)
+"""Ids that a case may name although they have a normaliser, as that sees a part of them only.
+
+A case about servers before 2.10 alone does not cover 2.10. Lines that newer servers remove from a block with odd
+line ends join the first line to the next one. The other name of a record also allows copies into streams that refuse a
+server's. Of two messages with one id, that of the faster rule is stored.
+"""
+
+
+def reconciled(
+    case: Case, subject: Identity, expectation: Expectation, observation: Observation, compare: Compare
+) -> tuple[tuple[str, ...], tuple[Mismatch, ...]]:
+    """The ids of the known divergences that were met, and what is left that none explains."""
+    raw = Pair(case, subject, expectation, observation)
+    before = tuple(compare(expectation, observation))
+    if not before:
+        return (), ()
+    possible = [name for name, normalise in NORMALISERS.items() if normalise(raw) != raw]
+    for count in range(1, len(possible) + 1):
+        for names in combinations(possible, count):
+            pair = raw
+            for name in names:
+                pair = NORMALISERS[name](pair)
+            if not any(compare(pair.expectation, pair.observation)):
+                return names, ()
+    named = tuple(name for name in case.kd if name not in NORMALISERS or name in _NAMED_TOO)
+    return (named, ()) if named and _may_be_named(before, expectation, observation) else ((), before)
+
+
+def _may_be_named(found: Iterable[Mismatch], expectation: Expectation, observation: Observation) -> bool:
+    """Whether a case's own word can explain what was found.
+
+    It is about messages that are other ones. A wrong or missing answer to a configuration is none of that, and a bridge
+    of which no message at all was seen did nothing.
+    """
+    is_about_messages = all(mismatch.where.startswith(("received", "stored", "acks")) for mismatch in found)
+    expects = bool(expectation.received) or any((expectation.stored or {}).values())
+    shows = bool(observation.received) or any(observation.stored.values())
+    return is_about_messages and (shows or not expects)

@@ -1,0 +1,76 @@
+"""Rules that servers take and the bridge refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from nats_conformance.catalogue.case import Create, Expectation, Refusal, Update
+from nats_conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair
+
+_ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
+_NOT_UPDATED: Final = 10069
+
+
+def _refused_with(*words: str) -> Normaliser:
+    """A rule that servers take and the bridge refuses, saying one of these words."""
+
+    def normalise(pair: Pair) -> Pair:
+        if pair.expectation.refusal is None and any(word in text for text in pair.refusals for word in words):
+            return _as_refused(pair)
+        return pair
+
+    return normalise
+
+
+def _refused_before_2_10(pair: Pair) -> Pair:
+    """Settings that 2.9 does not know or check are checked as by 2.10; the error's number shows that."""
+    is_old = pair.subject.version < FIRST_WITH_TRANSFORMS
+    reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
+    return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
+
+
+def _refused_update(pair: Pair) -> Pair:
+    last = next((step for step in reversed(pair.case.steps) if isinstance(step, Create | Update)), None)
+    if not pair.refusals or not isinstance(last, Update):
+        return pair
+    wanted = pair.expectation.refusal
+    if wanted is None:
+        return _as_refused(pair)
+    if wanted.err_code == _NOT_UPDATED:
+        return replace(pair, expectation=replace(pair.expectation, refusal=Refusal()))
+    return pair
+
+
+def _as_refused(pair: Pair) -> Pair:
+    return replace(pair, expectation=Expectation(refusal=Refusal()))
+
+
+NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
+    {
+        "kd/refused/idle": _refused_with(
+            "nothing would be republished",
+            "nothing would be transformed",
+            "no message can be published there",
+            "no subject can match it",
+        ),
+        "kd/refused/loop": _refused_with("detected cycle", "loop:", "forms a cycle", "an endless loop"),
+        "kd/refused/reserved": _refused_with("which belongs to servers and replies", "is a command to the server"),
+        "kd/refused/star-token": _refused_with("in a stream's transform. The sidecar cannot subscribe to that"),
+        "kd/refused/time": _refused_with("must be a time with zone"),
+        "kd/refused/start-beyond-end": _refused_with("is beyond its end"),
+        "kd/refused/side-effects": _refused_with("allow_side_effects: true"),
+        "kd/refused/null": _refused_with("not nothing"),
+        "kd/refused/crash": _refused_with("partition of 0 ends"),
+        "kd/refused/name": _refused_with("cannot be a stream's name", "'name' is missing"),
+        "kd/refused/unknown-key": _refused_with("unknown key"),
+        "kd/refused/selects-nothing": _refused_with("overlaps none of its subjects"),
+        "kd/copy/same-stream-twice-2.9": _refused_with("servers before 2.10 keep one position for both"),
+        "kd/refused/before-2.10": _refused_before_2_10,
+        "kd/refused/update": _refused_update,
+    }
+)
+"""Of refusals."""

@@ -1,0 +1,180 @@
+"""A run's history: JSON lines that hold everything that was seen, and nothing of what was expected.
+
+The first line names what ran, the last one marks a complete run. Every line between them is one case for one subject
+of test: its observation, or why it was not played. Subjects, header blocks and payloads are in base64.
+
+```
+{"record": "start", "history": 1, "suite": "0.1.0", "catalogue": "…", "subjects": [{"kind": "native", …}], …}
+{"record": "observation", "case": "adr28/headers/order/1", "subject": "native 2.10.27", "observation": {…}, …}
+{"record": "not played", "case": "…", "subject": "…", "outcome": "skipped", "reason": "…"}
+{"record": "end", "records": 812}
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from nats_conformance.errors import HistoryError
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Observation
+from nats_conformance.outcome import Outcome
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A case that was played; ``seconds`` it took."""
+
+    case: str
+    subject: str
+    observation: Observation
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unplayed:
+    """A case that was not played: skipped, errored, or not applicable."""
+
+    case: str
+    subject: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A history, read from its file.
+
+    Attributes:
+        start: the first line, whole: ``suite``, ``catalogue``, ``time``, ``selection``, ….
+        subjects: by label, in the order of the run.
+        records: in the order of the run.
+        missing: subjects of test that were not available, with the reason.
+        is_complete: whether its last line is there, and nothing is missing.
+    """
+
+    start: Mapping[str, Any]
+    subjects: Mapping[str, Identity]
+    records: tuple[Played | Unplayed, ...]
+    is_complete: bool
+    missing: Mapping[str, str] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)
+
+
+class HistoryWriter:
+    """Writes a history during the run; every line is on disk when ``add`` returns. A context manager."""
+
+    def __init__(self, file: Path, subjects: Mapping[str, Identity], **start: Any) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._text: TextIO = file.open("w", encoding="utf-8")
+        self._records = 0
+        self._write(
+            {
+                "record": "start",
+                "history": FORMAT,
+                **start,
+                "subjects": [each.as_json() for each in subjects.values()],
+            }
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._write({"record": "end", "records": self._records})
+        self._text.close()
+
+    def add(self, record: Played | Unplayed) -> None:
+        """Write one record."""
+        self._records += 1
+        if isinstance(record, Played):
+            self._write(
+                {
+                    "record": "observation",
+                    "case": record.case,
+                    "subject": record.subject,
+                    "seconds": round(record.seconds, 4),
+                    "observation": record.observation.as_json(),
+                }
+            )
+        else:
+            self._write(
+                {
+                    "record": "not played",
+                    "case": record.case,
+                    "subject": record.subject,
+                    "outcome": record.outcome.value,
+                    "reason": record.reason,
+                }
+            )
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        self._text.write(json.dumps(value, separators=(",", ":")) + "\n")
+        self._text.flush()
+
+
+def read_history(file: Path) -> History:
+    """Read a history; one that was cut short is read to its end, and is not complete.
+
+    Raises:
+        HistoryError: it is no history, has a newer format, or a line within it is damaged.
+    """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryError(f"{file}: {error}") from None
+    values = list(_values(file, lines))
+    if not values or values[0].get("record") != "start":
+        raise HistoryError(f"{file}:1: a history begins with a line of record 'start'; this is none, or it is empty")
+    start = values[0]
+    if start.get("history") != FORMAT:
+        raise HistoryError(
+            f"{file}:1: history format {start.get('history')!r}; this version of the suite reads format {FORMAT}"
+        )
+    records: list[Played | Unplayed] = []
+    is_complete = False
+    for number, value in enumerate(values[1:], 2):
+        try:
+            if value["record"] == "end":
+                is_complete = int(value["records"]) == len(records)
+            else:
+                records.append(_record(value))
+                is_complete = False  # lines after the end were not written by a run
+        except (KeyError, TypeError, ValueError) as error:
+            raise HistoryError(f"{file}:{number}: not a record of a history: {error!r}") from None
+    try:
+        identities = [Identity.from_json(each) for each in start["subjects"]]
+        subjects = {each.label: each for each in identities}
+    except (KeyError, TypeError) as error:
+        raise HistoryError(f"{file}:1: subjects cannot be read: {error!r}") from None
+    missing = dict(start.get("missing") or {})
+    return History(start, subjects, tuple(records), is_complete and not missing, missing, file)
+
+
+def _values(file: Path, lines: list[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                return  # cut short within its last line: not complete, and reported as such
+            raise HistoryError(f"{file}:{number}: not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise HistoryError(f"{file}:{number}: a record is a JSON object")
+        yield value
+
+
+def _record(value: Mapping[str, Any]) -> Played | Unplayed:
+    if value["record"] == "observation":
+        observation = Observation.from_json(value["observation"])
+        return Played(value["case"], value["subject"], observation, float(value["seconds"]))
+    if value["record"] == "not played":
+        return Unplayed(value["case"], value["subject"], Outcome(value["outcome"]), value["reason"])
+    raise ValueError(f"record {value['record']!r} is unknown")

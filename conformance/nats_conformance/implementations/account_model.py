@@ -1,0 +1,259 @@
+"""A model of an account with streams: it carries out a case's steps with what an engine answers.
+
+Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
+transforms, checks and stores it, and republishes it, which is a publication like any other; that is how a message goes
+from stream to stream. After every step all copying streams are brought up to their sources, in the order of their
+entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's own, so the same case
+gives the same bytes each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from nats_conformance.catalogue.case import (
+    Case,
+    Create,
+    Delete,
+    Drop,
+    Json,
+    Message,
+    Place,
+    Publish,
+    Purge,
+    Refusal,
+    Settle,
+    Step,
+    Update,
+    raw_of,
+)
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.engine_operations import Config, EngineOperations
+from nats_conformance.implementations.stream_model import Clock, Refused, StreamModel, header, ingested, start_of
+from nats_conformance.observation import Decision, Observation, Stored
+from nats_transforms.dialect import Dialect, Feature
+from nats_transforms.subject import matches, tokens
+
+_DEEPEST = 32
+"""So many times a message may be republished; more than that is a loop."""
+
+_SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
+"""Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
+_MANY_ENTRIES_OF_ONE_SOURCE = Feature(since=((2, 10, 0),))
+"""Before, the first entry of a source is the only one that copies."""
+_MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
+
+
+class AccountModel:
+    """One account, empty at first; plays one case.
+
+    Args:
+        engine: what decides and computes.
+        dialect: of the server that is modelled.
+    """
+
+    def __init__(self, engine: EngineOperations, dialect: Dialect) -> None:
+        self._engine = engine
+        self._dialect = dialect
+        self._clock = Clock()
+        self._streams: dict[str, StreamModel] = {}
+        self._created = 0
+        self._patterns: tuple[bytes, ...] = ()
+        self._received: list[list[Message]] = []
+
+    async def play(self, case: Case) -> Observation:
+        """Play a case and return its observation.
+
+        Raises:
+            SubjectError: a set-up was refused, a step needs what does not exist, or messages loop.
+        """
+        try:
+            return await self._play(case)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # A library, or an engine that is wrong on purpose, may accept what makes no sense.
+            raise SubjectError(f"a configuration that was accepted cannot be worked with: {error!r}") from error
+
+    async def _play(self, case: Case) -> Observation:
+        self._patterns = case.listen
+        self._received = [[] for _ in case.listen]
+        decisions: list[Decision] = []
+        acks: list[Mapping[str, Json] | None] = []
+        for config in case.streams:
+            decision = await self._create(config)
+            if decision.refusal is not None:
+                raise SubjectError(
+                    f"the set-up stream {config.get('name')!r} was refused: {decision.refusal.description}"
+                )
+        for step in case.steps:
+            await self._carry_out(step, decisions, acks)
+            await self._copy_everything()
+        return Observation(
+            tuple(decisions),
+            tuple(message for messages in self._received for message in messages),
+            {name: tuple(stream.messages.values()) for name, stream in self._streams.items()},
+            tuple(acks),
+        )
+
+    async def _carry_out(self, step: Step, decisions: list[Decision], acks: list[Mapping[str, Json] | None]) -> None:
+        match step:
+            case Create(config):
+                decisions.append(await self._create(config))
+            case Update(config):
+                decisions.append(await self._update(config))
+            case Publish(message):
+                acks.append(await self._publish(message))
+            case Delete(stream, sequence):
+                if not self._stream(stream).delete(sequence):
+                    raise SubjectError(f"stream {stream!r} has no message {sequence}")
+            case Purge(stream, request):
+                self._stream(stream).purge(request)
+            case Drop(stream):
+                self._stream(stream)
+                del self._streams[stream]
+            case Settle(_):
+                pass  # copies are made at once
+
+    def _stream(self, name: str) -> StreamModel:
+        if name not in self._streams:
+            raise SubjectError(f"there is no stream {name!r}")
+        return self._streams[name]
+
+    # ------------------------------------------------------------------------------------------- configurations
+
+    async def _create(self, config: Config) -> Decision:
+        name = config.get("name")
+        decision = await self._engine.decide(config, None, self._others(name))
+        if decision.config is None or not isinstance(name, str):
+            return decision
+        existing = self._streams.get(name)
+        if existing is None:
+            self._created += 1
+            self._streams[name] = StreamModel(decision.config, b"model%03d" % self._created)
+        elif existing.config != decision.config:
+            return Decision(refusal=Refusal(400, 10058, "stream name already in use with a different configuration"))
+        return decision
+
+    async def _update(self, config: Config) -> Decision:
+        name = config.get("name")
+        existing = self._streams.get(name) if isinstance(name, str) else None
+        if existing is None:
+            return Decision(refusal=Refusal(404, 10059, "stream not found"))
+        decision = await self._engine.decide(config, existing.config, self._others(name))
+        if decision.config is not None:
+            existing.config = decision.config
+            existing.enforce_limits()
+        return decision
+
+    def _others(self, name: object) -> dict[str, Config]:
+        return {other: stream.config for other, stream in self._streams.items() if other != name}
+
+    # ------------------------------------------------------------------------------------------------- messages
+
+    async def _publish(self, message: Message, depth: int = 0) -> Mapping[str, Json] | None:
+        """The answer of the stream that takes a message; None: there is none."""
+        if depth > _DEEPEST:
+            raise SubjectError("republished messages loop; a case that shows this needs 'harms'")
+        for pattern, messages in zip(self._patterns, self._received, strict=True):
+            if matches(message.subject, pattern) and b"" not in tokens(message.subject):
+                messages.append(message)
+        answers = [
+            await self._ingest(name, stream, message, depth)
+            for name, stream in list(self._streams.items())
+            if stream.takes(message.subject)
+        ]
+        return answers[0] if answers else None
+
+    async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
+        """A published message comes into a stream: its answer to the publisher."""
+        block = ingested(message.header_block, self._dialect.version)
+        renamed = await self._at_ingress(stream, replace(message, header_block=block))
+        try:
+            self._check_record(renamed)
+            known = stream.check(renamed)
+        except Refused as refused:
+            return None if stream.config.get("no_ack") else refused.ack
+        if known:
+            return {"stream": name, "seq": known, "duplicate": True}
+        stored = await self._store(name, stream, renamed, self._clock.now(), None, depth)
+        return None if stream.config.get("no_ack") else {"stream": name, "seq": stored.sequence}
+
+    def _check_record(self, message: Message) -> None:
+        if self._dialect.source_record_is_refused_from_clients and header(message.header_block, b"Nats-Stream-Source"):
+            raise Refused(10227, "message stream source header is not allowed")
+
+    async def _at_ingress(self, stream: StreamModel, message: Message) -> Message:
+        pair = stream.config.get("subject_transform")
+        if not pair:
+            return message
+        results = await self._engine.transform(
+            raw_of(pair.get("src")), raw_of(pair.get("dest")), Place.INGRESS, [message.subject]
+        )
+        if isinstance(results, Refusal):
+            raise SubjectError(f"a transform that was accepted is refused when it is applied: {results.description}")
+        return message if results[0] is None else replace(message, subject=results[0])
+
+    async def _store(
+        self, name: str, stream: StreamModel, message: Message, time_ns: int, sequence: int | None, depth: int
+    ) -> Stored:
+        last_sequence = stream.newest(message.subject)
+        stored = stream.store(message, time_ns, sequence)
+        rule = stream.config.get("republish")
+        if rule and stream.keeps:
+            republished = await self._engine.republish(name, rule, stored, last_sequence)
+            if republished is not None:
+                await self._publish(republished, depth + 1)
+        return stored
+
+    # --------------------------------------------------------------------------------------------------- copies
+
+    async def _copy_everything(self) -> None:
+        while True:
+            copied = [
+                await self._copy_new(name, stream, entry, mirrors=mirrors)
+                for name, stream in list(self._streams.items())
+                for entry, mirrors in self._entries(stream.config)
+            ]
+            if not any(copied):
+                return
+
+    def _entries(self, config: Config) -> Iterator[tuple[Config, bool]]:
+        """What a stream copies, and whether it is a mirror of it."""
+        if config.get("mirror"):
+            yield config["mirror"], True
+        sources: set[str] = set()
+        for entry in config.get("sources") or ():
+            if entry["name"] not in sources or _MANY_ENTRIES_OF_ONE_SOURCE.holds(self._dialect.version):
+                yield entry, False
+            sources.add(entry["name"])
+
+    async def _copy_new(self, name: str, stream: StreamModel, entry: Config, *, mirrors: bool) -> bool:
+        """Bring one entry up to its source; whether there was anything new."""
+        source = self._streams.get(entry["name"])
+        if source is None or entry.get("external"):
+            return False
+        key = json.dumps([entry["name"], entry.get("filter_subject"), entry.get("subject_transforms")])
+        if key not in stream.positions:
+            stream.positions[key] = start_of(entry, stream, source, self._dialect, mirrors=mirrors)
+        position = stream.positions[key]
+        for stored in [each for sequence, each in source.messages.items() if sequence >= position]:
+            copy = await self._engine.copy(entry, stored, source.identity, mirrors=mirrors)
+            if copy is not None and not await self._take(name, stream, copy, stored, mirrors=mirrors):
+                break
+            stream.positions[key] = stored.sequence + 1
+        return stream.positions[key] != position
+
+    async def _take(self, name: str, stream: StreamModel, copy: Message, source: Stored, *, mirrors: bool) -> bool:
+        """Store a copy; return False if it cannot be stored: it waits, and so do all after it."""
+        takes_duplicates = mirrors and _MIRRORS_TAKE_DUPLICATES.holds(self._dialect.version)
+        renamed = await self._at_ingress(stream, copy)
+        try:
+            known = stream.check(renamed, is_copy=True, takes_duplicates=takes_duplicates)
+        except Refused:
+            return False
+        if known:
+            return _SKIPS_DUPLICATE_COPIES.holds(self._dialect.version)
+        time_ns, sequence = (source.time_ns, source.sequence) if mirrors else (self._clock.now(), None)
+        await self._store(name, stream, renamed, time_ns, sequence, 0)
+        return True

@@ -1,0 +1,276 @@
+"""The bridge in front of a server as a subject of test.
+
+Theory of operation: the bridge is what users run, a process with a configuration file. A process costs a good part of
+a second to start, so cases are played in batches: the streams of many cases are made, each in accounts of its own; one
+process runs the rules of all of them; when every rule has done what there is, it is asked to drain and end. A rule that
+is refused or fails must not harm other cases: what cannot be right is found before by ``nats-bridge check``, and where
+a rule ends the sidecar all the same, its case is played again alone, and the others without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from nats_conformance.catalogue.case import Case, Json
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.bridge_plan import Plan, plan
+from nats_conformance.implementations.bridge_process import Checked, Sidecar, SidecarEndedError, check
+from nats_conformance.implementations.bridge_stage import BridgeStage
+from nats_conformance.implementations.identity import Identity, Kind
+from nats_conformance.implementations.native import account_config
+from nats_conformance.implementations.stage import Stage
+from nats_conformance.implementations.subject import Answer, BatchSubject, CannotPlay
+from nats_conformance.native_servers import NativeServer, ServersError
+from nats_conformance.observation import Observation
+from nats_conformance.raw_client import Credentials, RawClient
+from nats_transforms.dialect import dialect as dialect_of
+
+_LANES: Final = 2
+"""Batches that are played at the same time; a sidecar uses one core."""
+_BATCH: Final = 24
+"""Cases that one process plays."""
+_LOOP: Final = "loop: "
+"""In the bridge's words on a rule that takes part in one."""
+
+
+class BridgeSubject(BatchSubject):
+    """The bridge, in front of a server of our own.
+
+    Args:
+        server_version: of the server, in full.
+        binary: of the server.
+        directory: for the server's store and log, and the bridge's configurations.
+        dialect: the version that the bridge behaves like, in full; ``native``: that of the server.
+    """
+
+    kind: Kind = "bridge"
+    accounts = 6
+    """Accounts that one case may need: one for streams as they are, and one for each that a rule fills."""
+
+    def __init__(self, server_version: str, binary: Path, directory: Path, *, dialect: str = "native") -> None:
+        version = server_version if dialect == "native" else dialect
+        self.identity = Identity(self.kind, version, server=server_version)
+        self._directory = directory / f"{self.kind}-{version}-on-{server_version}"
+        self._users = _LANES * _BATCH * self.accounts
+        self._server = NativeServer(
+            binary=binary, config=account_config(self._users), directory=self._directory / "server"
+        )
+        self._stages: dict[int, Stage] = {}
+        self._files = count()
+
+    async def open(self) -> None:
+        """Start the server."""
+        try:
+            await self._server.started()
+        except ServersError as error:
+            raise SubjectError(str(error)) from None
+        for number in range(self._users):
+            (self._directory / f"u{number}").write_text(f"u{number}", "utf-8")
+
+    async def close(self) -> None:
+        """End the server."""
+        for stage in self._stages.values():
+            await stage.client.close()
+        await asyncio.to_thread(self._server.close)
+
+    async def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
+        """Play cases in batches, in any order; every one has exactly one answer."""
+        plans: list[Plan] = []
+        for case in cases:
+            try:
+                plans.append(self._plan(case))
+            except CannotPlay as reason:
+                yield case, reason
+        problems = await self._problems(plans)
+        # Those that are only about decisions need no sidecar at all, if they are alone.
+        for about_messages in (False, True):
+            group = [(each, problems[at]) for at, each in enumerate(plans) if each.is_about_messages is about_messages]
+            batches = [group[start : start + _BATCH] for start in range(0, len(group), _BATCH)]
+            for first in range(0, len(batches), _LANES):
+                concurrent = batches[first : first + _LANES]
+                for answers in await asyncio.gather(
+                    *(self._play_batch(each, at) for at, each in enumerate(concurrent))
+                ):
+                    for played, answer in answers:
+                        yield played.case, answer
+
+    def _plan(self, case: Case) -> Plan:
+        made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
+        if made.size > self.accounts:
+            raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
+        return made
+
+    # -- what the bridge refuses -------------------------------------------------------------------------------------
+
+    async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
+        """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
+        found: list[dict[int, str]] = [{} for _ in plans]
+        asked: list[tuple[int, int, dict[str, object]]] = []  # a plan, the number of its rule, and the rule
+        names: list[str] = []
+        for at, each in enumerate(plans):
+            connections = [f"c{at}-{account}" for account in range(each.size)]
+            names += connections
+            for number, rule in enumerate(each.rules):
+                # A name of its own for each: two versions of one rule do not meet in one file.
+                asked.append((at, number, rule.document(f"r{at}-{number}", connections, self.identity.dialect)))
+        while asked:
+            rules = [rule for _, _, rule in asked]
+            checked = await check(self._write(rules, dict.fromkeys(names)), servers=False)
+            if checked.elsewhere:
+                raise SubjectError(f"nats-bridge check: {checked.elsewhere}")
+            if not checked.problems:
+                break
+            for position, text in checked.problems.items():
+                at, number, _ = asked[position]
+                found[at][number] = text
+            # What is wrong between the parts of a rule is reported when all rules are well formed.
+            asked = [each for position, each in enumerate(asked) if position not in checked.problems]
+        return found
+
+    def _write(self, rules: Iterable[object], connections: dict[str, int | None]) -> Path:
+        """A configuration file; connections by name, with the number of their user."""
+        file = self._directory / f"sidecar-{next(self._files)}.yaml"
+        made = {
+            "connections": self._connections(connections),
+            "http": {"listen": "127.0.0.1:0"},
+            "fail_fast": True,  # the exit is what a case of a refused rule sees
+            "log": {"format": "json"},
+            "rules": list(rules),
+        }
+        file.write_text(json.dumps(made, indent=0), "utf-8")  # JSON is YAML, too
+        return file
+
+    def _connections(self, users: Mapping[str, int | None]) -> dict[str, dict[str, Json]]:
+        """The connections of a configuration, by name; `users` are their users' numbers."""
+        return {
+            name: {"servers": [self._server.url]}
+            | ({} if user is None else {"user": f"u{user}", "password_file": f"u{user}"})
+            for name, user in users.items()
+        }
+
+    # -- a batch -----------------------------------------------------------------------------------------------------
+
+    async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]], lane: int) -> list[tuple[Plan, Answer]]:
+        """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
+        first = lane * _BATCH
+        stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
+        try:
+            answers = await self._play_stages(stages, [problems for _, problems in batch])
+            return [(each, answer) for (each, _), answer in zip(batch, answers, strict=True)]
+        except SidecarEndedError as error:
+            culprit = next((at for at, stage in enumerate(stages) if error.rule in stage.rules), None)
+        except SubjectError as error:
+            if len(batch) == 1:
+                return [(batch[0][0], error)]
+            culprit = None
+        finally:
+            await asyncio.gather(*(stage.end() for stage in stages))
+        cut = len(batch) // 2
+        parts = [batch[:cut], batch[cut:]]
+        if culprit is not None:
+            parts = [[batch[culprit]], [*batch[:culprit], *batch[culprit + 1 :]]]
+        return [pair for part in parts for pair in await self._play_batch(part, lane)]
+
+    async def _stage(self, slot: int, made: Plan) -> BridgeStage:
+        users = [slot * self.accounts + account for account in range(made.size)]
+        for user in users:
+            if user not in self._stages:
+                credentials = Credentials(user=f"u{user}", password=f"u{user}")
+                self._stages[user] = Stage(await RawClient.connect(self._server.url, credentials))
+        return BridgeStage(made, [self._stages[user] for user in users], [f"a{user}" for user in users], f"s{slot}")
+
+    async def _play_stages(
+        self, stages: Sequence[BridgeStage], problems: Sequence[dict[int, str]]
+    ) -> list[Observation | SubjectError]:
+        """Play cases with one sidecar.
+
+        Raises:
+            SidecarEndedError: it ended, and there is more than one case that may be the reason.
+        """
+        await asyncio.gather(*(_tried(stage, stage.begin()) for stage in stages))
+        for stage, found in zip(stages, problems, strict=True):
+            for number, name in enumerate(stage.rules):
+                if number in found and stage.error is None:
+                    await _tried(stage, stage.refuse(name, found[number]))
+        await self._ask_servers(stages)
+        try:
+            await self._with_sidecar(stages)
+        except SidecarEndedError as error:
+            if len(stages) > 1:
+                raise
+            stages[0].add_fact("sidecar", str(error))
+        answers: list[Observation | SubjectError] = []
+        for stage in stages:
+            seen: Observation | None = None
+            if stage.error is None:
+                try:
+                    seen = await stage.see()
+                except SubjectError as error:
+                    stage.error = error
+            answers.append(stage.error or seen or SubjectError("nothing was seen"))
+        return answers
+
+    async def _ask_servers(self, stages: Sequence[BridgeStage]) -> None:
+        """Have the bridge check the present streams; remove the rules that it refuses."""
+        file = self._configuration(stages)
+        if file is None:
+            return
+        checked: Checked = await check(file, servers=True)
+        if checked.elsewhere or checked.problems:
+            raise SubjectError(f"nats-bridge check: {checked.elsewhere or next(iter(checked.problems.values()))}")
+        for stage in stages:
+            refused = {name: checked.refused[name] for name in stage.running() if name in checked.refused}
+            loops = sorted(
+                (name for name, text in refused.items() if _LOOP in text),
+                key=lambda name: stage.rules[name].decision or 0,
+            )
+            for name in loops[:-1]:
+                del refused[name]  # every rule of a loop is refused; natively only the one that would close it
+            for name, text in refused.items():
+                await _tried(stage, stage.refuse(name, text, by_servers=True))
+
+    def _configuration(self, stages: Sequence[BridgeStage]) -> Path | None:
+        rules: list[object] = []
+        connections: dict[str, int | None] = {}
+        for stage in stages:
+            for name, rule in stage.running().items():
+                rules.append(stage.document(name, self.identity.dialect))
+                for account in (rule.account, rule.target, *(account for _, account in rule.sources)):
+                    connection = stage.connections[account]
+                    connections[connection] = int(connection[1:])
+        return self._write(rules, connections) if rules else None
+
+    async def _with_sidecar(self, stages: Sequence[BridgeStage]) -> None:
+        needed = [stage for stage in stages if stage.plan.is_about_messages and stage.running()]
+        file = self._configuration(needed)
+        sidecar = None if file is None else await Sidecar.start(file)
+        try:
+            results = await asyncio.gather(
+                *(
+                    _tried(stage, stage.resume(sidecar if stage in needed else None))
+                    for stage in stages
+                    if stage.error is None
+                ),
+                return_exceptions=True,
+            )
+            for error in results:
+                if isinstance(error, BaseException):
+                    raise error
+            if sidecar is not None:
+                await sidecar.stop()
+        finally:
+            if sidecar is not None:
+                await sidecar.kill()
+
+
+async def _tried(stage: BridgeStage, work: Awaitable[None]) -> None:
+    """Keep the error of a case that cannot be played within that case."""
+    try:
+        await work
+    except SubjectError as error:
+        stage.error = error

@@ -1,0 +1,238 @@
+"""The bridge as users run it: `nats-bridge` as a process, its log, its status, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+
+from nats_conformance.errors import SubjectError
+
+LIMIT: Final = 60.0
+"""Seconds until a process that does not do what it is asked counts as stuck; generous, as machines can be busy."""
+_COMMAND: Final = (sys.executable, "-m", "nats_bridge")
+_LOOK: Final = 0.01
+_PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
+_RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
+
+_LAST_EVENTS = ("sidecar.ended", "sidecar.refused")
+
+
+class SidecarEndedError(Exception):
+    """The sidecar ended on its own: ``rule`` is the name of the rule that it named as the reason, if it did."""
+
+    def __init__(self, reason: str, rule: str | None) -> None:
+        super().__init__(reason)
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of ``nats-bridge check``.
+
+    Attributes:
+        problems: of the file, by the number of the rule.
+        refused: rules that are refused because of the servers' state, by name.
+        elsewhere: problems of no rule in particular.
+    """
+
+    problems: Mapping[int, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: str = ""
+
+
+async def check(file: Path, *, servers: bool) -> Checked:
+    """Run ``nats-bridge check``; with ``servers``, also against these.
+
+    Raises:
+        SubjectError: its output cannot be parsed.
+    """
+    more = ("--server", "config") if servers else ()
+    process = await asyncio.create_subprocess_exec(
+        *(*_COMMAND, "check", "-c", str(file), "--json", *more),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
+    )
+    try:
+        async with asyncio.timeout(LIMIT):
+            said, complaint = await process.communicate()
+        answer = json.loads(said)
+        problems: dict[int, str] = {}
+        elsewhere = []
+        for text in answer["problems"]:
+            found = _PROBLEM.search(text)
+            if found is None:
+                elsewhere.append(text)
+            else:
+                problems.setdefault(int(found[1]), text.partition(f"{file}:")[2] or text)
+        # A stream that is not there yet is waited for.
+        refused = {
+            each["rule"]: each["text"]
+            for each in answer["findings"]
+            if not each["ok"] and each["code"] != "stream_missing"
+        }
+        return Checked(problems, refused, "\n".join(elsewhere))
+    except TimeoutError:
+        raise SubjectError(f"nats-bridge check did not end within {LIMIT:g} s") from None
+    except (ValueError, KeyError, TypeError):
+        reported = complaint.decode("utf-8", "replace").strip()
+        raise SubjectError(f"nats-bridge check ended with {process.returncode}: {reported or said!r}") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+class Sidecar:
+    """A running ``nats-bridge run``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._log: list[dict[str, Any]] = []
+        self._plain: list[str] = []
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.create_task(self._read())
+        self._http: aiohttp.ClientSession | None = None
+        self._address = ""
+        self._looking: asyncio.Task[dict[str, Any]] | None = None
+
+    @classmethod
+    async def start(cls, file: Path) -> Self:
+        """Start, and wait until it is ready.
+
+        Raises:
+            SidecarEndedError: it refused to start.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(*_COMMAND, "run", "-c", str(file)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
+            limit=1 << 24,
+        )
+        sidecar = cls(process)
+        try:
+            async with asyncio.timeout(LIMIT):
+                sidecar._address = await sidecar._ready
+        except TimeoutError:
+            await sidecar.kill()
+            raise SubjectError(f"the sidecar was not ready within {LIMIT:g} s: {sidecar._last_words()}") from None
+        except BaseException:
+            await sidecar.kill()
+            raise
+        sidecar._http = aiohttp.ClientSession()
+        return sidecar
+
+    async def until(self, holds: Callable[[Mapping[str, Any]], bool], what: str, limit: float = LIMIT) -> None:
+        """Wait until a condition holds for the rules' status (by name, as in ``/status``), for ``limit`` seconds.
+
+        Raises:
+            SidecarEndedError: it ended before.
+            SubjectError: it never holds.
+        """
+        rules: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    rules = await self.status()
+                    if holds(rules):
+                        return
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            raise SubjectError(f"{what}: not within {limit:g} s; the status is {rules}") from None
+
+    async def status(self) -> dict[str, Any]:
+        """The status of every rule, by name; those who ask at the same time get the same answer."""
+        if self._reader.done():
+            raise self._ended()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> dict[str, Any]:
+        assert self._http is not None
+        try:
+            async with self._http.get(f"http://{self._address}/status") as answer:
+                reported = await answer.json()
+        except aiohttp.ClientError as error:
+            await self._reader
+            raise self._ended() from error
+        for rule in reported["rules"]:
+            if rule["state"] == "failed":
+                await self._reader
+                raise self._ended()
+        return {rule["name"]: rule for rule in reported["rules"]}
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait until it has drained.
+
+        Raises:
+            SidecarEndedError: it ended with an error.
+        """
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(LIMIT):
+                code = await self._process.wait()
+                await self._reader
+        except TimeoutError:
+            raise SubjectError(f"the sidecar did not end within {LIMIT:g} s of SIGTERM") from None
+        if code:
+            raise self._ended()
+
+    async def kill(self) -> None:
+        """End it at once, and what belongs to it."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await asyncio.wait([self._reader])
+        if self._http is not None:
+            await self._http.close()
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            entry = json.loads(text) if text.startswith("{") else None
+            if entry is None:
+                self._plain.append(text)
+                continue
+            self._log.append(entry)
+            if entry.get("event") == "sidecar.ready" and not self._ready.done():
+                self._ready.set_result(str(entry["http"]))
+        await self._process.wait()
+        if not self._ready.done():
+            self._ready.set_exception(self._ended())
+
+    def _ended(self) -> SidecarEndedError:
+        """Why it ended, from its own output."""
+        failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
+        if failed is not None:
+            return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))
+        late = next((each for each in self._log if each.get("event") == "rule.drain_timeout"), None)
+        if late is not None:
+            return SidecarEndedError(f"the drain took more than {late['seconds']:g} s", late.get("rule"))
+        text = self._last_words()
+        named = _RULE.search(text)
+        return SidecarEndedError(text, named[1] if named else None)
+
+    def _last_words(self) -> str:
+        ended = [str(each.get("reason")) for each in self._log if each.get("event") in _LAST_EVENTS]
+        return "\n".join(ended or self._plain[-5:]) or f"it ended with {self._process.returncode}"
+
+
+def _environment() -> dict[str, str]:
+    """That of this process without what would change the configuration."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("BRIDGE_")}

@@ -1,0 +1,75 @@
+"""The identity of a subject of test in histories and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from nats_transforms.dialect import NEWEST, server_dialect
+from nats_transforms.tested_versions import Version
+
+Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
+
+KINDS: Final[tuple[Kind, ...]] = ("native", "engine", "bridge")
+"""What can be tested of a server's version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A subject of test.
+
+    Attributes:
+        kind: a native server, our engine, our bridge, a library behind the JSON-lines protocol, or a history that was
+            compared with another one (``nats-bridge diff``), which has no version.
+        dialect: the full version whose behaviour is expected, such as ``2.10.27``.
+        name: a library's or history's own name; empty for the others.
+        server: the version of the server that the bridge connects to.
+        command: what compares a history again; empty for the others.
+    """
+
+    kind: Kind
+    dialect: str
+    name: str = ""
+    server: str = ""
+    command: str = ""
+
+    @property
+    def version(self) -> Version:
+        """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
+        if self.kind == "history":
+            return NEWEST.version
+        return server_dialect(self.dialect).version
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it reproduces a server's behaviour from outside, so that known divergences are possible."""
+        return self.kind == "bridge"
+
+    @property
+    def label(self) -> str:
+        """Unique within a run, short enough for the head of a column."""
+        match self.kind:
+            case "bridge" if self.server != self.dialect:
+                return f"bridge {self.dialect} on {self.server}"
+            case "library":
+                return f"{self.name} {self.dialect}"
+            case "history":
+                return self.name
+            case _:
+                return f"{self.kind} {self.dialect}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        found = {
+            "kind": self.kind,
+            "dialect": self.dialect,
+            "name": self.name,
+            "server": self.server,
+            "command": self.command,
+        }
+        return {name: value for name, value in found.items() if value or name == "dialect"}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Identity:
+        """The identity that ``as_json`` made this of; raises KeyError or TypeError."""
+        return cls(**value)

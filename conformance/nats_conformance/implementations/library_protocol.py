@@ -1,0 +1,79 @@
+"""The JSON-lines protocol of libraries: the form of requests and answers, as in ``docs/conformance-protocol.md``.
+
+Bytes are a text where they are UTF-8, and ``{"base64": …}`` where they are not; both are read everywhere.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.observation import Decision, Stored
+
+PROTOCOL = 1
+"""The version that is spoken here."""
+
+CAPABILITIES = ("transform", "bare_transform", "stream_config", "republish", "sourcing")
+"""What a library can offer; each is the ``op`` of a request."""
+
+
+def json_of_bytes(raw: bytes) -> Json:
+    """Bytes for a line."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": b64encode(raw).decode()}
+
+
+def bytes_of(value: Json) -> bytes:
+    """The bytes of a value in a line; raises ValueError or TypeError where it is none."""
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, Mapping) and isinstance(value.get("base64"), str):
+        return b64decode(value["base64"], validate=True)
+    raise TypeError(f'bytes are a text or {{"base64": "…"}}, not {value!r}')
+
+
+def json_of_message(message: Message | None) -> Json:
+    """A message, or that there is none."""
+    if message is None:
+        return None
+    return {
+        "subject": json_of_bytes(message.subject),
+        "headers": json_of_bytes(message.header_block),
+        "payload": json_of_bytes(message.payload),
+    }
+
+
+def message_of(value: Json) -> Message:
+    """The message in a line; headers and payload may be left out."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a message is an object, not {value!r}")
+    return Message(bytes_of(value["subject"]), bytes_of(value.get("headers", "")), bytes_of(value.get("payload", "")))
+
+
+def json_of_stored(stored: Stored) -> dict[str, Any]:
+    """A stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
+    return {**json_of_message(stored.message), "sequence": stored.sequence, "time_ns": str(stored.time_ns)}
+
+
+def decision_of(answer: Mapping[str, Json]) -> Decision:
+    """The decision in an answer."""
+    refusal = refusal_of(answer)
+    if refusal is not None:
+        return Decision(refusal=refusal)
+    if not isinstance(answer["config"], Mapping):
+        raise TypeError(f"config is an object, not {answer['config']!r}")
+    return Decision(config=answer["config"])
+
+
+def refusal_of(answer: Mapping[str, Json]) -> Refusal | None:
+    """The refusal in an answer, if it is one; what a library does not know of it may be left out."""
+    refused = answer.get("refused")
+    if refused is None:
+        return None
+    if not isinstance(refused, Mapping):
+        raise TypeError(f"refused is an object, not {refused!r}")
+    return Refusal(refused.get("code"), refused.get("err_code"), refused.get("description"))

@@ -1,0 +1,116 @@
+"""Moves a case to names of its own, so that it can be played on a server that others use.
+
+Every stream name and every subject of the case gets the same prefix, and everything that comes back loses it again: the
+expectations stay as they are written. That works where the first token of each subject is a literal that no function
+reads; other cases need an account of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats_conformance.catalogue.case import Case, Json, Message, Publish
+
+_NAMES = frozenset({"name"})
+_SUBJECTS = frozenset({"src", "dest", "filter_subject"})
+_FIRST_TOKEN = re.compile(r"\$[-+0]|[(,]\s*[-+0]|[pP]artition\s*\([^,)]*\)|^[*>$]|^\{\{")
+_LITERAL = re.compile(r"[A-Za-z0-9_-]+(\.|$)")
+_NAMING_HEADERS = (b"Nats-Expected-Stream", b"Nats-Stream-Source", b"Nats-Schedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Puts a prefix before names and subjects, and takes it away again; an empty one changes nothing."""
+
+    prefix: str
+
+    def name(self, stream: str) -> str:
+        """Where the stream is."""
+        return self.prefix + stream
+
+    def subject(self, subject: bytes) -> bytes:
+        """Where the subject is."""
+        return self.prefix.encode() + subject
+
+    def message(self, message: Message) -> Message:
+        """The message to publish."""
+        return Message(self.subject(message.subject), message.header_block, message.payload)
+
+    def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """The configuration to create."""
+        if not self.prefix:
+            return dict(config)
+        moved: dict[str, Json] = {}
+        for key, value in config.items():
+            if key in _NAMES and isinstance(value, str) and value:
+                moved[key] = self.prefix + value
+            elif key in _SUBJECTS and isinstance(value, str):
+                moved[key] = self.prefix + value if _LITERAL.match(value) else value
+            elif key == "subjects" and isinstance(value, list):
+                moved[key] = [self.prefix + each if isinstance(each, str) else each for each in value]
+            elif isinstance(value, Mapping):
+                moved[key] = self.config(value)
+            elif isinstance(value, list):
+                moved[key] = [self.config(each) if isinstance(each, Mapping) else each for each in value]
+            else:
+                moved[key] = value
+        return moved
+
+    def raw_back(self, raw: bytes) -> bytes:
+        """Bytes from the server, with the case's own names."""
+        return raw.replace(self.prefix.encode(), b"") if self.prefix else raw
+
+    def message_back(self, message: Message) -> Message:
+        """A message from the server, with the case's own names."""
+        return Message(
+            self.raw_back(message.subject), self.raw_back(message.header_block), self.raw_back(message.payload)
+        )
+
+    def json_back(self, value: Json) -> Json:
+        """An answer of the server, with the case's own names."""
+        return json.loads(json.dumps(value).replace(self.prefix, "")) if self.prefix else value
+
+
+HERE = Relocation("")
+"""No move at all."""
+
+
+def obstacle(case: Case) -> str | None:
+    """Why the case cannot be moved to subjects of its own; None where it can."""
+    if "account" in case.needs or case.scenario is not None:
+        return "it needs a server or an account of its own"
+    for config in case.configs:
+        for key, text in _texts(config):
+            if key == "src" and text in ("", ">"):
+                continue  # everything that the case's own stream holds
+            if text and (_FIRST_TOKEN.search(text) or not _LITERAL.match(text)):
+                return f"'{text}' cannot be moved to a subject of its own"
+    for subject in case.listen:
+        if not _LITERAL.match(subject.decode("utf-8", "replace")):
+            return f"it listens to '{subject.decode('utf-8', 'replace')}'"
+    for step in case.steps:
+        if isinstance(step, Publish):
+            if any(header in step.message.header_block for header in _NAMING_HEADERS):
+                return "a header names a stream"
+            if not _LITERAL.match(step.message.subject.decode("utf-8", "replace")):
+                return f"it publishes to '{step.message.subject.decode('utf-8', 'replace')}'"
+    return None
+
+
+def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The names and subjects in a configuration, with their keys."""
+    found: list[tuple[str, str]] = []
+    for key, value in config.items():
+        if key in _NAMES | _SUBJECTS and isinstance(value, str):
+            found.append((key, value))
+        elif key == "subjects" and isinstance(value, list):
+            found += [(key, each) for each in value if isinstance(each, str)]
+        elif isinstance(value, Mapping):
+            found += _texts(value)
+        elif isinstance(value, list):
+            found += [pair for each in value if isinstance(each, Mapping) for pair in _texts(each)]
+    return found

@@ -1,0 +1,69 @@
+"""``nats-bridge servers``: which native servers are at hand, and getting more."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from nats_conformance.native_servers.errors import ServersError
+from nats_conformance.native_servers.fetching import available, fetch
+
+
+@click.group()
+def servers() -> None:
+    """Native NATS servers for conformance and demos, kept in a cache folder.
+
+    \b
+    Example:
+      nats-bridge servers fetch 2.10.27 2.15
+      nats-bridge servers list
+    """
+
+
+@servers.command("list")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='A list of {"version", "origin", "path"} objects instead of lines.',
+)
+def list_servers(as_json: bool) -> None:
+    """List the servers on PATH and in the cache.
+
+    \b
+    Example:
+      nats-bridge servers list --json
+    """
+    found = available()
+    if as_json:
+        rows = [{"version": one.version, "origin": one.origin, "path": str(one.binary)} for one in found]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for one in found:
+        click.echo(f"{one.version:<10} {one.origin:<6} {one.binary}")
+    if not found:
+        click.echo("no native server yet; get one with: nats-bridge servers fetch 2.15", err=True)
+
+
+@servers.command("fetch")
+@click.argument("versions", nargs=-1, required=True, metavar="V...")
+def fetch_servers(versions: tuple[str, ...]) -> None:
+    """Get native servers and print where each one is.
+
+    V is a full version (2.10.27), or a minor line (2.10) for its newest patch. Tried in this order: PATH, the
+    cache, go install, Debian's packages (no root needed), the project's releases on GitHub. Each step is
+    reported on stderr.
+
+    \b
+    Example:
+      nats-bridge servers fetch 2.9.10 2.10.27 2.15.3
+    """
+    for version in versions:
+        try:
+            binary = fetch(version, report=lambda text: click.echo(text, err=True))
+        except ServersError as error:
+            click.echo(f"nats-bridge servers fetch: {error}", err=True)
+            sys.exit(error.exit_code)
+        click.echo(str(binary))

@@ -1,0 +1,139 @@
+"""Native servers from Debian's packages, downloaded and unpacked without root.
+
+The machine's own suites are asked first. Other suites need package lists that the machine does not have:
+those are loaded into a state of their own in a temporary folder, from the mirror that the machine itself
+uses, and checked with the machine's Debian keyring. Nothing is installed; the machine's apt state stays as
+it is.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from nats_conformance.native_servers.binary import NAME
+from nats_conformance.native_servers.errors import WayFailedError
+from nats_conformance.native_servers.processes import Report, run
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+SOURCES = Path("/etc/apt")
+SUITES = ("bookworm", "trixie", "sid")
+"""Suites that carried nats-server when this was written: 2.9.10, 2.10.27, 2.15.1."""
+
+LISTS_LIMIT = 300.0
+STEP_LIMIT = 120.0
+_TOOLS = ("apt-get", "apt-cache", "dpkg-deb")
+_UPSTREAM = re.compile(r"(?:\d+:)?(\d+\.\d+\.\d+)(?!\d)")
+_OPTION = re.compile(r"\[([^]]*)\]")
+
+
+def unpack(version: str, folder: Path, report: Report) -> Path:
+    """Download the package of ``version`` into ``folder`` and unpack the binary; raises WayFailedError."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise WayFailedError(f"there is no {missing[0]} on PATH")
+    options: list[str] = []
+    package = exact_package_version(_offered(options, folder, report), version)
+    if package is None:
+        address = mirror(SOURCES)
+        suites = ", ".join(SUITES)
+        report(f"the machine's own suites have no nats-server {version}; loading the lists of {suites}")
+        options = _private_state(folder / "apt", address)
+        trouble = ""
+        try:
+            run(["apt-get", *options, "update"], limit=LISTS_LIMIT, report=report)
+        except WayFailedError as error:
+            trouble = f" ({error})"  # one suite may be unreachable or unsigned while another has the package
+        offered = _offered(options, folder, report)
+        package = exact_package_version(offered, version)
+        if package is None:
+            raise WayFailedError(f"{suites} have {', '.join(offered) or 'none'}, not {version}{trouble}")
+    report(f"apt-get download {NAME}={package}")
+    run(
+        ["apt-get", *options, "download", f"{NAME}={package}"],
+        limit=STEP_LIMIT,
+        report=report,
+        directory=folder,
+    )
+    downloaded = sorted(folder.glob(f"{NAME}_*.deb"))
+    if not downloaded:
+        raise WayFailedError(f"apt-get download left no {NAME}_*.deb")
+    root = folder / "unpacked"
+    run(["dpkg-deb", "-x", str(downloaded[0]), str(root)], limit=STEP_LIMIT, report=report)
+    for place in ("usr/bin", "usr/sbin"):
+        if (binary := root / place / NAME).is_file():
+            return binary
+    raise WayFailedError(f"{downloaded[0].name} holds no {NAME}")
+
+
+def exact_package_version(offered: list[str], version: str) -> str | None:
+    """The first Debian version (``2.10.27-1+b2``) in ``offered`` whose upstream part is ``version``."""
+    for text in offered:
+        matched = _UPSTREAM.match(text)
+        if matched is not None and matched[1] == version:
+            return text
+    return None
+
+
+def mirror(sources: Path) -> str:
+    """The address of the Debian archive that apt uses, by its configuration folder ``sources``.
+
+    An entry counts when it is signed by Debian's keyring, or names no keyring and ends in ``/debian``;
+    security and update suites are passed over. Raises WayFailedError when there is none.
+    """
+    for address, suites, signed_by in _entries(sources):
+        if not any(suite and "-" not in suite and "/" not in suite for suite in suites):
+            continue
+        if signed_by == str(KEYRING) or (not signed_by and address.rstrip("/").endswith("/debian")):
+            return address
+    raise WayFailedError(f"{sources} names no Debian archive")
+
+
+def _entries(sources: Path) -> Iterator[tuple[str, list[str], str]]:
+    """(address, suites, keyring) of each binary package source, in both of apt's formats."""
+    for file in sorted((sources / "sources.list.d").glob("*.sources")):
+        for stanza in re.split(r"\n\s*\n", file.read_text("utf-8", "replace")):
+            lines = [line for line in stanza.splitlines() if not line.startswith("#") and ":" in line]
+            fields = {key.strip().lower(): value.strip() for key, value in (line.split(":", 1) for line in lines)}
+            if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes") == "no":
+                continue
+            for address in fields.get("uris", "").split():
+                yield address, fields.get("suites", "").split(), fields.get("signed-by", "")
+    for file in (sources / "sources.list", *sorted((sources / "sources.list.d").glob("*.list"))):
+        if not file.is_file():
+            continue
+        for line in file.read_text("utf-8", "replace").splitlines():
+            options = _OPTION.search(line)
+            words = _OPTION.sub("", line).split("#")[0].split()
+            if len(words) < 3 or words[0] != "deb":
+                continue
+            given = dict(word.split("=", 1) for word in options[1].split() if "=" in word) if options else {}
+            yield words[1], [words[2]], given.get("signed-by", "")
+
+
+def _private_state(folder: Path, address: str) -> list[str]:
+    """apt options for a state of its own below ``folder`` that knows ``SUITES`` at ``address``."""
+    if not KEYRING.is_file():
+        raise WayFailedError(f"there is no {KEYRING} to check packages with")
+    for part in ("lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True)
+    listed = folder / "suites.list"
+    listed.write_text("".join(f"deb [signed-by={KEYRING}] {address} {suite} main\n" for suite in SUITES))
+    settings = {
+        "Dir::Etc::sourcelist": listed,
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+        "Acquire::Languages": "none",
+        "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
+    }
+    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+
+
+def _offered(options: list[str], folder: Path, report: Report) -> list[str]:
+    """The versions of the package that apt can download with ``options``."""
+    listed = run(["apt-cache", *options, "madison", NAME], limit=STEP_LIMIT, report=report, directory=folder)
+    columns = [line.split("|") for line in listed.splitlines()]
+    return [column[1].strip() for column in columns if len(column) == 3 and column[2].strip().endswith("Packages")]

@@ -1,0 +1,155 @@
+"""Getting a native server of a wanted version, from wherever one can be had.
+
+Ways are tried in one fixed order: PATH, the cache, Go, Debian's packages, the project's releases. Whatever
+comes out is asked for its version before anyone may use it; what was built or downloaded goes into the cache.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from nats_conformance.native_servers import debian, go_build, releases
+from nats_conformance.native_servers.binary import on_path, require_version, version_of
+from nats_conformance.native_servers.cache import ServerCache
+from nats_conformance.native_servers.errors import ServerNotFoundError, ServersError, WayFailedError
+from nats_conformance.native_servers.processes import Report
+from nats_conformance.native_servers.versions import canonical, is_minor, newest_patch
+from nats_transforms.tested_versions import TESTED_VERSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A named way to make a server of some version appear in a given folder."""
+
+    name: str
+    obtain: Callable[[str, Path, Report], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server at hand: its version, its binary, and where it was found (``path`` or ``cache``)."""
+
+    version: str
+    binary: Path
+    origin: str
+
+
+WAYS = (
+    Way("go install", go_build.build),
+    Way("Debian packages", debian.unpack),
+    Way("GitHub releases", releases.download),
+)
+
+
+def _silent(_: str) -> None:
+    return
+
+
+def fetch(
+    version: str, *, cache: ServerCache | None = None, report: Report = _silent, ways: Sequence[Way] = WAYS
+) -> Path:
+    """The binary of ``version`` (``2.10.27``, ``2.16.0-RC.1``, or ``2.10`` for its newest patch), ready to run.
+
+    ``report`` gets each step. Raises InvalidVersionError, or ServerNotFoundError that lists how
+    each way failed.
+    """
+    cache = cache or ServerCache()
+    version = resolve(version, cache=cache, report=report) if is_minor(version) else canonical(version)
+    attempts: list[tuple[str, str]] = []
+    for name, look in (("PATH", _from_path), ("cache", partial(_from_cache, cache))):
+        try:
+            binary = look(version)
+            require_version(binary, version)
+        except WayFailedError as error:
+            attempts.append((name, str(error)))
+        else:
+            report(f"nats-server {version}: {name}, {binary}")
+            return binary
+    with cache.turn(version):
+        with suppress(WayFailedError):
+            require_version(binary := _from_cache(cache, version), version)
+            report(f"nats-server {version}: cache, {binary}, stored by another process")
+            return binary
+        for way in ways:
+            report(f"nats-server {version}: trying {way.name}")
+            try:
+                with tempfile.TemporaryDirectory(prefix="nats-bridge-fetch-") as folder:
+                    built = way.obtain(version, Path(folder), report)
+                    require_version(built, version)
+                    kept = cache.keep(built, version)
+            except WayFailedError as error:
+                report(f"nats-server {version}: {way.name} failed: {error}")
+                attempts.append((way.name, str(error)))
+            else:
+                report(f"nats-server {version}: {way.name}, kept as {kept}")
+                return kept
+    raise ServerNotFoundError(version, attempts)
+
+
+def binary_of(version: str | None, binary: Path | None) -> Path:
+    """``binary``, or that of ``version``, fetched; raises ServersError where neither is given."""
+    if binary is not None:
+        return binary
+    if version is None:
+        raise ServersError("a native server needs a version or a binary")
+    return fetch(version)
+
+
+def resolve(
+    minor: str,
+    *,
+    cache: ServerCache | None = None,
+    report: Report = _silent,
+    released: Callable[[Path, Report], list[str]] = go_build.released_versions,
+) -> str:
+    """The newest patch of ``minor`` (``2.11``): as Go lists it, else the newest cached or built-in one.
+
+    Raises InvalidVersionError, or ServerNotFoundError when nothing of that line is known.
+    """
+    cache = cache or ServerCache()
+    try:
+        with tempfile.TemporaryDirectory(prefix="nats-bridge-list-") as folder:
+            listed, origin = released(Path(folder), report), "go list"
+    except WayFailedError as error:
+        report(f"nats-server {minor}: Go cannot say which patch is the newest: {error}")
+        listed, origin = [], ""
+    newest = newest_patch(minor, listed)
+    if newest is None:
+        newest, origin = (
+            newest_patch(minor, (*cache.versions(), *TESTED_VERSIONS)),
+            "the cache and the built-in table",
+        )
+    if newest is None:
+        raise ServerNotFoundError(minor, [("versions", f"no release of the line {minor} is known")])
+    report(f"nats-server {minor}: the newest patch is {newest}, from {origin}")
+    return newest
+
+
+def available(cache: ServerCache | None = None) -> list[FoundServer]:
+    """The servers at hand without building or downloading: on PATH, then cached, oldest first."""
+    cache = cache or ServerCache()
+    found: list[FoundServer] = []
+    if (binary := on_path()) is not None:
+        with suppress(WayFailedError):  # something else of that name; fetch passes it over as well
+            found.append(FoundServer(version_of(binary), binary, "path"))
+    found.extend(FoundServer(version, cache.path(version), "cache") for version in cache.versions())
+    return found
+
+
+def _from_path(version: str) -> Path:
+    binary = on_path()
+    if binary is None:
+        raise WayFailedError("there is no nats-server on it")
+    return binary
+
+
+def _from_cache(cache: ServerCache, version: str) -> Path:
+    binary = cache.path(version)
+    if not binary.exists():
+        raise WayFailedError(f"no {binary}")
+    return binary

@@ -1,0 +1,290 @@
+"""A running native server: on a free loopback port, watched through its log, stopped by its process id.
+
+Ready means that the server has logged it: the line comes after the port listens and JetStream has recovered,
+in every version from 2.9 to 2.15, with or without TLS. Ports are taken below the range that the system hands
+to outgoing connections, so that a restart finds its port free: the kernel gives it to no other process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+from nats_conformance.native_servers.binary import version_of
+from nats_conformance.native_servers.errors import PortTakenError, ServersError, ServerStartError
+from nats_conformance.native_servers.fetching import binary_of, fetch
+from nats_conformance.native_servers.lifetime import Lifetime
+
+HOST = "127.0.0.1"
+READY_LIMIT = 120.0
+"""Seconds until a silent server counts as not starting; generous, as a busy machine is slow."""
+STOP_LIMIT = 60.0
+_ANSWER_LIMIT = 10.0
+_TRIES = 20
+_LEAF_PORT = "$LEAF_PORT"
+LEAF_LISTENER = f'host: "{HOST}", port: {_LEAF_PORT}, authorization: {{timeout: {READY_LIMIT:g}}}'
+"""Members of ``leafnodes``: a listener on a port that is free when the server starts.
+
+It waits for a leaf's CONNECT as long as for a server: by default two seconds, which a busy machine exceeds.
+"""
+_POLL = 0.005
+_READY = b"Server is ready"
+_TAKEN = "address already in use"
+PORTS = range(20000, 30000)
+"""The ports, of which one is taken at random.
+
+A caller that starts servers from several processes gives each a range of its own: to the others, the port of a stopped
+server looks free.
+"""
+
+_running: set[NativeServer] = set()
+
+
+def free_port() -> int:
+    """Return a loopback port without a listener. Another process may take it at any moment: be ready to retry."""
+    for port in random.sample(PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise ServersError(f"no free port between {PORTS.start} and {PORTS.stop} on {HOST}")
+
+
+class NativeServer(Lifetime):
+    """One native server, with JetStream in a store of its own.
+
+    ``version`` is fetched when ``binary`` is not given. ``config`` is text as in the server's
+    configuration file (accounts, authorization, tls, limits); address, port, name, log and store stay those
+    of this object. ``directory`` holds configuration, store and log and is left in place; without it a
+    temporary one is removed by ``close``. ``port`` 0 picks a free one. ``monitor`` opens the HTTP
+    monitoring port as well. Where ``config`` names ``$LEAF_PORT``, as ``LEAF_LISTENER`` does, ``leaf_port`` is
+    picked, too.
+
+    A context manager, plain and async: start on entry, ``close`` on exit.
+    """
+
+    def __init__(
+        self,
+        version: str | None = None,
+        *,
+        binary: Path | None = None,
+        config: str = "",
+        name: str = "",
+        port: int = 0,
+        jetstream: bool = True,
+        monitor: bool = False,
+        directory: Path | None = None,
+        store_dir: Path | None = None,
+    ) -> None:
+        self.binary = binary_of(version, binary)
+        self.version = version_of(self.binary)
+        self.config = config
+        self.jetstream = jetstream
+        self.port = port
+        self.monitor_port = 0
+        self.leaf_port = 0
+        self._monitor = monitor
+        self._port_is_ours = port == 0
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"nats-server-{self.version}-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.store_dir = store_dir or self.directory / "store"
+        self.log_file = self.directory / "server.log"
+        self.name = name or f"native-{self.directory.name}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients connect; known once started."""
+        if not self.port:
+            raise ServersError(f"server {self.name} has no port before it is started")
+        return f"nats://{HOST}:{self.port}"
+
+    @property
+    def monitor_url(self) -> str:
+        """Where the server's HTTP monitoring answers; needs ``monitor``."""
+        if not self.monitor_port:
+            raise ServersError(f"server {self.name} has no monitoring port; start it with monitor=True")
+        return f"http://{HOST}:{self.monitor_port}"
+
+    def monitored(self, path: str) -> dict[str, Any]:
+        """What HTTP monitoring answers, for such as ``/varz``; an OSError while the server is away."""
+        # Past the proxies of the environment, which know nothing of this machine's loopback addresses.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(self.monitor_url + path, timeout=_ANSWER_LIMIT) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._process is None:
+            raise ServersError(f"server {self.name} is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def died(self) -> bool:
+        """Whether the server ended without being asked to."""
+        return self._process is not None and self._process.poll() is not None
+
+    def death(self) -> ServerStartError:
+        """Return the error that reports how a server ``died``."""
+        code = self._process.poll() if self._process else None
+        tail = self.log_tail()
+        kind = PortTakenError if any(_TAKEN in line for line in tail) else ServerStartError
+        return kind(f"server {self.name} ({self.version}) ended on its own with {code}:", tail)
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        """The last lines of the log."""
+        if not self.log_file.exists():
+            return []
+        return self.log_file.read_text("utf-8", "replace").splitlines()[-lines:]
+
+    def start(self) -> Self:
+        """Start and wait until ready.
+
+        Raises ServerStartError with the last log lines when the server ends first, PortTakenError when the
+        port is one that the caller chose and another process holds.
+        """
+        if self.running:
+            raise ServersError(f"server {self.name} is running already")
+        for _ in range(_TRIES):
+            if self._port_is_ours:
+                self.port = free_port()
+            if self._monitor and (self._port_is_ours or not self.monitor_port):
+                self.monitor_port = free_port()
+            if _LEAF_PORT in self.config and (self._port_is_ours or not self.leaf_port):
+                self.leaf_port = free_port()
+            try:
+                self._launch()
+            except PortTakenError:
+                if not self._port_is_ours:
+                    raise
+            else:
+                self._port_is_ours = False  # clients know it now: a restart keeps it
+                return self
+        raise PortTakenError(f"server {self.name}: {_TRIES} ports in a row were taken by others")
+
+    def stop(self) -> None:
+        """Ask the server to end (SIGTERM) and wait for it; the store stays. Does nothing when not running."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), as a crash would; the store stays as it is."""
+        self._end(signal.SIGKILL)
+
+    def interrupt(self) -> None:
+        """Kill the process; a `start` that waits for it in another thread fails."""
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self, *, kill: bool = False) -> Self:
+        """Stop (or kill) and start again on the same port and store."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        return self.start()
+
+    def upgrade(self, version: str) -> Self:
+        """Stop, and start another version on the same port and store, as an upgrade in place does."""
+        self.stop()
+        self.binary = fetch(version)
+        self.version = version_of(self.binary)
+        return self.start()
+
+    def _command(self) -> list[str]:
+        config_file = self.directory / "server.conf"
+        config_file.write_text(self.config, "utf-8")
+        command = [
+            str(self.binary),
+            "-c",
+            str(config_file),
+            "-a",
+            HOST,
+            "-p",
+            str(self.port),
+            "-n",
+            self.name,
+        ]
+        command += ["-l", str(self.log_file)]
+        if self.jetstream:
+            command += ["-js", "-sd", str(self.store_dir)]
+        if self._monitor:
+            command += ["-m", str(self.monitor_port)]
+        return command
+
+    def _launch(self) -> None:
+        logged_before = self.log_file.stat().st_size if self.log_file.exists() else 0
+        # The server reports a refused configuration on stderr, before the log exists: both end up in the one file.
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, _LEAF_PORT[1:]: str(self.leaf_port)},
+            )
+        _running.add(self)
+        deadline = time.monotonic() + READY_LIMIT
+        with self.log_file.open("rb") as log:
+            log.seek(logged_before)
+            said = b""
+            while True:
+                ended = self._process.poll() is not None  # asked before reading, to read its last words too
+                said += log.read()
+                if _READY in said and not ended:
+                    return
+                if ended:
+                    death = self.death()
+                    self._forget()
+                    raise death
+                if time.monotonic() > deadline:
+                    self.kill()
+                    raise ServerStartError(
+                        f"server {self.name} ({self.version}) was not ready after {READY_LIMIT:g} s:",
+                        self.log_tail(),
+                    )
+                time.sleep(_POLL)
+
+    def _end(self, signal_number: signal.Signals) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            os.kill(process.pid, signal_number)
+            try:
+                process.wait(STOP_LIMIT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = None
+        _running.discard(self)
+
+
+@atexit.register
+def _close_all() -> None:
+    # A program that ends without leaving its context managers must not leave servers running.
+    for server in list(_running):
+        server.kill()

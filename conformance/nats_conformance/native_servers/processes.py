@@ -1,0 +1,93 @@
+"""Running a foreign command with a time limit, its output handed on line by line while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nats_conformance.native_servers.errors import WayFailedError
+
+Report = Callable[[str], None]
+
+HEARTBEAT = 15.0
+"""Seconds of silence after which a command is reported to be still running."""
+
+
+def run(
+    command: Sequence[str],
+    *,
+    limit: float,
+    report: Report,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> str:
+    """Run ``command`` and return what it wrote to stdout; its stderr lines go to ``report`` as they come.
+
+    ``limit`` is in seconds. Raises WayFailedError when the command is missing, fails (with its last line), or
+    takes longer; then it is ended together with what it started.
+    """
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=None if environment is None else dict(environment),
+            cwd=directory,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise WayFailedError(f"{command[0]}: {error.strerror}") from error
+    complaints: list[str] = []
+    output: list[str] = []
+
+    def read_errors() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if text := line.strip():
+                complaints.append(text)
+                report(text)
+
+    def read_output() -> None:
+        assert process.stdout is not None
+        output.append(process.stdout.read())
+
+    with process:
+        readers = [threading.Thread(target=read, daemon=True) for read in (read_errors, read_output)]
+        for reader in readers:
+            reader.start()
+        try:
+            _await_end(process, command, limit, report)
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for reader in readers:
+                reader.join()
+    if process.returncode != 0:
+        last = complaints[-1] if complaints else "no message"
+        raise WayFailedError(f"{command[0]} ended with {process.returncode}: {last}")
+    return "".join(output)
+
+
+def _await_end(process: subprocess.Popen[str], command: Sequence[str], limit: float, report: Report) -> None:
+    waited = 0.0
+    while True:
+        pause = min(HEARTBEAT, limit - waited)
+        if pause <= 0:
+            raise WayFailedError(f"{command[0]} took longer than {limit:g} s and was ended")
+        try:
+            process.wait(timeout=pause)
+        except subprocess.TimeoutExpired:
+            waited += pause
+            report(f"{command[0]}: still running after {waited:.0f} s")
+        else:
+            return

@@ -1,0 +1,62 @@
+"""Versions of native servers: reading them, and finding the newest patch of a minor line.
+
+A pre-release (``2.16.0-RC.1``) is only there for those who name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from nats_conformance.native_servers.errors import InvalidVersionError
+
+Version = tuple[int, int, int]
+
+_TEXT = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(-[0-9A-Za-z][0-9A-Za-z.-]*)?)?", re.ASCII)
+
+
+def _read(text: str) -> tuple[tuple[int, ...], str]:
+    """The numbers of a version, and what a pre-release has behind them."""
+    matched = _TEXT.fullmatch(text.strip())
+    if matched is None:
+        raise InvalidVersionError(f"version {text!r}: expected a form such as 2.10.27, or 2.10 for its newest patch")
+    return tuple(int(field) for field in matched.groups()[:3] if field is not None), matched[4] or ""
+
+
+def is_minor(text: str) -> bool:
+    """Whether ``text`` names a minor line (``2.10``) and not a full version; raises InvalidVersionError."""
+    return len(_read(text)[0]) == 2
+
+
+def parse(text: str) -> Version:
+    """A release, ``2.10.27`` or ``v2.10.27``, as three numbers; raises InvalidVersionError for anything else."""
+    if _read(text)[1]:
+        raise InvalidVersionError(f"version {text!r}: a release is needed here, not a pre-release")
+    return numbers(text)
+
+
+def numbers(text: str) -> Version:
+    """The numbers of a full version, those of its release for a pre-release; raises InvalidVersionError."""
+    fields, _ = _read(text)
+    if len(fields) != 3:
+        raise InvalidVersionError(f"version {text!r}: a patch number is needed here, such as {text}.0")
+    return (fields[0], fields[1], fields[2])
+
+
+def canonical(text: str) -> str:
+    """A full version as servers print it: ``2.10.27``, ``2.16.0-RC.1``; raises InvalidVersionError."""
+    return ".".join(map(str, numbers(text))) + _read(text)[1]
+
+
+def newest_patch(minor: str, versions: Iterable[str]) -> str | None:
+    """The newest of ``versions`` within the line ``minor``; texts that name no release are passed over."""
+    line, _ = _read(minor)
+    found: list[Version] = []
+    for text in versions:
+        try:
+            version = parse(text)
+        except InvalidVersionError:
+            continue
+        if version[:2] == line:
+            found.append(version)
+    return ".".join(map(str, max(found))) if found else None

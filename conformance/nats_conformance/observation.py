@@ -1,0 +1,109 @@
+"""The observation of a played case: plain values, and their JSON form with every byte kept."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nats_conformance.catalogue.case import Json, Message, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a create or update: the configuration as it came back, or the refusal."""
+
+    config: Mapping[str, Json] | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message in a stream; ``time_ns`` in nanoseconds since 1970, 0 where it is not known."""
+
+    message: Message
+    sequence: int
+    time_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One observation.
+
+    Attributes:
+        decisions: on the creates and updates among the steps, in their order; without set-up streams.
+        received: what subscribers got, in order.
+        stored: what the streams hold at the end, those that the case expects something of.
+        acks: the answers to the publishes; None: no stream answered.
+        facts: what a scenario found.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    received: tuple[Message, ...] = ()
+    stored: Mapping[str, tuple[Stored, ...]] = field(default_factory=dict)
+    acks: tuple[Mapping[str, Json] | None, ...] = ()
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """As values that ``json.dumps`` takes; subjects, header blocks and payloads in base64."""
+        found: dict[str, Any] = {
+            "decisions": [_decision(each) for each in self.decisions],
+            "received": [_message(each) for each in self.received],
+            "stored": {
+                stream: [
+                    {**_message(each.message), "sequence": each.sequence, "time_ns": each.time_ns} for each in messages
+                ]
+                for stream, messages in self.stored.items()
+            },
+            "acks": [None if each is None else dict(each) for each in self.acks],
+            "facts": dict(self.facts),
+        }
+        return {name: value for name, value in found.items() if value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Observation:
+        """The observation that ``as_json`` made this of.
+
+        Raises:
+            KeyError, TypeError, ValueError: it did not.
+        """
+        return cls(
+            decisions=tuple(_decided(each) for each in value.get("decisions", ())),
+            received=tuple(_sent(each) for each in value.get("received", ())),
+            stored={
+                stream: tuple(Stored(_sent(each), int(each["sequence"]), int(each["time_ns"])) for each in messages)
+                for stream, messages in value.get("stored", {}).items()
+            },
+            acks=tuple(value.get("acks", ())),
+            facts=dict(value.get("facts", {})),
+        )
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    refusal = decision.refusal
+    if refusal is None:
+        return {"config": None if decision.config is None else dict(decision.config)}
+    return {"refused": asdict(refusal)}
+
+
+def _decided(value: Mapping[str, Any]) -> Decision:
+    if "refused" in value:
+        return Decision(refusal=Refusal(**value["refused"]))
+    return Decision(config=value["config"])
+
+
+def _message(message: Message) -> dict[str, str]:
+    return {
+        "subject": b64encode(message.subject).decode(),
+        "headers": b64encode(message.header_block).decode(),
+        "payload": b64encode(message.payload).decode(),
+    }
+
+
+def _sent(value: Mapping[str, Any]) -> Message:
+    return Message(
+        b64decode(value["subject"], validate=True),
+        b64decode(value["headers"], validate=True),
+        b64decode(value["payload"], validate=True),
+    )

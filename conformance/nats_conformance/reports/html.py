@@ -1,0 +1,29 @@
+"""One HTML page that holds everything it needs: matrix, filters, and a view of every cell.
+
+The page is built from the files in ``page``; its script shows ``page_data``.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+from nats_conformance.reports.judgement import Judged
+from nats_conformance.reports.page_data import page_data
+
+
+def page(judged: Judged, divergences: str = "") -> str:
+    """The page. It asks no network for anything; links lead to the clauses.
+
+    ``divergences`` is the address of the page that explains known divergences; empty: there is no link to it.
+    """
+    folder = files("nats_conformance.reports") / "page"
+    style, script, body = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
+    data = json.dumps(page_data(judged, divergences), separators=(",", ":"))
+    # Within a script element "</script>" and "<!--" have a meaning, also within JSON.
+    replaced = {"@@style@@": style, "@@script@@": script, "@@data@@": data.replace("<", "\\u003c")}
+    for mark, content in replaced.items():
+        before, found, after = body.partition(mark)
+        assert found, f"page.html has no place for {mark}"
+        body = before + content + after
+    return body

@@ -1,0 +1,71 @@
+"""The verdicts as JSON, with a stable shape, and as a badge. What was seen, byte by byte, is in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.outcome import Outcome, Verdict
+from nats_conformance.reports.judgement import Judged
+
+FORMAT = 1
+"""Counts up when a member changes its meaning or goes away; new members may come at any time."""
+
+_MEMBERS = ("suite", "catalogue", "catalogue_version", "time", "selection", "level", "server")
+
+
+def as_report(judged: Judged) -> dict[str, Any]:
+    """Plain values for ``json.dumps``.
+
+    ``report``: the format. ``passed``, ``complete``, ``objections``: the result, and why the run is not complete.
+    ``run``: the history's own description. ``subjects``, ``cases``: what ``verdicts`` name. ``counts``: by outcome.
+    ``verdicts``: case, subject, outcome; where there are any, ``reason``, ``mismatches``, ``divergences``, ``seconds``.
+    """
+    return {
+        "report": FORMAT,
+        "passed": judged.passed,
+        "complete": judged.is_complete,
+        "objections": judged.objections(),
+        "run": {name: judged.history.start[name] for name in _MEMBERS if name in judged.history.start},
+        "counts": judged.counts(),
+        "subjects": [
+            {"label": label, **identity.as_json(), "counts": judged.counts(label)}
+            for label, identity in judged.subjects.items()
+        ],
+        "cases": [
+            {"id": case.id, "title": case.title, "level": case.level.value, "clause": case.clause}
+            for case in judged.cases
+        ],
+        "verdicts": [
+            {"case": case.id, "subject": label, **_verdict(cell.verdict), **_seconds(cell.seconds)}
+            for case, label, cell in judged.every_cell()
+        ],
+        "unknown_cases": list(judged.unknown),
+        "missing": dict(judged.missing or {}),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    found: dict[str, Any] = {"outcome": verdict.outcome.value}
+    if verdict.reason:
+        found["reason"] = verdict.reason
+    if verdict.mismatches:
+        found["mismatches"] = [
+            {"where": each.where, "expected": each.expected, "observed": each.observed} for each in verdict.mismatches
+        ]
+    if verdict.divergences:
+        found["divergences"] = list(verdict.divergences)
+    return found
+
+
+def _seconds(seconds: float | None) -> dict[str, float]:
+    return {} if seconds is None else {"seconds": round(seconds, 4)}
+
+
+def badge(counts: Mapping[str, int], *, is_passed: bool) -> dict[str, object]:
+    """For services that draw badges: how many of those played are good; ``counts`` are by the outcomes' names."""
+    played = [each for each in Outcome if each not in (Outcome.SKIPPED, Outcome.INAPPLICABLE)]
+    good = sum(counts[each.value] for each in played if each.is_good)
+    bad = sum(counts[each.value] for each in played if not each.is_good)
+    colour = "brightgreen" if is_passed else "red" if bad else "lightgrey"
+    return {"schemaVersion": 1, "label": "NATS conformance", "message": f"{good} of {good + bad}", "color": colour}

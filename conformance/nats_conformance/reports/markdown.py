@@ -1,0 +1,115 @@
+"""The report as Markdown: counts, what failed, known differences, and the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nats_conformance.catalogue.case import Case
+from nats_conformance.outcome import Outcome
+from nats_conformance.reports.judgement import Cell, Judged
+from nats_conformance.reports.links import clause_link, document_of
+from nats_conformance.reports.markdown_text import code, plain, row, shortened
+from nats_conformance.reports.reproduction import reproduction
+from nats_conformance.reports.signs import NO_RECORD, SIGNS
+
+_LONGEST = 400
+
+
+def markdown(judged: Judged, divergences: str = "") -> str:
+    """The file's content; ``divergences`` is the address of the page that explains known divergences."""
+    explained = f"[docs/known-divergences.md]({divergences})" if divergences else "docs/known-divergences.md"
+    return "".join(
+        [
+            *_head(judged),
+            *_failures(judged),
+            *_reported(judged, Outcome.DIFFERENCE, "Known differences of versions"),
+            *_reported(
+                judged,
+                Outcome.DIVERGENCE,
+                "Known divergences",
+                f"Their ids are explained in {explained}.",
+            ),
+            *_reported(judged, Outcome.SKIPPED, "Skipped"),
+            *_matrix(judged),
+        ]
+    )
+
+
+def _head(judged: Judged) -> Iterator[str]:
+    word = "passed" if judged.passed else "failed" if judged.failures else "not complete"
+    yield f"# Conformance: {word}\n\n"
+    for objection in judged.objections():
+        yield f"> **Partial.** {plain(objection)}\n\n"
+    start = judged.history.start
+    reported = [plain(judged.choice)] if judged.choice else []
+    reported += [f"suite {start['suite']}"] if start.get("suite") else []
+    reported += [f"running server {code(str(start['server']))}"] if start.get("server") else []
+    reported += [str(start["time"])] if start.get("time") else []
+    if start.get("catalogue"):
+        version = f"{plain(str(start['catalogue_version']))} " if start.get("catalogue_version") else ""
+        reported.append(f"catalogue {version}{code(str(start['catalogue'])[:12])}")
+    number = len(judged.cases)
+    yield ", ".join([f"{number} case{'s' if number != 1 else ''}", *reported]) + ".\n\n"
+    yield row("Subject of test", *(f"{sign.sign} {sign.word}" for sign in SIGNS.values()))
+    yield row("---", *("---:" for _ in SIGNS))
+    for label in judged.subjects:
+        counts = judged.counts(label)
+        yield row(label, *(str(counts[outcome] or "-") for outcome in SIGNS))
+    meanings = ", ".join(f"{sign.sign} {sign.meaning}" for sign in SIGNS.values())
+    yield f"\n{meanings}.\n"
+
+
+def _failures(judged: Judged) -> Iterator[str]:
+    if not judged.failures:
+        return
+    yield f"\n## Failures ({len(judged.failures)})\n"
+    for case, label, cell in judged.failures:
+        yield from _failure(judged, case, label, cell)
+
+
+def _failure(judged: Judged, case: Case, label: str, cell: Cell) -> Iterator[str]:
+    verdict = cell.verdict
+    yield f"\n### {SIGNS[verdict.outcome].sign} {case.id}, {plain(label)}\n\n"
+    yield f"{plain(case.title)} ({_clause(case)}, {case.level.value}). {plain(verdict.reason)}\n\n"
+    if verdict.mismatches:
+        yield row("Where", "Expected", "Observed")
+        yield row("---", "---", "---")
+        for each in verdict.mismatches:
+            yield row(*(code(shortened(text, _LONGEST)) for text in (each.where, each.expected, each.observed)))
+        yield "\n"
+    start = judged.history.start
+    yield f"```sh\n{reproduction(case.id, judged.subjects[label], start.get('server'))}\n```\n"
+
+
+def _reported(judged: Judged, outcome: Outcome, heading: str, note: str = "") -> Iterator[str]:
+    """The cases with this outcome and its reason, with the subjects of test for which it is the same."""
+    found: dict[tuple[str, str], list[str]] = {}
+    titles = {case.id: case.title for case in judged.cases}
+    for case, label, cell in judged.every_cell():
+        if cell.verdict.outcome is outcome:
+            found.setdefault((case.id, cell.verdict.reason), []).append(label)
+    if not found:
+        return
+    yield f"\n## {heading} ({len(found)})\n\n" + (f"{note}\n\n" if note else "")
+    yield row("Case", "Subjects of test", "Why")
+    yield row("---", "---", "---")
+    for (case_id, reason), labels in found.items():
+        yield row(f"{plain(titles[case_id])}<br>{code(case_id)}", ", ".join(labels), plain(reason))
+
+
+def _matrix(judged: Judged) -> Iterator[str]:
+    yield "\n## Matrix\n"
+    for document in dict.fromkeys(map(document_of, judged.clauses)):
+        cases = [case for case in judged.cases if document_of(case.clause) == document]
+        yield f"\n<details><summary>{document} ({len(cases)} cases)</summary>\n\n"
+        yield row("Case", *judged.subjects)
+        yield row("---", *(":---:" for _ in judged.subjects))
+        for case in cases:
+            outcomes = (judged.outcome(case, label) for label in judged.subjects)
+            yield row(code(case.id), *(NO_RECORD if outcome is None else SIGNS[outcome].sign for outcome in outcomes))
+        yield "\n</details>\n"
+
+
+def _clause(case: Case) -> str:
+    link = clause_link(case.clause)
+    return f"[{plain(case.clause)}]({link})" if link else plain(case.clause)

@@ -1,0 +1,233 @@
+"""The HTML page's data of a judged run, as compact plain values.
+
+Theory of operation: most cells of a row show the same, so expectations, observations and their parts (messages,
+decisions, reasons) are kept once in pools, and named by their number. Subjects, header blocks and payloads
+are texts with one character per byte (Latin-1), from which the page shows every byte as it was. Stored times are left
+out: they would make every observation unique, and mismatches show wrong ones.
+
+Short keys: messages are ``s`` subject, ``h`` header block, ``p`` payload, ``q`` sequence. Expectations and observations
+are ``d`` decisions, ``c`` config, ``r`` received, ``s`` stored, ``o`` any order, ``a`` acks, ``f`` facts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nats_conformance.catalogue.case import (
+    Case,
+    Create,
+    Delete,
+    Drop,
+    Expectation,
+    ExpectedMessage,
+    Message,
+    Publish,
+    Purge,
+    Refusal,
+    Settle,
+    Step,
+    Update,
+)
+from nats_conformance.implementations.identity import Identity
+from nats_conformance.observation import Decision, Observation
+from nats_conformance.reports.judgement import Cell, Judged
+from nats_conformance.reports.links import clause_link, document_of
+from nats_conformance.reports.reproduction import reproduction
+from nats_conformance.reports.signs import NO_RECORD, SIGNS
+
+_ID = "\0"
+"""Stands for the case's id in the commands of the subjects of test."""
+
+
+class _Pool:
+    """Values by number, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        key = json.dumps(value, sort_keys=True, separators=(",", ":"))
+        number = self._numbers.setdefault(key, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
+def page_data(judged: Judged, divergences: str = "") -> dict[str, Any]:
+    """Everything that the page shows; ``divergences`` is the address of the page that explains known divergences."""
+    expectations, observations, parts, texts = _Pool(), _Pool(), _Pool(), _Pool()
+    numbers = {outcome: number for number, outcome in enumerate(SIGNS)}
+
+    def cell(found: Cell | None) -> Any:
+        """Outcome, expectation, observation, reason, milliseconds, mismatches, divergences; the end cut where empty."""
+        if found is None:
+            return 0
+        verdict = found.verdict
+        made = [
+            numbers[verdict.outcome],
+            -1 if found.expectation is None else expectations.number(_expectation(found.expectation)),
+            -1 if found.observation is None else observations.number(_observation(found.observation, parts)),
+            texts.number(verdict.reason) if verdict.reason else -1,
+            -1 if found.seconds is None else round(found.seconds * 1000, 1),
+            texts.number([[each.where, each.expected, each.observed] for each in verdict.mismatches]),
+            list(verdict.divergences),
+        ]
+        while made[-1] in ([], -1):
+            made.pop()
+        return made
+
+    start = judged.history.start
+    texts.number([])
+    cells = [[cell(judged.cell(case, label)) for label in judged.subjects] for case in judged.cases]
+    return {
+        "run": {name: start[name] for name in ("suite", "time", "catalogue") if name in start},
+        "choice": judged.choice,
+        "passed": judged.passed,
+        "failures": len(judged.failures),
+        "objections": judged.objections(),
+        "divergences": divergences,
+        "outcomes": [
+            {
+                "name": outcome.value,
+                "word": sign.word,
+                "sign": sign.sign,
+                "meaning": sign.meaning,
+                "key": outcome.name.lower(),
+            }
+            for outcome, sign in SIGNS.items()
+        ],
+        "noRecord": NO_RECORD,
+        "id": _ID,
+        "subjects": [_subject(label, identity, start) for label, identity in judged.subjects.items()],
+        "clauses": [
+            {"name": clause, "document": document_of(clause), "link": clause_link(clause)} for clause in judged.clauses
+        ],
+        "cases": [_case(case, list(judged.clauses).index(case.clause), expectations) for case in judged.cases],
+        "cells": cells,
+        "expectations": expectations.values,
+        "observations": observations.values,
+        "parts": parts.values,
+        "texts": texts.values,
+    }
+
+
+def _subject(label: str, identity: Identity, start: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "label": label,
+        "kind": identity.name or identity.kind,
+        "version": identity.dialect,
+        "server": identity.server,
+        # The id has no character that a shell would want quoted, the placeholder has.
+        "command": reproduction("CASE", identity, start.get("server")).replace("CASE", _ID),
+    }
+
+
+def _case(case: Case, clause: int, expectations: _Pool) -> dict[str, Any]:
+    found = {
+        "id": case.id,
+        "title": case.title,
+        "level": case.level.value,
+        "clause": clause,
+        "usual": expectations.number(_expectation(case.expectation)),
+        "quote": case.quote,
+        "streams": [dict(stream) for stream in case.streams],
+        "steps": [_step(step) for step in case.steps],
+        "listen": [_text(subject) for subject in case.listen] if case.steps else [],
+        "scenario": case.scenario,
+        "kd": list(case.kd),
+        "file": f"{case.file.name}:{case.line}" if case.file else "",
+    }
+    return {name: value for name, value in found.items() if value not in ("", None, [])}
+
+
+def _step(step: Step) -> list[Any]:
+    match step:
+        case Create(config):
+            return ["create", dict(config)]
+        case Update(config):
+            return ["update", dict(config)]
+        case Publish(message):
+            return ["publish", _message(message)]
+        case Delete(stream, sequence):
+            return ["delete", {"stream": stream, "sequence": sequence}]
+        case Purge(stream, request):
+            return ["purge", {"stream": stream, **request}]
+        case Drop(stream):
+            return ["drop", {"stream": stream}]
+        case Settle(stream, messages):
+            return ["settle", {"stream": stream, "messages": messages}]
+
+
+def _expectation(expectation: Expectation) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if expectation.refusal is not None:
+        found["d"] = _refusal(expectation.refusal)
+    if expectation.config is not None:
+        found["c"] = dict(expectation.config)
+    if expectation.received is not None:
+        found["r"] = [_expected(each) for each in expectation.received]
+    if expectation.stored is not None:
+        found["s"] = {stream: [_expected(each) for each in messages] for stream, messages in expectation.stored.items()}
+    if expectation.any_order:
+        found["o"] = sorted(expectation.any_order)
+    if expectation.acks is not None:
+        found["a"] = _acks(expectation.acks)
+    if expectation.facts is not None:
+        found["f"] = dict(expectation.facts)
+    return found
+
+
+def _observation(observation: Observation, parts: _Pool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if observation.decisions:
+        found["d"] = [parts.number(_decision(each, parts)) for each in observation.decisions]
+    if observation.received:
+        found["r"] = [parts.number(_message(each)) for each in observation.received]
+    if observation.stored:
+        found["s"] = {
+            stream: [[parts.number(_message(each.message)), each.sequence] for each in messages]
+            for stream, messages in observation.stored.items()
+        }
+    if observation.acks:
+        found["a"] = [parts.number(each) for each in _acks(observation.acks)]
+    if observation.facts:
+        found["f"] = dict(observation.facts)
+    return found
+
+
+def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
+    if decision.refusal is not None:
+        return {"refused": _refusal(decision.refusal)}
+    # Configurations have many members, and most are those of every other one.
+    return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
+
+
+def _refusal(refusal: Refusal) -> list[Any]:
+    return [refusal.code, refusal.err_code, refusal.description]
+
+
+def _acks(acks: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any] | None]:
+    return [None if each is None else dict(each) for each in acks]
+
+
+def _message(message: Message) -> dict[str, str]:
+    found = {"s": _text(message.subject), "h": _text(message.header_block), "p": _text(message.payload)}
+    return {name: value for name, value in found.items() if value or name == "s"}
+
+
+def _expected(message: ExpectedMessage) -> dict[str, Any]:
+    found: dict[str, Any] = {"s": _text(message.subject)}
+    if message.header_block is not None:
+        found["h"] = _text(message.header_block)
+    if message.payload is not None:
+        found["p"] = _text(message.payload)
+    if message.sequence is not None:
+        found["q"] = message.sequence
+    return found
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("latin-1")

@@ -1,0 +1,27 @@
+"""The command that plays one case on one subject of test again."""
+
+from __future__ import annotations
+
+import shlex
+
+from nats_conformance.implementations.identity import Identity
+
+
+def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
+    """Return a shell command. Only a library's owner knows its command: ``COMMAND`` stands for it.
+
+    ``server`` is the address of the running server that was tested, if it was one. Histories are compared as a whole.
+    """
+    if subject.command:
+        return subject.command
+    words = ["nats-bridge", "conform", "--versions", subject.server or subject.dialect]
+    if server:
+        words[2:] = ["--server", str(server)]
+    elif subject.kind == "library":
+        words += ["--subjects", "engine", "--library", "COMMAND"]
+    else:
+        words += ["--subjects", subject.kind]
+    if subject.kind == "bridge" and subject.server not in ("", subject.dialect):
+        words += ["--bridge-dialect", subject.dialect]
+    words += ["--select", case_id]
+    return shlex.join(words)

@@ -1,0 +1,159 @@
+"""One connection and the streams that it can reach, in the words of a scenario: texts in, texts and JSON out."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nats_conformance.catalogue.case import Json, Message
+from nats_conformance.errors import SubjectError
+from nats_conformance.implementations.stage import Stage
+from nats_conformance.observation import Stored
+from nats_conformance.raw_client import Collected, RawClient
+from nats_conformance.scenarios.waiting import first_that
+
+REPUBLISH: Mapping[str, Json] = {"src": "in.*", "dest": "out.$1"}
+"""What most scenarios republish of a stream."""
+
+
+def message(subject: str, payload: str = "", headers: Sequence[str] = ()) -> Message:
+    """A message of texts; header lines without line ends."""
+    block = b"".join([b"NATS/1.0\r\n", *(f"{line}\r\n".encode() for line in headers), b"\r\n"]) if headers else b""
+    return Message(subject.encode(), block, payload.encode())
+
+
+class Account:
+    """Streams and messages over one connection.
+
+    A refused request raises SubjectError, unless a method's documentation differs.
+    """
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+        self._stage = Stage(client)
+
+    async def create(self, name: str, **config: Json) -> dict[str, Any]:
+        """STREAM.CREATE; the configuration as it comes back."""
+        answer = await self.request(f"STREAM.CREATE.{name}", {"name": name, **config})
+        created: dict[str, Any] = answer["config"]
+        return created
+
+    async def update(self, name: str, **changes: Json) -> dict[str, Any]:
+        """STREAM.UPDATE with members changed; None takes one away. The configuration as it comes back."""
+        config = {**(await self.info(name))["config"], **changes}
+        config = {member: value for member, value in config.items() if value is not None}
+        answer = await self.request(f"STREAM.UPDATE.{name}", config)
+        updated: dict[str, Any] = answer["config"]
+        return updated
+
+    async def request(self, subject: str, body: Json = None) -> dict[str, Any]:
+        """A JetStream API request and its answer."""
+        answer = await self.client.api(subject, body)
+        if "error" in answer:
+            raise SubjectError(f"{subject}: {answer['error'].get('description')}")
+        return answer
+
+    async def refusal(self, subject: str, body: Json = None) -> int | None:
+        """The ``err_code`` of the answer to a request; None when it is not refused."""
+        code: int | None = (await self.client.api(subject, body)).get("error", {}).get("err_code")
+        return code
+
+    async def info(self, name: str, body: Json = None) -> dict[str, Any]:
+        """STREAM.INFO."""
+        return await self.request(f"STREAM.INFO.{name}", body)
+
+    async def state(self, name: str) -> dict[str, Any]:
+        """Return the stream's state, as in STREAM.INFO."""
+        state: dict[str, Any] = (await self.info(name))["state"]
+        return state
+
+    async def publish(self, subject: str, payload: str = "", headers: Sequence[str] = ()) -> dict[str, Any]:
+        """Publish and wait for the stream's answer, as its JSON; an error is an answer, too.
+
+        Raises:
+            SubjectError: no stream takes the subject, or the server ended.
+        """
+        found = await self.client.ask(message(subject, payload, headers))
+        if found is None:
+            raise SubjectError(f"no stream takes {subject!r}")
+        # A batch that is not complete is acknowledged with nothing.
+        answer: dict[str, Any] = json.loads(found.message.payload or b"{}")
+        return answer
+
+    async def publish_all(self, subject: str, payloads: Iterable[str], headers: Sequence[str] = ()) -> None:
+        """Publish one message for each payload, each stored before the next one is sent."""
+        for payload in payloads:
+            answer = await self.publish(subject, payload, headers)
+            if "error" in answer:
+                raise SubjectError(f"{subject}: {answer['error'].get('description')}")
+
+    def send(self, subject: str, payload: str = "", headers: Sequence[str] = ()) -> None:
+        """Publish, and wait for nothing."""
+        self.client.publish(message(subject, payload, headers))
+
+    async def subscribe(self, subject: str) -> Collected:
+        """Keep everything that arrives on a subject from now on."""
+        return await self.client.subscribe(subject.encode())
+
+    async def stored(self, name: str) -> tuple[Stored, ...]:
+        """What a stream holds."""
+        return await self._stage.stored(name)
+
+    async def holding(self, name: str, count: int) -> tuple[Stored, ...]:
+        """What a stream holds, as soon as it is so many messages, or more."""
+
+        async def enough() -> Mapping[str, Any] | None:
+            state = await self.state(name)
+            return state if state["messages"] >= count else None
+
+        await first_that(enough, f"message {count} of stream {name!r}")
+        return await self.stored(name)
+
+    async def emptied(self, name: str) -> bool:
+        """Wait until a stream holds nothing."""
+
+        async def empty() -> bool | None:
+            return (await self.state(name))["messages"] == 0 or None
+
+        return await first_that(empty, f"an empty stream {name!r}")
+
+    async def ends_with(self, name: str, payload: str) -> bool:
+        """Whether the last message of a stream has this payload."""
+        state = await self.state(name)
+        answer = await self.client.api(f"STREAM.MSG.GET.{name}", {"seq": state["last_seq"]})
+        return b64decode(answer.get("message", {}).get("data", "")) == payload.encode()
+
+    async def ending_with(self, name: str, payload: str) -> tuple[Stored, ...]:
+        """What a stream holds, as soon as its last message has this payload."""
+
+        async def last() -> bool | None:
+            return await self.ends_with(name, payload) or None
+
+        await first_that(last, f"{payload!r} at the end of stream {name!r}")
+        return await self.stored(name)
+
+    async def copied(self, name: str, payload: str) -> tuple[Stored, ...]:
+        """What a stream holds, as soon as it ends with a copy of this message, which is published on ``in.a``."""
+        await self.publish_all("in.a", [payload])
+        return await self.ending_with(name, payload)
+
+    async def reached(self, name: str, sequence: int) -> dict[str, Any]:
+        """The state of a stream as soon as its last sequence is this one or a later one."""
+
+        async def enough() -> dict[str, Any] | None:
+            state = await self.state(name)
+            return state if state["last_seq"] >= sequence else None
+
+        return await first_that(enough, f"sequence {sequence} of stream {name!r}")
+
+    async def connected_to_source(self, name: str) -> None:
+        """Wait until every source of a stream was seen, and none is ahead of it."""
+
+        async def caught_up() -> bool | None:
+            info = await self.info(name)
+            sources = [*(info.get("sources") or ()), *([info["mirror"]] if info.get("mirror") else ())]
+            return all(not each.get("lag") and each.get("active", -1) != -1 for each in sources) or None
+
+        await first_that(caught_up, f"the sources of stream {name!r}")

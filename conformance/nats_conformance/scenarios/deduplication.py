@@ -1,0 +1,122 @@
+"""Scenarios about message ids and the duplicate window."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.scenarios.account import Account
+from nats_conformance.scenarios.laboratory import Laboratory
+from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.stalls import copied, copied_or_stalled
+from nats_conformance.scenarios.texts import payloads_of
+from nats_conformance.scenarios.waiting import first_that
+
+_ID = ["Nats-Msg-Id: m"]
+_SECOND = 1_000_000_000
+_LATE = 100  # looks, each after a pause
+
+
+@scenario
+async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A duplicate is not republished; when the window has passed, the same id is stored and republished again."""
+    account = await laboratory.account()
+    republish = {"src": "in.*", "dest": "out.$1"}
+    await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
+    received = await account.subscribe("out.>")
+    await account.publish("in.a", "1", _ID)
+    within = await account.publish("in.a", "2", _ID)
+    await account.client.flush()
+    republished_within = payloads_of(received)
+    windows = itertools.count(_SECOND // 10)
+    await account.update("S", duplicate_window=next(windows))
+    looks = itertools.count(1)
+
+    async def accepted() -> Mapping[str, Any] | None:
+        answer = await account.publish("in.a", "3", _ID)
+        if not answer.get("duplicate"):
+            return answer
+        if next(looks) % _LATE == 0:
+            # A server (seen: 2.12.15) now and then keeps the timer of the window before; another update sets it again.
+            await account.update("S", duplicate_window=next(windows))
+        return None
+
+    behind = await first_that(accepted, "an end of the duplicate window")
+    await account.client.flush()
+    is_duplicate = within.get("duplicate", False)
+    return {
+        "within": {"duplicate": is_duplicate, "seq": within["seq"], "republished": republished_within},
+        "behind": {"seq": behind["seq"], "republished": payloads_of(received)},
+    }
+
+
+async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
+    """A source whose duplicate window has passed holds the same id twice, and a later message."""
+    account = await laboratory.account()
+    await _source_with_a_repeated_id(account)
+    return await copied(account, target)
+
+
+async def _source_with_a_repeated_id(account: Account) -> None:
+    await account.create("O", subjects=["in.*"], duplicate_window=_SECOND // 10)
+    await account.publish("in.a", "1", _ID)
+
+    async def accepted() -> bool | None:
+        return None if (await account.publish("in.a", "2", _ID)).get("duplicate") else True
+
+    await first_that(accepted, "an end of the source's duplicate window")
+    await account.publish("in.a", "3")
+
+
+@scenario
+async def repeated_id_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target has a window of its own, in which the source's repeated id is a duplicate."""
+    return await _repeated_id(laboratory, sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+
+
+@scenario
+async def repeated_id_in_a_source_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target has no ``duplicate_window`` in its configuration: which one the server gives it decides."""
+    return await _repeated_id(laboratory, sources=[{"name": "O"}])
+
+
+@scenario
+async def repeated_id_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A mirror with a window of its own, of a source that holds the same id twice.
+
+    A server that takes the second one for a duplicate drops what it read in the same batch, and asks again; what
+    comes in the next batch it stores. How messages fall into batches is chance, so only the duplicate is a fact.
+    """
+    facts = await _repeated_id(laboratory, mirror={"name": "O"}, duplicate_window=3600 * _SECOND)
+    return {"stores_the_repeated": "2" in facts["stored"]}
+
+
+@scenario
+async def stall_ends_with_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target's window is made short: where the duplicate was waited for, it is stored now."""
+    account = await laboratory.account()
+    await _source_with_a_repeated_id(account)
+    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
+    await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+    stalled = await copied_or_stalled(account, requests, "O")
+    await account.update("T", duplicate_window=_SECOND // 10)
+    return {"stalled_before": stalled, "stored": payloads_of(await account.ending_with("T", "3"))}
+
+
+@scenario
+async def same_id_from_two_sources(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two sources with the same id in one target: the second one is a duplicate there."""
+    account = await laboratory.account()
+    requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
+    await account.create("O", subjects=["in.*"])
+    await account.create("P", subjects=["other.*"])
+    await account.create("T", sources=[{"name": "O"}], duplicate_window=3600 * _SECOND)
+    await account.publish("in.a", "1", _ID)
+    await account.holding("T", 1)
+    await account.publish("other.a", "2", _ID)
+    await account.publish("other.a", "3")
+    await account.update("T", sources=[{"name": "O"}, {"name": "P"}])
+    stalled = await copied_or_stalled(account, requests, "P")
+    await account.publish("in.a", "end")
+    return {"stalled": stalled, "stored": payloads_of(await account.ending_with("T", "end"))}

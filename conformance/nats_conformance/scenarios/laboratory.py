@@ -1,0 +1,142 @@
+"""The laboratory of a scenario: private servers of one version, and accounts on them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from nats_conformance.catalogue.case import Json
+from nats_conformance.errors import SubjectError
+from nats_conformance.native_servers import NativeCluster, NativeServer, ServersError, fetch
+from nats_conformance.native_servers.binary import version_of
+from nats_conformance.raw_client import Collected, Credentials, RawClient
+from nats_conformance.scenarios.account import REPUBLISH, Account
+from nats_conformance.scenarios.waiting import until
+
+
+class Laboratory:
+    """Starts servers and connections, and ends them all. An async context manager.
+
+    A server that does not start raises SubjectError with its output, unless a method's documentation differs.
+
+    Args:
+        binary: of the version that is asked.
+        directory: an existing folder; stores and logs lie below it until the laboratory is closed.
+    """
+
+    def __init__(self, binary: Path, directory: Path) -> None:
+        self.binary = binary
+        self.directory = Path(tempfile.mkdtemp(prefix="laboratory-", dir=directory))
+        self._servers: list[NativeServer | NativeCluster] = []
+        self._clients: list[RawClient] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for client in self._clients:
+            await client.close()
+        for server in self._servers:
+            await asyncio.to_thread(server.close)
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    async def server(self, config: str = "", *, version: str = "") -> NativeServer:
+        """A running server of its own; of another version than the one that is asked, where that is given."""
+        return await self.start(await self.prepared(config, version=version))
+
+    async def prepared(self, config: str = "", *, version: str = "") -> NativeServer:
+        """A server that is not started yet."""
+        binary = await _fetched(version) if version else self.binary
+        server = NativeServer(binary=binary, config=config, directory=self._folder("server"))
+        self._servers.append(server)
+        return server
+
+    async def start(self, server: NativeServer) -> NativeServer:
+        """Start it, again where it ran before: the port and the store are the same."""
+        try:
+            return await server.started()
+        except ServersError as error:
+            raise SubjectError(str(error)) from None
+
+    async def starts(self, config: str) -> bool:
+        """Whether a server starts with this configuration at all; it is ended again."""
+        server = await self.prepared(config)
+        try:
+            await server.started()
+        except ServersError:
+            return False
+        await asyncio.to_thread(server.stop)
+        return True
+
+    async def restart(
+        self, server: NativeServer, *, kill: bool = False, credentials: Credentials | None = None
+    ) -> Account:
+        """End it as an operator does, or as a crash does, start it again, and be connected."""
+        await asyncio.to_thread(server.kill if kill else server.stop)
+        return await self.connect(await self.start(server), credentials)
+
+    async def replace(self, server: NativeServer, version: str = "") -> Account:
+        """End it and start another version on the same store: the one that is asked, or the one that is named."""
+        await asyncio.to_thread(server.stop)
+        server.binary = await _fetched(version) if version else self.binary
+        server.version = version_of(server.binary)
+        return await self.connect(await self.start(server))
+
+    async def cluster(self) -> NativeCluster:
+        """Three running servers with a meta leader."""
+        cluster = NativeCluster(binary=self.binary, directory=self._folder("cluster"))
+        self._servers.append(cluster)
+        try:
+            return await cluster.started()
+        except ServersError as error:
+            raise SubjectError(str(error)) from None
+
+    async def connect(self, server: NativeServer, credentials: Credentials | None = None) -> Account:
+        """Connect to a server."""
+        client = await RawClient.connect(server.url, credentials)
+        self._clients.append(client)
+        return Account(client)
+
+    async def opened(self, config: str = "", *, version: str = "") -> tuple[NativeServer, Account]:
+        """A running server of its own, as `server` gives it, and a connection to it."""
+        server = await self.server(config, version=version)
+        return server, await self.connect(server)
+
+    async def account(self, config: str = "") -> Account:
+        """A connection to a running server of its own."""
+        _, account = await self.opened(config)
+        return account
+
+    async def republishing(self, config: str = "", **stream: Json) -> tuple[Account, Collected]:
+        """A connection to a server of its own, and what stream S there republishes; ``stream`` is more of S."""
+        account = await self.account(config)
+        await account.create("S", subjects=["in.*"], republish=REPUBLISH, **stream)
+        return account, await account.subscribe("out.>")
+
+    async def with_source(self, *payloads: str, version: str = "") -> tuple[NativeServer, Account]:
+        """A server of its own, as `opened` gives it, with stream O, which holds these messages on ``in.a``."""
+        server, account = await self.opened(version=version)
+        await account.create("O", subjects=["in.*"])
+        await account.publish_all("in.a", payloads)
+        return server, account
+
+    async def has_ended(self, server: NativeServer, account: Account) -> bool:
+        """Whether the server process has ended; asked of a connection that the process would have closed."""
+        try:
+            await account.client.flush()
+        except SubjectError:
+            await until(lambda: server.died, "the end of the server process")
+        return server.died
+
+    def _folder(self, stem: str) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"{stem}-", dir=self.directory))
+
+
+async def _fetched(version: str) -> Path:
+    try:
+        return await asyncio.to_thread(fetch, version)
+    except ServersError as error:
+        raise SubjectError(str(error)) from None

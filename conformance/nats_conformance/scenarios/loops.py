@@ -1,0 +1,74 @@
+"""Scenarios of republish into its own stream: what servers accept, and where a message goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.catalogue.case import Json
+from nats_conformance.scenarios.account import Account
+from nats_conformance.scenarios.laboratory import Laboratory
+from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.waiting import first_that
+
+_MANY = 100
+"""The number of messages from one publish from which on it counts as a loop."""
+_LIMITS: Mapping[str, Json] = {"storage": "memory", "max_msgs": 1000}
+
+
+async def _grows_without_end(account: Account, name: str) -> bool:
+    """Wait until one publish has become so many; raises SubjectError when it does not."""
+    await account.reached(name, _MANY)
+    return True
+
+
+@scenario
+async def republish_emptied_by_update(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``"republish": {}`` in an update, as a user sends it to turn republish off."""
+    account = await laboratory.account()
+    created = await account.create("S", subjects=["in.*"], republish={"src": "in.*", "dest": "out.$1"}, **_LIMITS)
+    refused = await account.refusal("STREAM.UPDATE.S", {**created, "republish": {}})
+    await account.publish("in.a", "x")
+    if refused is not None:
+        return {"err_code": refused, "loops": False}
+    loops = await _grows_without_end(account, "S")
+    republish = (await account.info("S"))["config"]["republish"]
+    return {"err_code": None, "republish": republish, "loops": loops}
+
+
+@scenario
+async def republish_onto_a_literal_subject(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A destination with a wildcard that can only become the stream's own literal subject is not seen as a cycle."""
+    account = await laboratory.account()
+    await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
+    await account.publish("in.a", "x")
+    return {"loops": await _grows_without_end(account, "S")}
+
+
+@scenario
+async def two_streams_that_republish_to_each_other(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Each destination is the other stream's subject: neither stream alone is a cycle."""
+    account = await laboratory.account()
+    await account.create("A", subjects=["a.*"], republish={"src": "a.*", "dest": "b.$1"}, **_LIMITS)
+    await account.create("B", subjects=["b.*"], republish={"src": "b.*", "dest": "a.$1"}, **_LIMITS)
+    await account.publish("a.x", "x")
+    return {"loops": await _grows_without_end(account, "A") and await _grows_without_end(account, "B")}
+
+
+@scenario
+async def loop_ends_when_republish_is_removed(laboratory: Laboratory) -> Mapping[str, Any]:
+    """An update that leaves ``republish`` out ends a loop that runs, where servers allow the edit at all."""
+    account = await laboratory.account()
+    created = await account.create("S", subjects=["in.a"], republish={"src": "*.a", "dest": "$1.a"}, **_LIMITS)
+    await account.publish("in.a", "x")
+    await account.reached("S", _MANY)
+    without = {member: value for member, value in created.items() if member != "republish"}
+    refused = await account.refusal("STREAM.UPDATE.S", without)
+    if refused is not None:
+        return {"err_code": refused}
+
+    async def rests() -> bool | None:
+        before = (await account.state("S"))["last_seq"]
+        return (await account.state("S"))["last_seq"] == before or None
+
+    return {"err_code": None, "comes_to_rest": await first_that(rests, "the end of the loop")}

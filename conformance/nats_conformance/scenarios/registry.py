@@ -1,0 +1,41 @@
+"""Which scenarios there are, by the names that the catalogue uses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nats_conformance.errors import CatalogueError
+from nats_conformance.observation import Observation
+from nats_conformance.scenarios.laboratory import Laboratory
+
+Facts: TypeAlias = Mapping[str, Any]
+Scenario: TypeAlias = Callable[[Laboratory], Awaitable[Facts]]
+
+_scenarios: dict[str, Scenario] = {}
+
+
+def scenario(function: Scenario) -> Scenario:
+    """Register a scenario under its own name, written with hyphens."""
+    _scenarios[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def scenario_names() -> frozenset[str]:
+    """All names."""
+    return frozenset(_scenarios)
+
+
+async def play_scenario(name: str, binary: Path, directory: Path) -> Observation:
+    """Play one on servers of its own, of one version.
+
+    Raises:
+        CatalogueError: there is none of this name.
+        SubjectError: a server does not answer.
+    """
+    function = _scenarios.get(name)
+    if function is None:
+        raise CatalogueError(f"scenario '{name}' does not exist; there are: {', '.join(sorted(_scenarios))}")
+    async with Laboratory(binary, directory) as laboratory:
+        return Observation(facts=await function(laboratory))

@@ -1,0 +1,76 @@
+"""How servers handle requests: their INFO, and unknown members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nats_conformance.scenarios.account import Account
+from nats_conformance.scenarios.laboratory import Laboratory
+from nats_conformance.scenarios.registry import scenario
+
+
+@scenario
+async def api_level(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``api.level`` of ``$JS.API.INFO``."""
+    account = await laboratory.account()
+    return {"level": (await account.request("INFO"))["api"].get("level")}
+
+
+async def _unknown_member(account: Account) -> int | None:
+    return await account.refusal("STREAM.CREATE.S", {"name": "S", "subjects": ["in.*"], "unheard_of": True})
+
+
+@scenario
+async def unknown_member_by_default(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A member that no version knows, in a stream's and in a consumer's configuration."""
+    account = await laboratory.account()
+    stream = await _unknown_member(account)
+    if stream is not None:
+        await account.create("S", subjects=["in.*"])
+    body = {"stream_name": "S", "config": {"ack_policy": "none", "deliver_subject": "d", "unheard_of": True}}
+    return {"stream_err_code": stream, "consumer_err_code": await account.refusal("CONSUMER.CREATE.S", body)}
+
+
+@scenario
+async def strict_mode_of_the_server(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``jetstream { strict: … }`` in the server's configuration decides about unknown members."""
+    facts: dict[str, Any] = {}
+    for name, text in (("strict", "true"), ("lenient", "false")):
+        config = f"jetstream {{ strict: {text} }}"
+        if not await laboratory.starts(config):
+            facts[name] = "the server does not start"
+            continue
+        account = await laboratory.account(config)
+        facts[name] = await _unknown_member(account)
+    return facts
+
+
+@scenario
+async def several_filters_of_a_consumer(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``filter_subjects`` of a consumer: used, or silently left out so that everything is delivered."""
+    account = await laboratory.account()
+    await account.create("S", subjects=["in.*"])
+    for subject in ("in.a", "in.b", "in.c"):
+        await account.publish(subject, "x")
+    config = {"durable_name": "D", "ack_policy": "none", "filter_subjects": ["in.a", "in.b"]}
+    answer = await account.request("CONSUMER.DURABLE.CREATE.S.D", {"stream_name": "S", "config": config})
+    return {"num_pending": answer["num_pending"], "filters": answer["config"].get("filter_subjects")}
+
+
+@scenario
+async def configuration_as_it_comes_back(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Which members of 2.10's transforms a server silently drops, and whether it adds metadata of its own."""
+    account = await laboratory.account()
+    transform = {"src": "in.*", "dest": "t.$1"}
+    await account.create("O", subjects=["in.*"])
+    created = await account.create(
+        "T", subjects=["t.>"], subject_transform=transform, sources=[{"name": "O", "subject_transforms": [transform]}]
+    )
+    mirror = await account.create("M", mirror={"name": "O", "subject_transforms": [transform]})
+    return {
+        "subject_transform": created.get("subject_transform"),
+        "source": created["sources"][0].get("subject_transforms"),
+        "mirror": mirror["mirror"].get("subject_transforms"),
+        "metadata_of_the_server": any(name.startswith("_nats.") for name in created.get("metadata") or ()),
+    }

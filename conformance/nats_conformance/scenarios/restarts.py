@@ -1,0 +1,214 @@
+"""What a restart on the same store keeps, and where copying resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from nats_conformance.catalogue.case import Json
+from nats_conformance.observation import Stored
+from nats_conformance.scenarios.account import REPUBLISH, Account
+from nats_conformance.scenarios.laboratory import Laboratory
+from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.texts import (
+    header_of,
+    messages_of,
+    numbers_of,
+    payloads_of,
+    record_of,
+    subjects_of,
+)
+
+
+@scenario
+async def republish_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Messages that were republished are not sent again when the server comes back."""
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
+    await account.publish_all("in.a", ["1", "2", "3"])
+    account = await laboratory.restart(server)
+    received = await account.subscribe("out.>")
+    await account.publish_all("in.a", ["4"])
+    await account.client.flush()
+    return {
+        "republished_after": payloads_of(received),
+        **numbers_of(received.messages[0]),
+    }
+
+
+@scenario
+async def memory_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A memory stream of a single server is lost, its configuration included."""
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH, storage="memory")
+    await account.publish_all("in.a", ["1", "2"])
+    account = await laboratory.restart(server)
+    return {"stream_info_err_code": await account.refusal("STREAM.INFO.S")}
+
+
+@scenario
+async def purged_stream_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """An emptied stream keeps its sequence across a restart; the last sequence of the subject is 0."""
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
+    await account.publish_all("in.a", ["1", "2", "3"])
+    await account.request("STREAM.PURGE.S", {})
+    account = await laboratory.restart(server)
+    state = await account.state("S")
+    received = await account.subscribe("out.>")
+    await account.publish_all("in.a", ["4"])
+    await account.client.flush()
+    return {
+        "first_seq": state["first_seq"],
+        "last_seq": state["last_seq"],
+        **numbers_of(received.messages[0]),
+    }
+
+
+@scenario
+async def last_sequence_behind_a_delete_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The subject's last message is deleted, two older ones remain: what does the next one refer to?"""
+    facts: dict[str, Any] = {}
+    for name in ("without_restart", "with_restart"):
+        server, account = await laboratory.opened()
+        await account.create("S", subjects=["in.*"], republish=REPUBLISH)
+        await account.publish_all("in.a", ["1", "2", "3"])
+        await account.request("STREAM.MSG.DELETE.S", {"seq": 3})
+        if name == "with_restart":
+            account = await laboratory.restart(server)
+        received = await account.subscribe("out.>")
+        await account.publish_all("in.a", ["4"])
+        await account.client.flush()
+        facts[name] = header_of(received.messages[0], "Nats-Last-Sequence")
+    return facts
+
+
+@scenario
+async def duplicate_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The duplicate window is rebuilt from the stream: an id from before the restart is still a duplicate."""
+    server, account = await laboratory.opened()
+    await account.create("S", subjects=["in.*"], republish=REPUBLISH)
+    await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
+    account = await laboratory.restart(server)
+    received = await account.subscribe("out.>")
+    answer = await account.publish("in.a", "1", ["Nats-Msg-Id: m"])
+    await account.client.flush()
+    return {"duplicate": answer.get("duplicate", False), "republished": len(received.deliveries)}
+
+
+@scenario
+async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A sourcing stream resumes at its position: nothing duplicated, nothing left out."""
+    server, account = await laboratory.with_source()
+    await account.create("T", subjects=["local"], sources=[{"name": "O", "filter_subject": "in.a"}])
+    await account.publish_all("in.a", ["1"])
+    await account.publish_all("in.b", ["not wanted"])
+    await account.publish_all("in.a", ["2"])
+    await account.holding("T", 2)
+    await account.publish_all("local", ["own message"])
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["3"])
+    return {"stored": payloads_of(await account.holding("T", 4))}
+
+
+async def _resumed(
+    laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
+) -> Mapping[str, Any]:
+    """A stream has copied so many of three messages, something changes, the server restarts: what it copies then."""
+    server, account = await laboratory.with_source("1", "2", "3")
+    await account.create("T", sources=[source])
+    await account.holding("T", held)
+    await change(account)
+    account = await laboratory.restart(server)
+    return {"stored": payloads_of(await account.copied("T", "end"))}
+
+
+async def _without_its_last(account: Account) -> None:
+    await account.request("STREAM.MSG.DELETE.T", {"seq": 3})
+
+
+async def _purged(account: Account) -> None:
+    await account.request("STREAM.PURGE.T", {})
+
+
+@scenario
+async def source_without_its_last_message_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The last sourced message is deleted from the target: is it sourced again?"""
+    return await _resumed(laboratory, {"name": "O"}, 3, _without_its_last)
+
+
+@scenario
+async def source_with_start_sequence_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target is purged and the server restarted: does ``opt_start_seq`` count again?"""
+    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 2}, 2, _purged)
+
+
+@scenario
+async def source_after_purge_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The target is purged and the server restarted: a source without a start sequence resumes after what it had."""
+    return await _resumed(laboratory, {"name": "O"}, 3, _purged)
+
+
+@scenario
+async def source_under_an_ingress_transform_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A filtered source whose messages the target's own transform renames: is the position found again?"""
+    server, account = await laboratory.with_source("1", "2")
+    transform = {"src": "in.*", "dest": "renamed.$1"}
+    await account.create("T", sources=[{"name": "O", "filter_subject": "in.a"}], subject_transform=transform)
+    await account.holding("T", 2)
+    account = await laboratory.restart(server)
+    stored = await account.copied("T", "end")
+    return {"subjects": sorted(set(subjects_of(stored))), "stored": payloads_of(stored)}
+
+
+@scenario
+async def start_sequence_is_forgotten_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """``opt_start_seq`` is only for the first start: taken away by an update, the position stays."""
+    taken_away = partial(Account.update, name="T", sources=[{"name": "O"}])
+    return await _resumed(laboratory, {"name": "O", "opt_start_seq": 3}, 1, taken_away)
+
+
+@scenario
+async def mirror_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A filtered mirror keeps the source's numbers, its gaps included, and resumes after a restart."""
+    server, account = await laboratory.with_source("1")
+    await account.publish_all("in.b", ["not wanted"])
+    await account.publish_all("in.a", ["3"])
+    await account.create("M", mirror={"name": "O", "filter_subject": "in.a"})
+    await account.holding("M", 2)
+    before = (await account.info("M", {"deleted_details": True}))["state"]
+    account = await laboratory.restart(server)
+    await account.publish_all("in.a", ["4"])
+    stored = await account.holding("M", 3)
+    return {
+        "deleted_before": before.get("deleted", []),
+        "deleted_after": (await account.info("M", {"deleted_details": True}))["state"].get("deleted", []),
+        "sequences": [each.sequence for each in stored],
+        "records": [record_of(each) for each in messages_of(stored)],
+    }
+
+
+@scenario
+async def recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The source is recreated with more messages than before: which of them are sourced after a restart?"""
+    return {"stored": payloads_of(await _of_a_recreated_source(laboratory, sources=[{"name": "O"}]))}
+
+
+@scenario
+async def mirror_of_a_recreated_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The source of a mirror is recreated with more messages than before: the mirror resumes at its old position."""
+    stored = await _of_a_recreated_source(laboratory, mirror={"name": "O"})
+    return {"stored": payloads_of(stored), "sequences": [each.sequence for each in stored]}
+
+
+async def _of_a_recreated_source(laboratory: Laboratory, **target: Json) -> tuple[Stored, ...]:
+    """What a stream holds that has copied two messages, when its source was recreated with three others."""
+    server, account = await laboratory.with_source("old-1", "old-2")
+    await account.create("T", **target)
+    await account.holding("T", 2)
+    await account.request("STREAM.DELETE.O")
+    await account.create("O", subjects=["in.*"])
+    await account.publish_all("in.a", ["new-1", "new-2", "new-3"])
+    account = await laboratory.restart(server)
+    return await account.copied("T", "end")

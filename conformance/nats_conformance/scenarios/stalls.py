@@ -1,0 +1,165 @@
+"""Copying that stops at a message: everything after it is withheld, and the server requests it repeatedly.
+
+That a stalled stream gets no message is no fact, as one could be late; that its server requests the same message
+again is one. Those requests are ordinary messages in the account, to which any client may subscribe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nats_conformance.catalogue.case import Json, Message
+from nats_conformance.raw_client import Collected
+from nats_conformance.scenarios.account import Account
+from nats_conformance.scenarios.laboratory import Laboratory
+from nats_conformance.scenarios.registry import scenario
+from nats_conformance.scenarios.texts import payloads_of, subjects_of
+from nats_conformance.scenarios.waiting import first_that
+
+_MIRRORS = 4
+"""How many mirrors must not stall until mirrors count as not stalling."""
+_ROUNDS = 2
+"""How often the same start has to be requested again until copying counts as stalled."""
+
+
+def starts_asked_for(requests: Collected, source: str) -> list[int]:
+    """The sequences from which copies of a source were asked for, in order; 0: from wherever there is something."""
+    found = []
+    for each in requests.messages:
+        request = json.loads(each.payload)
+        if request["stream_name"] == source:
+            found.append(request["config"].get("opt_start_seq", 0))
+    return found
+
+
+async def copied_or_stalled(account: Account, requests: Collected, source: str) -> bool:
+    """Wait until the last message of stream T is "3", or its source was asked again and again for the same one.
+
+    Returns whether it stalled.
+    """
+
+    async def either() -> bool | None:
+        if await account.ends_with("T", "3"):
+            return False
+        starts = starts_asked_for(requests, source)
+        again = sum(start == starts[-1] for start in starts[1:]) if starts else 0
+        return True if again >= _ROUNDS else None
+
+    return await first_that(either, "'3' in stream 'T', or that it stalls")
+
+
+async def _copy(
+    laboratory: Laboratory, second: Sequence[str], target: Mapping[str, Json], *, has_first: bool = True
+) -> dict[str, Any]:
+    """Three messages, the second with these headers, in a source that a target copies."""
+    account = await laboratory.account()
+    await account.create("O", subjects=["in.*"], allow_rollup_hdrs=True)
+    if has_first:
+        await account.publish_all("in.b", ["1"])
+    await account.publish_all("in.a", ["2"], second)
+    await account.publish_all("in.a", ["3"])
+    return await copied(account, target)
+
+
+async def copied(account: Account, target: Mapping[str, Json]) -> dict[str, Any]:
+    """How three messages of the source are copied: what the target holds in the end, or when it stalls.
+
+    A mirror of a server before 2.12 drops what it read in the same batch as a message that it cannot store, and stalls;
+    what comes in the next batch it stores. How messages fall into batches is chance: it is created again if it did not
+    stall.
+    """
+    for attempt in range(1, (_MIRRORS if "mirror" in target else 1) + 1):
+        if attempt > 1:
+            await account.request("STREAM.DELETE.T")
+        requests = await account.subscribe("$JS.API.CONSUMER.CREATE.>")
+        await account.create("T", **target)
+        stalled = await copied_or_stalled(account, requests, "O")
+        if stalled:
+            break
+    facts: dict[str, Any] = {"stalled": stalled, "stored": payloads_of(await account.stored("T"))}
+    if stalled:
+        facts["asked_again_from"] = starts_asked_for(requests, "O")[-1]
+    return facts
+
+
+_SOURCES = {"sources": [{"name": "O"}]}
+_MIRROR = {"mirror": {"name": "O"}}
+_EXPECTATION = ["Nats-Expected-Stream: O"]
+_ROLLUP = ["Nats-Rollup: sub"]
+
+
+@scenario
+async def expectation_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A publisher's ``Nats-Expected-Stream`` in a message that is sourced into a stream of another name."""
+    return await _copy(laboratory, _EXPECTATION, _SOURCES)
+
+
+@scenario
+async def expectation_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A publisher's ``Nats-Expected-Stream`` in a message that is mirrored into a stream of another name."""
+    return await _copy(laboratory, _EXPECTATION, _MIRROR)
+
+
+@scenario
+async def rollup_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A rollup message that is sourced into a stream that does not allow rollups."""
+    return await _copy(laboratory, _ROLLUP, _SOURCES)
+
+
+@scenario
+async def rollup_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A rollup message that is mirrored into a stream that does not allow rollups."""
+    return await _copy(laboratory, _ROLLUP, _MIRROR)
+
+
+@scenario
+async def refused_first_message_of_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The very first message of a source is one that its stream does not take: there is no position to stall at."""
+    return await _copy(laboratory, _ROLLUP, _SOURCES, has_first=False)
+
+
+@scenario
+async def refused_first_message_of_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """The very first message of a mirror is one that it does not take."""
+    return await _copy(laboratory, _ROLLUP, _MIRROR, has_first=False)
+
+
+@scenario
+async def status_100_in_a_source(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message without payload whose header block has a status of 100: a source treats it as a heartbeat."""
+    return await _copy_of_status(laboratory, _SOURCES)
+
+
+@scenario
+async def status_100_in_a_mirror(laboratory: Laboratory) -> Mapping[str, Any]:
+    """A message without payload whose header block has a status of 100: a mirror treats it as a heartbeat."""
+    return await _copy_of_status(laboratory, _MIRROR)
+
+
+async def _copy_of_status(laboratory: Laboratory, target: Mapping[str, Json]) -> dict[str, Any]:
+    _, account = await laboratory.with_source("1")
+    await account.client.ask(Message(b"in.a", b"NATS/1.0 100 Idle\r\nA: b\r\n\r\n"))
+    await account.publish_all("in.a", ["3"])
+    return await copied(account, target)
+
+
+@scenario
+async def partly_overlapping_filters(laboratory: Laboratory) -> Mapping[str, Any]:
+    """Two filters of one source that overlap in part: accepted, and then the source refuses to serve them."""
+    account = await laboratory.account()
+    await account.create("O", subjects=["in.>"])
+    await account.publish_all("in.b.a", ["1"])
+    transforms = [{"src": "in.*.a", "dest": "x.$1"}, {"src": "in.b.*", "dest": "y.$1"}]
+    await account.create("T", sources=[{"name": "O", "subject_transforms": transforms}])
+
+    async def outcome() -> Mapping[str, Any] | None:
+        info = await account.info("T")
+        error = info["sources"][0].get("error")
+        if error is None and not info["state"]["messages"]:
+            return None
+        stored = subjects_of(await account.stored("T"))
+        return {"stored_on": stored, "source_error": error and error["err_code"]}
+
+    return await first_that(outcome, "a message or an error of the source")

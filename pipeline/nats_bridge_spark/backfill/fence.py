@@ -1,0 +1,113 @@
+"""Keeps other processes from running a rule while a job does its work.
+
+A sidecar that copies has a consumer whose description says so, and that is looked for. A backfill makes one of the
+same kind, from which it takes nothing, so that another backfill sees it, too. Where the configuration has replicas,
+the rule's lease is taken as well: then a sidecar that starts is on standby, and begins when the job has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.consuming.rule_consumer import TAKEOVER, consumer_owner
+from nats_bridge.kinds.copying.handoff import copying_consumer
+from nats_bridge.rules.leadership.leases import open_leases
+from nats_bridge.settings import Rule, Settings
+from nats_bridge_spark.errors import PipelineError
+
+_POLL = 0.1  # seconds between two requests for a consumer
+_TIMES = 3  # times a lease's time to wait for it
+
+
+@asynccontextmanager
+async def fenced(settings: Settings, rule: Rule, sources: Sequence[tuple[Connection, str]]) -> AsyncIterator[None]:
+    """Hold the rule, so far as an outside process can.
+
+    Args:
+        settings: the configuration.
+        rule: one of its rules.
+        sources: the streams that are read, each with the connection that holds it.
+
+    Raises:
+        PipelineError: another replica has the lease.
+        BridgeError: a server refuses.
+    """
+    async with AsyncExitStack() as held:
+        if settings.leadership is not None:
+            leases = await open_leases(settings, settings.leadership)
+            held.push_async_callback(leases.close)
+            leading = asyncio.create_task(leases.lead(rule))
+            try:
+                await asyncio.wait({leading}, timeout=_TIMES * settings.leadership.ttl)
+                holder = leases.holder(rule.name) or "another process"
+            finally:
+                if not leading.done():
+                    await end_tasks(leading)
+            if leading.cancelled():
+                raise PipelineError(
+                    f"rule '{rule.name}': replica '{holder}' holds its lease (bucket '{settings.leadership.bucket}'):"
+                    " stop the sidecars, and start them again afterwards"
+                )
+            term = leading.result()
+            held.push_async_callback(term.end)
+        for connection, stream in sources:
+            await held.enter_async_context(_announced(connection, stream, consumer_owner(settings.name, rule.name)))
+        yield
+
+
+@asynccontextmanager
+async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIterator[None]:
+    """A consumer whose name says what is running; the server removes it soon after its subscriber ends."""
+    inbox = connection.client.new_inbox()
+    subscription = await connection.client.subscribe_batches(inbox, lambda *_: None, lambda *_: None)
+    config: dict[str, Any] = {
+        "description": f"{owner} backfill",
+        "deliver_subject": inbox,
+        "deliver_policy": "new",
+        # Nothing is acknowledged: it is sent one message an hour at most.
+        "ack_policy": "explicit",
+        "max_ack_pending": 1,
+        "ack_wait": 3600 * 10**9,
+        "headers_only": True,
+        "replay_policy": "instant",
+        "inactive_threshold": 1_000_000_000,
+        "mem_storage": True,
+        "num_replicas": 1,
+    }
+    made = await connection.api.create_ephemeral(stream, config)
+    try:
+        yield
+    finally:
+        if connection.client.is_connected:
+            await connection.api.forget_ephemeral(stream, str(made["name"]))
+        await subscription.release()
+
+
+async def refuse_running(connection: Connection, stream: str, owner: str, rule: str) -> None:
+    """Refuse a rule one of whose consumers has a subscriber.
+
+    Args:
+        connection: the connection that holds the stream.
+        stream: what the rule reads.
+        owner: how the descriptions of the rule's consumers begin.
+        rule: its name.
+
+    Raises:
+        PipelineError: there is one.
+        ApiError: the server cannot be asked.
+    """
+    consumer = await copying_consumer(connection, stream, owner)
+    deadline = asyncio.get_running_loop().time() + TAKEOVER
+    while consumer is not None and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
+        consumer = await copying_consumer(connection, stream, owner)
+    if consumer is not None:
+        raise PipelineError(
+            f"rule '{rule}': it is running: consumer '{consumer}' of stream '{stream}' is read at this moment."
+            " Stop the sidecar (or the other backfill), and start it again afterwards"
+        )

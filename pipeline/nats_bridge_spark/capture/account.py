@@ -1,0 +1,102 @@
+"""All streams of an account, each captured into a directory of its own name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nats_bridge.settings import Connection
+from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.place import place_of
+from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
+from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import JobStoppedError, UnreachableError
+from nats_bridge_spark.failures import failure
+from nats_bridge_spark.progress import Shown, watched
+from nats_bridge_spark.source.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class Results:
+    """The result of one run.
+
+    Attributes:
+        captured: of each stream whose messages were captured.
+        configured: the streams of which only the configuration was.
+        failed: the other streams, each with the reason.
+    """
+
+    captured: list[Result] = field(default_factory=list)
+    configured: list[str] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The streams of an account at one moment.
+
+    Attributes:
+        streams: their names, in order, each with whether its messages may be captured.
+        silent: those that did not answer.
+    """
+
+    streams: tuple[tuple[str, bool], ...]
+    silent: tuple[str, ...]
+
+    @classmethod
+    async def of(cls, connection: Connection) -> Account:
+        """Ask for them.
+
+        Raises:
+            UnreachableError: no server answers.
+            ApiError: the server refuses, or does not answer.
+        """
+        async with connected(connection) as opened:
+            listed, silent = await opened.api.streams()
+        kinds = {info["config"]["name"]: info["config"].get("retention", "limits") == "limits" for info in listed}
+        return cls(tuple(sorted(kinds.items())), tuple(sorted(silent)))
+
+    def captured(self, spark: SparkSession, wanted: Wanted, shown: Shown) -> Results:
+        """Capture all; what goes wrong with one stream does not keep the others from being captured.
+
+        Args:
+            spark: a session.
+            wanted: what is wanted of each stream; its directory is the one above all.
+            shown: how progress is shown.
+
+        Raises:
+            JobStoppedError: a signal came.
+            UnreachableError: the server is away.
+        """
+        results = Results(failed=[(name, "it did not answer") for name in self.silent])
+        for name, is_kept in self.streams:
+            one = replace(wanted, stream=name, directory=f"{wanted.directory.rstrip('/')}/{name}")
+            try:
+                if is_kept:
+                    job = f"capture {name}"
+                    with watched(spark, job, shown=shown) as progress:
+                        results.captured.append(capture(spark, one, progress))
+                else:
+                    _configuration(spark, one)
+                    results.configured.append(name)
+            except (JobStoppedError, UnreachableError):
+                raise
+            except Exception as error:
+                said = failure(f"capture {name}", error)
+                if said.exit_code == UnreachableError.exit_code:
+                    raise
+                results.failed.append((name, str(said)))
+        return results
+
+
+def _configuration(spark: SparkSession, wanted: Wanted) -> None:
+    """Save the configuration alone: reading the messages could take them from those that they are for."""
+    with LoopThread() as loop:
+        saved = loop.run(saved_stream(wanted.connection, wanted.stream))
+    place = place_of(spark, wanted.directory)
+    place.make()
+    place.replace(SAVED, saved.to_json())

@@ -1,0 +1,265 @@
+"""Captures a stream, chunk by chunk, and resumes where an earlier run has ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nats_bridge.errors import BridgeError
+from nats_bridge_spark.capture.chunk_writing import Written, end_of_chunk, tasks_for, write_chunk, writing_session
+from nats_bridge_spark.capture.facts import Facts, facts_of, sequence_before
+from nats_bridge_spark.capture.ledger import Ledger, folder_of
+from nats_bridge_spark.capture.lock import locked
+from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
+from nats_bridge_spark.capture.place import Place, place_of
+from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
+from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
+from nats_bridge_spark.failures import failure
+from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.stream_state import StreamState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_PATIENCE: Final = 3
+"""Rounds in a row in which a stream may be missing that was there."""
+
+
+def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
+    """Capture what the stream holds and the directory does not yet hold.
+
+    Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
+
+    Args:
+        spark: a session.
+        wanted: the stream and the directory.
+        progress: from `pipeline.progress.watched`; a continuous capture ends when its `stopping` is set.
+
+    Raises:
+        OptionError: the directory holds something else, or another capture.
+        DataLostError: messages were removed that were not captured, or the stream was recreated.
+        PipelineError: no such stream, no server, another process writes to the directory.
+        Exception: what Spark makes of a job that fails.
+    """
+    place = place_of(spark, wanted.directory)
+    place.make()
+    # A loop in a thread of its own: notebooks have one in theirs.
+    with locked(place), LoopThread() as loop:
+        return _Capturing(spark, wanted, place, progress, loop).run()
+
+
+class _Capturing:
+    def __init__(self, spark: SparkSession, wanted: Wanted, place: Place, progress: Progress, loop: LoopThread) -> None:
+        self._loop = loop
+        self._spark = writing_session(spark)
+        self._most = wanted.partitions or spark.sparkContext.defaultParallelism
+        self._wanted = wanted
+        self._place = place
+        self._progress = progress
+        self._ledger = Ledger(place)
+        self._result = Result(wanted.stream, str(place))
+        if self._ledger.capture is not None:
+            self._require_asked(self._ledger.capture)
+
+    def run(self) -> Result:
+        """All rounds."""
+        if self._wanted.continuous:
+            self._rounds()
+        else:
+            self._round()
+        held, result = self._ledger.capture, self._result
+        if held is not None:  # else it was stopped at once
+            result.held, result.next = held.messages, held.next
+            result.gaps = tuple((gap.first, gap.last) for gap in held.gaps)
+        result.seconds = time.monotonic() - self._progress.started
+        return result
+
+    def _rounds(self) -> None:
+        failed = 0
+        while not self._progress.stopping.is_set():
+            try:
+                self._round()
+                failed = 0
+            except JobStoppedError:
+                raise
+            except Exception as error:
+                short = failure(self._progress.job, error)
+                failed += 1
+                if self._ledger.capture is None or not _passes(short, failed):
+                    raise
+                self._progress.say(f"{short}; trying again in {self._wanted.interval:g} s")
+            self._progress.enter("waiting for new messages")
+            self._progress.stopping.wait(self._wanted.interval)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
+        return self._wanted.from_sequence is None and not self._ledger.known.chunks and not self._ledger.known.gaps
+
+    def _round(self) -> None:
+        """Capture what the stream holds at this moment, and how it is configured."""
+        self._messages()
+        saved = self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
+        self._place.replace(SAVED, saved.to_json())
+
+    def _messages(self) -> None:
+        """Capture the messages."""
+        wanted, progress = self._wanted, self._progress
+        progress.enter("reading the stream's state")
+        if self._ledger.capture is None:
+            self._begin(self._facts(0))
+        facts = self._facts(self._ledger.known.last)
+        self._require_same(facts.state)
+        last = self._last(facts.state)
+        self._report_kept()
+        if self._ledger.known.next > last:
+            return
+        is_whole = last == facts.state.last
+        progress.total = progress.messages + facts.remaining if is_whole else None
+        progress.enter("reading")
+        while self._ledger.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
+            first = self._behind_gap(min(facts.state.first, last + 1))
+            if first > last:
+                return
+            remaining = facts.remaining if is_whole else None
+            average = facts.state.average
+            end = end_of_chunk(first, last, remaining=remaining, average=average, chunk=wanted.chunk)
+            rows = min(end - first + 1, end - first + 1 if remaining is None else remaining)
+            tasks = wanted.partitions or tasks_for(rows, average=average, most=self._most)
+            facts = self._chunk(first, end, tasks, facts.state)
+
+    def _chunk(self, first: int, end: int, tasks: int, before: StreamState) -> Facts:
+        """Capture one range and let it appear; the stream as it is afterwards."""
+        ledger = self._ledger
+        path = ledger.staging(first)
+        address = self._place.uri(path)
+        may_miss = self._is_open or self._wanted.allow_gaps
+        written = write_chunk(self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address)
+        after = self._facts(end)
+        self._require_same(after.state)
+        if may_miss:
+            # What the stream has lost of its beginning since we looked.
+            first = self._behind_gap(min(after.state.first, end + 1 if written.first is None else written.first))
+            if first > end:
+                return after
+        self._require_whole(first, end, written, before, after.state)
+        files = ledger.staged(path) if written.messages else ()
+        size = sum(size for _, size in files)
+        folder = folder_of(first) if written.messages else ""
+        ledger.publish(path, Chunk(folder, first, end, written.messages, size, files))
+        self._progress.add(written.messages)
+        result = self._result
+        result.messages += written.messages
+        result.size += size
+        result.files += len(files)
+        result.first = written.first if result.first is None else result.first
+        result.last = written.last if written.last is not None else result.last
+        self._report_kept()
+        return after
+
+    def _facts(self, after: int) -> Facts:
+        wanted = self._wanted
+        return self._loop.run(facts_of(wanted.connection, wanted.stream, wanted.subjects, after))
+
+    def _begin(self, facts: Facts) -> None:
+        """The first manifest."""
+        wanted, state = self._wanted, facts.state
+        begin = max(1, state.first)  # a stream that never held anything says 0
+        if wanted.from_time is not None:
+            begin = max(begin, 1 + self._before(wanted.from_time))
+        elif wanted.from_sequence is not None:
+            begin = wanted.from_sequence
+        self._ledger.begin(
+            Capture(
+                stream=wanted.stream,
+                created=state.created,
+                server=facts.server,
+                cluster=facts.cluster,
+                subjects=wanted.subjects,
+                begin=begin,
+                next=begin,
+            )
+        )
+
+    def _before(self, moment: str) -> int:
+        return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
+
+    def _last(self, state: StreamState) -> int:
+        """The last sequence that this round is about."""
+        wanted = self._wanted
+        if wanted.to_time is not None:
+            return min(state.last, self._before(wanted.to_time))
+        return state.last if wanted.to_sequence is None else min(state.last, wanted.to_sequence)
+
+    def _require_asked(self, held: Capture) -> None:
+        """The directory must hold a capture of what is asked for now."""
+        wanted, place = self._wanted, self._place
+        if held.stream != wanted.stream:
+            raise OptionError(f"{place}: holds a capture of stream '{held.stream}', not of '{wanted.stream}'")
+        if held.subjects != wanted.subjects:
+            has = ",".join(held.subjects) or "all subjects"
+            raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
+        if wanted.from_sequence is not None and wanted.from_sequence != held.begin:
+            raise OptionError(
+                f"--from-sequence {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which resumes"
+                f" at {held.next}; leave it out, or take another directory"
+            )
+
+    def _require_same(self, state: StreamState) -> None:
+        """The stream must be the one that was captured before."""
+        held = self._ledger.known
+        if held.created != state.created:
+            raise DataLostError(
+                f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
+                f" {held.created}: capture the new one into another directory"
+            )
+
+    def _behind_gap(self, begins: int) -> int:
+        """Where to resume if the stream begins only after the next message; the gap is noted, or an error."""
+        first = self._ledger.known.next
+        if begins <= first:
+            return first
+        if self._is_open:
+            self._ledger.begin(replace(self._ledger.known, begin=begins, next=begins))
+            return begins
+        if not self._wanted.allow_gaps:
+            raise DataLostError(
+                f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"
+                " say --allow-gaps to continue without them"
+            )
+        self._ledger.skip(Gap(first, begins - 1))
+        self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")
+        return begins
+
+    def _require_whole(self, first: int, end: int, written: Written, before: StreamState, after: StreamState) -> None:
+        """Where the stream has lost its beginning while it was read: was it read before?"""
+        if after.first <= first:
+            return
+        if self._wanted.subjects or before.deleted is None:
+            self._progress.say(
+                f"{self._progress.job}: the stream's beginning went to {after.first} while messages from {first} on"
+                " were read: whether some went unread cannot be known"
+            )
+            return
+        expected = end - first + 1 - sum(first <= sequence <= end for sequence in before.deleted)
+        if written.messages < expected and not self._wanted.allow_gaps:
+            raise DataLostError(
+                f"stream '{self._wanted.stream}': {expected - written.messages} messages between {first} and"
+                f" {min(end, after.first - 1)} went while they were read: run it again"
+            )
+
+    def _report_kept(self) -> None:
+        held = self._ledger.known
+        what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
+        self._progress.kept = f"{what} in {self._place}; run the same command to continue"
+
+
+def _passes(error: BridgeError, failed: int) -> bool:
+    """Whether a continuous capture waits for it to pass; a server that has just started may not know its streams."""
+    if isinstance(error, JobFailedError):
+        return False
+    return error.passing or (type(error) is PipelineError and failed <= _PATIENCE)

@@ -1,0 +1,116 @@
+"""Spark's part of a capture: a range of sequences becomes Parquet files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nats_bridge_spark.capture.wanted import Wanted
+from nats_bridge_spark.columns import CAPTURED, ddl
+from nats_bridge_spark.connections import options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        messages: how many.
+        first: the first sequence among them; None where there are none.
+        last: the last one.
+    """
+
+    messages: int
+    first: int | None
+    last: int | None
+
+
+def writing_session(spark: SparkSession) -> SparkSession:
+    """A session of the same Spark with the settings that captures are written with."""
+    from pyspark_jetstream import register
+
+    own = spark.newSession()
+    # Spark's default, INT96, has no statistics by which readers could skip what they do not want.
+    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    register(own)
+    register(spark)  # the thread keeps the session that it had
+    return own
+
+
+def write_chunk(
+    spark: SparkSession, wanted: Wanted, first: int, last: int, *, tasks: int, may_miss: bool, address: str
+) -> Written:
+    """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
+
+    Args:
+        spark: from `writing_session`.
+        wanted: the stream.
+        first: the first sequence.
+        last: the last sequence.
+        tasks: how many tasks share the range; each writes one file.
+        may_miss: whether it continues where messages go while they are read; the caller then looks what is missing.
+        address: a directory that is not there yet.
+
+    Raises:
+        Exception: what Spark makes of it; `pipeline.failures` reads it.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options_of(wanted.connection))
+    reader = reader.options(
+        stream=wanted.stream, startSequence=str(first), endSequence=str(last), partitions=str(tasks)
+    ).option("failOnDataLoss", str(not may_miss).lower())
+    if wanted.subjects:
+        reader = reader.option("subjects", ",".join(wanted.subjects))
+    seen = Observation()
+    frame = reader.load().observe(
+        seen,
+        f.count(f.lit(1)).alias("messages"),
+        f.min("sequence").alias("first"),
+        f.max("sequence").alias("last"),
+    )
+    (
+        frame.write.option("compression", "zstd")
+        # Payloads hardly repeat: trying a dictionary on them only costs.
+        .option("parquet.enable.dictionary#data", "false")
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .parquet(address)
+    )
+    return Written(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
+
+
+_BYTES: Final = 2 * 1024**3
+"""In a chunk, about, before compression."""
+_ROWS_PER_TASK: Final = 100_000
+_BYTES_PER_TASK: Final = 32 * 1024**2
+"""Below both, another task, and so another file, is not worth its while."""
+
+
+def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, chunk: int) -> int:
+    """The last sequence of the next chunk.
+
+    Args:
+        first: its first sequence.
+        last: the last sequence that is wanted.
+        remaining: how many messages there are from first to last; None if that is not known.
+        average: bytes of a message.
+        chunk: messages wanted in a chunk.
+    """
+    rows = max(1, min(chunk, _BYTES // max(1, average)))
+    span = last - first + 1
+    if remaining is None or remaining > span:
+        remaining = span
+    if remaining <= rows:
+        return last
+    # Where messages were removed in between, more sequences hold as many messages.
+    return min(last, first + rows * span // remaining - 1)
+
+
+def tasks_for(rows: int, *, average: int, most: int) -> int:
+    """Tasks for a chunk with so many messages of so many bytes, `most` at most."""
+    wanted = max(-(-rows // _ROWS_PER_TASK), -(-rows * average // _BYTES_PER_TASK))
+    return max(1, min(most, wanted))

@@ -1,0 +1,56 @@
+"""The facts about a stream that a capture needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.settings import Connection
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.source.stream_state import StreamState, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A stream at one moment.
+
+    Attributes:
+        state: what it holds.
+        server: the version of the server that was asked.
+        cluster: the name of its cluster; empty for a server of its own.
+        remaining: messages after a sequence that the filters let pass.
+    """
+
+    state: StreamState
+    server: str
+    cluster: str
+    remaining: int
+
+
+async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...], after: int) -> Facts:
+    """Ask for a stream's facts.
+
+    Args:
+        connection: where it is.
+        stream: its name.
+        subjects: filters.
+        after: the sequence after which remaining messages are counted.
+
+    Raises:
+        OptionError: the stream has another retention than limits.
+        PipelineError: there is no such stream.
+        UnreachableError: no server answers.
+        ApiError: the server refuses, or does not answer.
+    """
+    async with connected(connection) as opened:
+        state = await state_of(opened, stream, listing=True)
+        state.require_limits("captured")
+        remaining = await Replay(opened.api, stream, subjects).after(after)
+        info = await opened.api.stream_info(stream)
+        return Facts(state, opened.server_version, str((info.get("cluster") or {}).get("name") or ""), remaining)
+
+
+async def sequence_before(connection: Connection, stream: str, time: str) -> int:
+    """The sequence just before the first message that was stored at or after a time (RFC 3339)."""
+    async with connected(connection) as opened:
+        return await Replay(opened.api, stream).before(time)

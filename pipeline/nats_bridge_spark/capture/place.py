@@ -1,0 +1,283 @@
+"""Where a capture is kept: a directory of this machine, or of anything that Hadoop knows (`hdfs://…`, `s3a://…`).
+
+Both give the same few operations. Directories of this machine are handled by Python itself, and what is published there
+is on the disk before it appears; everything else goes through the Java of the Spark session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from nats_bridge_spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_URI: Final = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:")
+
+
+class Place(Protocol):
+    """A directory. Paths are relative to it, with slashes."""
+
+    def __str__(self) -> str: ...
+
+    def uri(self, path: str = "") -> str:
+        """The address of a path for Spark."""
+
+    def names(self, path: str = "") -> list[str]:
+        """What is in a directory, in order; nothing where there is no directory."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None where there is none."""
+
+    def read(self, path: str) -> str | None:
+        """A file's text; None where there is none."""
+
+    def replace(self, path: str, text: str) -> None:
+        """Write a file so that every reader sees the old text or the new one."""
+
+    def create(self, path: str, text: str) -> bool:
+        """Write a file that must not be there yet; False where it is."""
+
+    def make(self, path: str = "") -> None:
+        """Make a directory, with those above it."""
+
+    def move(self, source: str, target: str) -> bool:
+        """Let a file or a directory, with all that is in it, have another name; False where it is not there."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a directory with all that is in it; nothing where there is none."""
+
+
+def absolute(path: str) -> str:
+    """A path that does not depend on the working directory; an address as it is."""
+    return path if _URI.match(path) else str(Path(path).absolute())
+
+
+def is_local(path: str) -> bool:
+    """Whether a path or an address names a directory of this machine."""
+    return path.startswith("file:") or not _URI.match(path)
+
+
+def place_of(spark: SparkSession | None, path: str) -> Place:
+    """The directory that a path or an address names.
+
+    Args:
+        spark: a session; None is enough for a directory of this machine.
+        path: the path, or the address.
+
+    Raises:
+        OptionError: it is the address of something that Spark does not know.
+    """
+    if path.startswith("file:"):
+        return LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
+    if is_local(path):
+        return LocalPlace(Path(path).absolute())
+    assert spark is not None
+    return HadoopPlace(spark, path)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """A directory of this machine, or one that is mounted here."""
+
+    root: Path
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def uri(self, path: str = "") -> str:
+        """A path's address: `file:///…`."""
+        # Not quoted: Spark takes what stands there.
+        return f"file://{self._at(path)}"
+
+    def names(self, path: str = "") -> list[str]:
+        """What is in a directory."""
+        place = self._at(path)
+        try:
+            return sorted(entry.name for entry in place.iterdir())
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            raise OptionError(f"{place}: not a directory") from None
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file."""
+        try:
+            return self._at(path).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read(self, path: str) -> str | None:
+        """A file's text."""
+        try:
+            return self._at(path).read_text("utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def replace(self, path: str, text: str) -> None:
+        """On the disk, then there in one step."""
+        target = self._at(path)
+        new = target.with_name(f".{target.name}.new")
+        with new.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(target)
+        _sync(target.parent)
+
+    def create(self, path: str, text: str) -> bool:
+        """Exclusively."""
+        try:
+            with self._at(path).open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            return False
+        return True
+
+    def make(self, path: str = "") -> None:
+        """With parents."""
+        place = self._at(path)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise OptionError(f"{place}: not a directory") from None
+        except OSError as error:
+            raise OptionError(f"{place}: cannot be made: {error.strerror}") from None
+
+    def move(self, source: str, target: str) -> bool:
+        """On the disk, then there in one step."""
+        begin, end = self._at(source), self._at(target)
+        try:
+            for file in begin.iterdir() if begin.is_dir() else ():
+                _sync(file)
+            _sync(begin)
+            begin.rename(end)
+        except FileNotFoundError:
+            return False
+        _sync(end.parent)
+        return True
+
+    def remove(self, path: str) -> None:
+        """Whatever it is."""
+        place = self._at(path)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+
+    def _at(self, path: str) -> Path:
+        return self.root / path if path else self.root
+
+
+def _sync(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class HadoopPlace:
+    """A directory that Hadoop's file systems reach, through the Java of the Spark session.
+
+    Where moving a directory is not one step (object stores), a reader may see a part of a chunk while it appears, and
+    what was left half moved is removed by the next run: nothing is stored twice.
+    """
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self._root = uri.rstrip("/")
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        conf = spark._jsc.hadoopConfiguration()
+        hadoop = self._jvm.org.apache.hadoop.fs
+        try:
+            path = hadoop.Path(self._root)
+            self._files: Any = path.getFileSystem(conf)
+            self._context: Any = hadoop.FileContext.getFileContext(self._files.getUri(), conf)
+        except Exception as error:
+            said = str(getattr(error, "java_exception", error)).splitlines()[0]
+            raise OptionError(f"{uri}: Spark cannot use this address: {said}") from None
+
+    def __str__(self) -> str:
+        return self._root
+
+    def uri(self, path: str = "") -> str:
+        """A path's address."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def names(self, path: str = "") -> list[str]:
+        """What is in a directory."""
+        place = self._at(path)
+        if not self._files.exists(place):
+            return []
+        if not self._files.getFileStatus(place).isDirectory():
+            raise OptionError(f"{self.uri(path)}: not a directory")
+        return sorted(status.getPath().getName() for status in self._files.listStatus(place))
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file."""
+        place = self._at(path)
+        return int(self._files.getFileStatus(place).getLen()) if self._files.exists(place) else None
+
+    def read(self, path: str) -> str | None:
+        """A file's text."""
+        place = self._at(path)
+        if not self._files.exists(place):
+            return None
+        stream = self._files.open(place)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def replace(self, path: str, text: str) -> None:
+        """In one step, where the file system can."""
+        folder, _, name = path.rpartition("/")
+        new = self._at(f"{folder}/.{name}.new" if folder else f".{name}.new")
+        self._write(self._files.create(new, True), text)
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(rename, 1)
+        options[0] = rename.OVERWRITE
+        self._context.rename(new, self._at(path), options)
+
+    def create(self, path: str, text: str) -> bool:
+        """Exclusively, where the file system can."""
+        try:
+            stream = self._files.create(self._at(path), False)
+        except Exception:
+            if self.size(path) is None:
+                raise
+            return False
+        self._write(stream, text)
+        return True
+
+    def make(self, path: str = "") -> None:
+        """With parents."""
+        if not self._files.mkdirs(self._at(path)):
+            raise OptionError(f"{self.uri(path)}: cannot be made")
+
+    def move(self, source: str, target: str) -> bool:
+        """In one step, where the file system can."""
+        begin = self._at(source)
+        return bool(self._files.exists(begin) and self._files.rename(begin, self._at(target)))
+
+    def remove(self, path: str) -> None:
+        """Whatever it is."""
+        self._files.delete(self._at(path), True)
+
+    def _at(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))
+
+    def _write(self, stream: Any, text: str) -> None:
+        try:
+            stream.write(bytearray(text, "utf-8"))
+        finally:
+            stream.close()

@@ -1,0 +1,108 @@
+"""The request for a capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nats_bridge.settings import Connection
+from nats_bridge_spark.errors import OptionError
+
+CHUNK: Final = 4_000_000
+"""Messages in a chunk, unless another number is asked for."""
+
+INTERVAL: Final = 60.0
+"""Seconds between two rounds of a continuous capture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A stream, or a part of it, and the directory that is to hold it.
+
+    Attributes:
+        connection: where the stream is.
+        stream: its name.
+        directory: a path, or an address that Spark knows.
+        subjects: consumer filters; none for all messages.
+        from_sequence: the first sequence; None for the stream's first, or for where the capture resumes.
+        to_sequence: the last sequence; None for the stream's last at this moment.
+        from_time: RFC 3339; only messages stored then or later.
+        to_time: RFC 3339; only messages stored before.
+        partitions: tasks for a chunk, and so its files; None for as many as there are cores, fewer for little.
+        chunk: messages in a chunk, about.
+        allow_gaps: continue where messages were removed that were not captured yet.
+        continuous: continue with new messages until stopped.
+        interval: seconds between two looks for new ones.
+
+    Raises:
+        OptionError: two of them exclude each other.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    directory: str
+    subjects: tuple[str, ...] = ()
+    from_sequence: int | None = None
+    to_sequence: int | None = None
+    from_time: str | None = None
+    to_time: str | None = None
+    partitions: int | None = None
+    chunk: int = CHUNK
+    allow_gaps: bool = False
+    continuous: bool = False
+    interval: float = INTERVAL
+
+    def __post_init__(self) -> None:
+        if self.from_sequence is not None and self.from_time is not None:
+            raise OptionError("--from-time: --from-sequence says where to begin already; leave one out")
+        if self.to_sequence is not None and self.to_time is not None:
+            raise OptionError("--to-time: --to-sequence says where to end already; leave one out")
+        if self.continuous and (self.to_sequence is not None or self.to_time is not None):
+            raise OptionError("--continuous: has no end; leave out --to-sequence and --to-time")
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of one run.
+
+    Attributes:
+        stream: the stream's name.
+        directory: of the capture.
+        messages: captured by this run.
+        size: bytes of the files that it wrote.
+        files: how many.
+        first: the first sequence that it captured; None if it found nothing new.
+        last: the last one.
+        held: how many messages the capture holds now.
+        next: the sequence at which the next run resumes.
+        gaps: the ranges that are missing in the capture.
+        seconds: how long it took.
+    """
+
+    stream: str
+    directory: str
+    messages: int = 0
+    size: int = 0
+    files: int = 0
+    first: int | None = None
+    last: int | None = None
+    held: int = 0
+    next: int = 1
+    gaps: tuple[tuple[int, int], ...] = ()
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "stream": self.stream,
+            "directory": self.directory,
+            "messages": self.messages,
+            "bytes": self.size,
+            "files": self.files,
+            "first_sequence": self.first,
+            "last_sequence": self.last,
+            "messages_held": self.held,
+            "next_sequence": self.next,
+            "gaps": [list(gap) for gap in self.gaps],
+            "seconds": round(self.seconds, 3),
+        }

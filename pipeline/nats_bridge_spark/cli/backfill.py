@@ -1,0 +1,73 @@
+"""`nats-bridge backfill`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nats_bridge.cli.options import config_option
+from nats_bridge_spark.cli.options import progress_options, spark_options
+
+
+@click.command("backfill")
+@config_option
+@click.argument("rule", metavar="RULE")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source of the rule; repeatable.")
+@click.option("--capture", "capture", metavar="DIR", help="Read a capture instead of the live stream.")
+@click.option("--from-sequence", "first", type=click.IntRange(1), metavar="N", help="The first message wanted.")
+@click.option(
+    "--to-sequence", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
+)
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+@spark_options
+@progress_options
+def backfill_command(
+    config: Path,
+    as_json: bool,
+    master: str | None,
+    settings: dict[str, str],
+    quiet: bool,
+    every: float,
+    **given: Any,
+) -> None:
+    """Copy the history of a stream through RULE of a configuration into the rule's target.
+
+    The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
+    start it afterwards: it resumes at the next message. A job that was killed is simply run again.
+
+    \b
+    Example:
+      nats-bridge backfill -c eu.yaml eu
+      nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
+    """
+    from nats_bridge.cli.asking import quiet_logs
+    from nats_bridge.settings import load
+    from nats_bridge_spark.backfill.request import Request
+
+    loaded, request = load(config), Request(**given)
+
+    from nats_bridge_spark.backfill.job import backfill, rule_of
+
+    rule_of(loaded, request.rule)
+
+    from nats_bridge_spark.progress import Shown
+    from nats_bridge_spark.session import job_session
+
+    with ExitStack() as sessions, quiet_logs():
+        name = f"backfill {request.rule}"
+        summaries = backfill(
+            loaded,
+            request,
+            lambda: sessions.enter_context(job_session(name, master=master, settings=settings, quiet=quiet)),
+            Shown(quiet, every),
+        )
+    if as_json:
+        click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))
+        return
+    for summary in summaries:
+        for line in summary.lines():
+            click.echo(line)

@@ -1,0 +1,200 @@
+"""`nats-bridge capture`: streams as Parquet."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from nats_bridge.cli.connection_options import connection_named, connection_options
+from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
+from nats_bridge.observability.printable import printable
+from nats_bridge_spark.cli.options import progress_options, spark_options
+
+if TYPE_CHECKING:
+    from nats_bridge.settings import Connection
+    from nats_bridge_spark.capture.wanted import Result
+    from nats_bridge_spark.source.read_options import ReadOptions
+
+
+_NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from-time", "endTime": "--to-time"}
+
+
+@click.command("capture")
+@click.argument("stream", metavar="[STREAM]")
+@click.argument("directory", metavar="DIR", required=False)
+@connection_options
+@click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
+@click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
+@click.option("--from-sequence", type=click.IntRange(min=1), metavar="N", help="Begin at this sequence.")
+@click.option("--to-sequence", type=click.IntRange(min=1), metavar="N", help="End with this sequence.")
+@click.option("--from-time", metavar="TIME", help="Begin with messages stored then or later (2026-01-31T12:00:00Z).")
+@click.option("--to-time", metavar="TIME", help="End with messages stored before.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tasks, and so files, per chunk.  [default: the cores]",
+)
+@click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
+@click.option("--allow-gaps", is_flag=True, help="Continue where messages were removed before they were captured.")
+@click.option("--continuous", is_flag=True, help="Continue with new messages until SIGTERM or Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="With --continuous: how often to look for new messages; each look that finds some writes files."
+    "  [default: 60]",
+)
+@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@spark_options
+@progress_options
+@click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
+def capture_command(
+    stream: str,
+    directory: str | None,
+    everything: bool,
+    permissions: bool,
+    master: str | None,
+    settings: dict[str, str],
+    quiet: bool,
+    every: float,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Capture STREAM, or with --all every stream, as Parquet files in DIR, and resume there when run again.
+
+    DIR/messages is for readers: it holds each message exactly once at every moment, whatever ended an earlier run.
+    Columns: stream, subject, sequence, time (microseconds), time_ns, header_block (raw), data. The configurations of
+    the stream and its durable consumers are there as well, for nats-bridge restore.
+
+    Exit codes: 0 captured; 1 messages were removed, the stream was recreated, or the job failed; 2 usage, or DIR holds
+    something else; 3 no server; 130 and 143 stopped by a signal.
+
+    \b
+    Example:
+      nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
+      nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
+      nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
+    """
+    from nats_bridge.cli.asking import ask
+    from nats_bridge_spark.capture.account import Account
+    from nats_bridge_spark.capture.facts import facts_of
+    from nats_bridge_spark.capture.place import absolute
+    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
+
+    if everything:
+        stream, directory = _all_of(stream, directory, given)
+    elif directory is None:
+        raise click.UsageError("Missing argument 'DIR'.")
+    connection = connection_named(
+        server=given["server"],
+        creds=given["creds"],
+        context=given["context"],
+        config=given["config"],
+        connection=given["connection"],
+    )
+    if permissions:
+        from nats_bridge_spark.permissions import capture_permissions
+
+        click.echo(capture_permissions(connection, None if everything else stream))
+        return EXIT_GOOD
+    checked = _checked(connection, stream, given)
+    wanted = Wanted(
+        connection=connection,
+        stream=stream,
+        directory=absolute(directory),
+        subjects=checked.subjects,
+        from_sequence=given["from_sequence"],
+        to_sequence=given["to_sequence"],
+        from_time=checked.start_time,
+        to_time=checked.end_time,
+        partitions=given["partitions"],
+        chunk=given["chunk"] or CHUNK,
+        allow_gaps=given["allow_gaps"],
+        continuous=given["continuous"],
+        interval=given["interval"] or INTERVAL,
+    )
+    # A missing server or stream is an error before Java has started.
+    account = ask(Account.of(connection)) if everything else None
+    if account is None:
+        ask(facts_of(connection, stream, (), 0))
+
+    from nats_bridge_spark.capture.capturing import capture
+    from nats_bridge_spark.progress import Shown, watched
+    from nats_bridge_spark.session import job_session
+
+    job, shown = f"capture {stream}", Shown(quiet, every)
+    with job_session(job, master=master, settings=settings, quiet=quiet) as spark:
+        if account is None:
+            with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
+                result = capture(spark, wanted, progress)
+            click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
+            return EXIT_GOOD
+        results = account.captured(spark, wanted, shown)
+    if as_json:
+        failed = [{"stream": name, "error": said} for name, said in results.failed]
+        click.echo(
+            json.dumps(
+                {
+                    "streams": [each.to_json() for each in results.captured],
+                    "configured": results.configured,
+                    "failed": failed,
+                }
+            )
+        )
+    else:
+        for result in results.captured:
+            click.echo(_reported(result))
+        for name in results.configured:
+            click.echo(
+                f"{wanted.directory}/{printable(name)}: only the configuration: its messages are for its consumers"
+            )
+        for name, said in results.failed:
+            click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
+    return EXIT_NO if results.failed else EXIT_GOOD
+
+
+def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str, str]:
+    """A name for all streams, and the directory, which is the only argument.
+
+    Raises:
+        ConfigError: an option is for one stream.
+    """
+    if second is not None:
+        raise ConfigError(f"--all: captures every stream, also '{first}'; leave one out")
+    for option in ("subjects", "from_sequence", "to_sequence", "from_time", "to_time", "continuous"):
+        if given[option]:
+            raise ConfigError(f"--{option.replace('_', '-')}: is for one stream; leave out --all")
+    return "all", first
+
+
+def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:
+    """Check the options as the data source does, with the names of the command line."""
+    from nats_bridge_spark.connections import options_of
+    from nats_bridge_spark.errors import OptionError
+    from nats_bridge_spark.source.read_options import ReadOptions
+
+    options = {
+        "stream": stream,
+        "subjects": given["subjects"],
+        "startTime": given["from_time"],
+        "endTime": given["to_time"],
+    }
+    try:
+        return ReadOptions.of({**options_of(connection), **{name: value for name, value in options.items() if value}})
+    except OptionError as error:
+        text = str(error)
+        for name, ours in _NAMES.items():
+            text = text.replace(f"option {name}:", f"{ours}:")
+        raise OptionError(text) from None
+
+
+def _reported(result: Result) -> str:
+    new = f"{result.messages:,} message{'' if result.messages == 1 else 's'}"
+    if result.first is not None:
+        new += f" ({result.first} to {result.last})"
+    files = f" in {result.files} file{'' if result.files == 1 else 's'}" if result.files else ""
+    gaps = f", {len(result.gaps)} gap{'' if len(result.gaps) == 1 else 's'}" if result.gaps else ""
+    return f"{result.directory}: {new} captured{files}; it holds {result.held:,}{gaps}, the next is {result.next}"

@@ -1,0 +1,135 @@
+"""`nats-bridge restore`: captured streams, created again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nats_bridge.cli.connection_options import connection_named, connection_options
+from nats_bridge.errors import EXIT_GOOD, ConfigError
+from nats_bridge_spark.cli.options import progress_options, spark_options
+
+if TYPE_CHECKING:
+    from nats_bridge_spark.restore.request import Selection
+
+
+@click.command("restore")
+@click.argument("directory", metavar="DIR")
+@connection_options
+@click.option("--stream", "streams", metavar="NAME", multiple=True, help="Only this captured stream; repeatable.")
+@click.option("--as", "name", metavar="NAME", help="The name of the restored stream.")
+@click.option("--to-sequence", type=click.IntRange(min=0), metavar="N", help="End with this sequence.")
+@click.option("--to-time", metavar="TIME", help="End with messages stored before (2026-01-31T12:00:00Z).")
+@click.option(
+    "--transform", nargs=2, metavar="SRC DEST", help="A subject transform; messages that do not match it stay out."
+)
+@click.option("--rule", metavar="NAME", help="With -c: the rule whose target, filters and transforms are taken.")
+@click.option(
+    "--consumers",
+    type=click.Choice(["resume", "as-saved", "none"]),
+    default="resume",
+    show_default=True,
+    help="Durable consumers: after what they had acknowledged, as they were configured, or none.",
+)
+@click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration; repeatable.")
+@click.option("--hold", is_flag=True, help="Do not open the streams yet: a later run continues with a newer capture.")
+@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
+@spark_options
+@progress_options
+@click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
+def restore_command(
+    directory: str,
+    master: str | None,
+    settings: dict[str, str],
+    quiet: bool,
+    every: float,
+    as_json: bool,
+    permissions: bool,
+    **given: Any,
+) -> int:
+    """Create the streams that were captured in DIR, with their messages and durable consumers.
+
+    Each message gets its subject, headers, payload and sequence again, and a new time stamp. A stream takes no other
+    messages until it is restored. Run the same command again after it was killed: nothing is missing or there twice.
+
+    Exit codes: 0 restored; 1 the server refuses something, or the job failed; 2 usage, the stream exists, or the server
+    is too old for it; 3 no server; 130 and 143 stopped by a signal.
+
+    \b
+    Example:
+      nats-bridge restore backup/ --server nats://127.0.0.1:4222
+      nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --context west
+      nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to-time 2026-01-31T12:00:00Z
+    """
+    selection, target = _selection(given)
+    connection = connection_named(
+        server=given["server"],
+        creds=given["creds"],
+        context=given["context"],
+        config=given["config"],
+        connection=given["connection"] or target,
+    )
+    if permissions:
+        from nats_bridge_spark.permissions import restore_permissions
+
+        name = given["name"] or (selection.target if selection else None)
+        click.echo(restore_permissions(connection, (name,) if name else given["streams"]))
+        return EXIT_GOOD
+    from nats_bridge.cli.asking import quiet_logs
+    from nats_bridge_spark.capture.place import absolute
+    from nats_bridge_spark.progress import Shown
+    from nats_bridge_spark.restore.job import restore
+    from nats_bridge_spark.restore.request import Request
+    from nats_bridge_spark.session import job_session
+    from nats_bridge_spark.source.read_options import time_of
+
+    request = Request(
+        connection=connection,
+        directory=absolute(directory),
+        streams=given["streams"],
+        name=given["name"],
+        to_sequence=given["to_sequence"],
+        to_time=time_of("--to-time", given["to_time"]) if given["to_time"] else None,
+        selection=selection,
+        without=given["without"],
+        consumers=given["consumers"],
+        hold=given["hold"],
+    )
+    with ExitStack() as sessions, quiet_logs():
+        summaries = restore(
+            request,
+            lambda: sessions.enter_context(job_session("restore", master=master, settings=settings, quiet=quiet)),
+            Shown(quiet, every),
+        )
+    if as_json:
+        click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
+        return EXIT_GOOD
+    for summary in summaries:
+        for line in summary.lines():
+            click.echo(line)
+    return EXIT_GOOD
+
+
+def _selection(given: dict[str, Any]) -> tuple[Selection | None, str | None]:
+    """What changes subjects, and the connection that the rule writes to; both may be None."""
+    from nats_bridge.kinds.copying.target_subjects import destinations
+    from nats_bridge.settings import CopyingRule, load
+    from nats_bridge_spark.diff.rules import named_by
+    from nats_bridge_spark.restore.request import Selection
+    from nats_transforms.sourcing import Sourcing
+
+    sourcing = named_by(given, given["streams"][0] if len(given["streams"]) == 1 else "")
+    if sourcing is None:
+        return None, None
+    target = connection = None
+    if given["rule"]:
+        rule = load(given["config"]).rule_named(given["rule"])
+        if not isinstance(rule, CopyingRule):
+            raise ConfigError(f"--rule {given['rule']}: is of kind {rule.kind}; say one that copies")
+        target, connection = rule.target_stream, rule.target_connection
+    assert isinstance(sourcing, Sourcing)
+    stored = dict.fromkeys(pattern.decode() for pattern in destinations(sourcing))
+    return Selection(sourcing, tuple(stored) if ">" not in stored else (), target), connection

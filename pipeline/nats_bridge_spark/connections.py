@@ -1,0 +1,116 @@
+"""Connections of tasks: from options of text, which travel to executors, to an open connection.
+
+Options carry the paths of secrets' files, never secrets; the files must be there on every node, under the same path.
+A task opens its own connections, with the same code as the sidecar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from nats_bridge.client.connection import Connection, open_connection
+from nats_bridge.errors import BridgeError, ServerUnreachableError
+from nats_bridge.settings import Connection as ConnectionSettings
+from nats_bridge.settings.connect_options import connect_options
+from nats_bridge_spark.errors import OptionError, PipelineError, UnreachableError
+
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "servers": ("servers",),
+    "context": ("context",),
+    "creds": ("creds",),
+    "nkeySeedFile": ("nkey_seed_file",),
+    "tokenFile": ("token_file",),
+    "user": ("user",),
+    "passwordFile": ("password_file",),
+    "tlsCa": ("tls", "ca"),
+    "tlsCert": ("tls", "cert"),
+    "tlsKey": ("tls", "key"),
+    "tlsHandshakeFirst": ("tls", "handshake_first"),
+    "tlsHostname": ("tls", "hostname"),
+    "tlsInsecure": ("tls", "insecure"),
+    "inboxPrefix": ("inbox_prefix",),
+    "connectTimeout": ("connect_timeout",),
+}
+"""The data source's connection options, and where each is in a connection of the configuration."""
+
+_BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
+
+
+def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
+    """The connection that the options of a data source describe; others of its options are left alone.
+
+    Args:
+        options: by name, in any case, as Spark hands them on.
+
+    Raises:
+        OptionError: a value cannot be used, or nothing says where the servers are.
+    """
+    given: dict[str, Any] = {}
+    for key, value in options.items():
+        if key.lower() in _BY_LOWER:
+            name, path = _BY_LOWER[key.lower()]
+            place = given
+            for part in path[:-1]:
+                place = place.setdefault(part, {})
+            place[path[-1]] = _number(name, value) if name == "connectTimeout" else value
+    if not given.get("servers") and not given.get("context"):
+        raise OptionError('option servers: missing; say .option("servers", "nats://127.0.0.1:4222"), or context')
+    try:
+        return ConnectionSettings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = tuple(str(part) for part in first["loc"])
+        option = next((name for name, path in FIELDS.items() if at[: len(path)] == path), ".".join(at) or "servers")
+        raise OptionError(f"option {option}: {first['msg']}") from None
+
+
+def options_of(connection: ConnectionSettings) -> dict[str, str]:
+    """The options that describe a connection of the configuration; `connection_of` reads them."""
+    reported: dict[str, str] = {}
+    for name, path in FIELDS.items():
+        value: Any = connection
+        for part in path:
+            value = getattr(value, part, None)
+        if value is None or value == () or value is False:
+            continue
+        reported[name] = ",".join(value) if isinstance(value, tuple) else str(value)
+    return reported
+
+
+@asynccontextmanager
+async def connected(
+    connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+) -> AsyncIterator[Connection]:
+    """An open connection, closed afterwards.
+
+    Args:
+        connection: where to.
+        client_name: the client's name in the server's lists.
+        no_echo: whether the connection does not receive what it publishes itself, as a `Publisher` wants it.
+
+    Raises:
+        UnreachableError: no server answers.
+        PipelineError: credentials are refused, or TLS is not to be had.
+    """
+    try:
+        options = connect_options(connection, "servers") | {"no_echo": no_echo}
+        opened = await open_connection("servers", options, client_name=client_name)
+    except ServerUnreachableError as error:
+        raise UnreachableError(str(error)) from None
+    except BridgeError as error:
+        raise PipelineError(str(error)) from None
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def _number(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise OptionError(f"option {name}: '{value}' is not a number of seconds") from None

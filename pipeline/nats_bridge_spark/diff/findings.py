@@ -1,0 +1,158 @@
+"""Finds the differences between the messages of one identity.
+
+Theory of operation: usually one message on either side has an identity, and the two are compared field by field. Where
+there are more, those that the same entry copied belong together, as when two entries copy one message on purpose; of
+what one entry made, one counts (one equal to its counterpart, if there is one) and every other one is duplicated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge_spark.diff.header_lines import differences
+
+KINDS: Final[dict[str, str]] = {
+    "missing": "on the left only",
+    "extra": "on the right only",
+    "duplicated": "the same identity a second time on one side",
+    "subject": "another subject",
+    "header-value": "another value of a header",
+    "header-removed": "a header that is on the left only",
+    "header-added": "a header that is on the right only",
+    "header-case": "a header's name in other letters",
+    "header-order": "the same headers in another order",
+    "header-spelling": "blanks, the first line or line ends of the header block",
+    "payload": "another payload",
+    "order": "out of order: stored earlier or later than the messages around it",
+    "unidentified": "nothing identifies the message",
+}
+"""Every kind of finding, in the order of the report, with what it means."""
+
+_LONGEST: Final = 4096  # characters of a value
+_AROUND: Final = 16  # bytes of a payload that are shown from where it differs
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A message of one side, as it is compared: `block` without what is not to be compared."""
+
+    sequence: int
+    entry: bytes
+    subject: bytes
+    block: bytes
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference.
+
+    Attributes:
+        kind: one of `KINDS`.
+        left_sequence: in the left stream; None where it has no such message.
+        right_sequence: in the right one.
+        field: which header, where it is about one; `left` or `right` for a duplicated or unidentified message.
+        left: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
+        right: the value on the right.
+        identity: which message, as text; empty where that is not known yet, or nothing identifies it.
+    """
+
+    kind: str
+    left_sequence: int | None
+    right_sequence: int | None
+    field: str = ""
+    left: str | None = None
+    right: str | None = None
+    identity: str = ""
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The sort key of findings."""
+        return (self.left_sequence if self.left_sequence is not None else self.right_sequence or 0), self.field
+
+
+def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
+    """The findings about one identity.
+
+    Args:
+        lefts: the messages that have it on the left, by sequence.
+        rights: those on the right.
+    """
+    if len(lefts) <= 1 and len(rights) <= 1:
+        yield from _pair(lefts[0] if lefts else None, rights[0] if rights else None)
+        return
+    # The same entry in both, where the records name entries; else the first of each.
+    entries = {side.entry for side in lefts} == {side.entry for side in rights}
+    left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
+    for entry in dict.fromkeys([*left, *right]):
+        here, there = left.get(entry, []), right.get(entry, [])
+        pair = _counterparts(here, there)
+        yield from _pair(*pair)
+        for side in here:
+            if side is not pair[0]:
+                yield Finding("duplicated", side.sequence, None, "left", text(side.subject), None)
+        for side in there:
+            if side is not pair[1]:
+                yield Finding("duplicated", None, side.sequence, "right", None, text(side.subject))
+
+
+def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, Side | None]:
+    """The first two that are equal; else the first of each."""
+    for left in lefts:
+        for right in rights:
+            if (left.subject, left.block, left.data) == (right.subject, right.block, right.data):
+                return left, right
+    return (lefts[0] if lefts else None), (rights[0] if rights else None)
+
+
+def text(value: bytes) -> str:
+    """Bytes for a person and for a column of text: what is not UTF-8 as `\\xNN`, long values cut short."""
+    shown = value[:_LONGEST].decode("utf-8", "backslashreplace")
+    return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
+
+
+def _by_entry(sides: Sequence[Side], *, apart: bool) -> dict[bytes, list[Side]]:
+    grouped: dict[bytes, list[Side]] = {}
+    for side in sides:
+        grouped.setdefault(side.entry if apart else b"", []).append(side)
+    return grouped
+
+
+def _pair(left: Side | None, right: Side | None) -> Iterator[Finding]:
+    if left is None:
+        assert right is not None
+        yield Finding("extra", None, right.sequence, "", None, text(right.subject))
+        return
+    if right is None:
+        yield Finding("missing", left.sequence, None, "", text(left.subject), None)
+        return
+    at = left.sequence, right.sequence
+    if left.subject != right.subject:
+        yield Finding("subject", *at, "", text(left.subject), text(right.subject))
+    for kind, *values in differences(left.block, right.block):
+        yield Finding(kind, *at, *map(text, values))
+    if left.data != right.data:
+        yield Finding("payload", *at, "", *_payloads(left.data, right.data))
+
+
+def _payloads(left: bytes, right: bytes) -> tuple[str, str]:
+    """Sizes, and the bytes from the first that differs."""
+    at = _first_difference(left, right)
+    return _payload(left, at), _payload(right, at)
+
+
+def _payload(data: bytes, at: int) -> str:
+    some = data[at : at + _AROUND]
+    more = "…" if len(data) > at + _AROUND else ""
+    if not some:
+        return f"{len(data)} bytes, ends at byte {at}"
+    words = some.decode("utf-8", "backslashreplace")
+    return f"{len(data)} bytes, at byte {at}: {words if words.isprintable() else f'0x{some.hex()}'}{more}"
+
+
+def _first_difference(left: bytes, right: bytes) -> int:
+    """Index of the first byte that differs, by halving: whole slices compare much faster than single bytes."""
+    return bisect_left(range(min(len(left), len(right))), True, key=lambda at: left[: at + 1] != right[: at + 1])

@@ -1,0 +1,96 @@
+"""Reads the provenance of a stored message from its header block.
+
+Theory of operation: a copy names its source in a source record (`Nats-Stream-Source`, or `Nats-Bridge-Source` where the
+target's server refuses that from clients), a republished message in the lines `Nats-Stream` and `Nats-Sequence`. All
+are appended, so the later line of a message that has several is of the last step. Blocks as servers and the bridge
+write them are read with one regular expression. The engine's own reader reads all others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nats_transforms import header_block
+from nats_transforms.source_record import HEADER, JOINT, TWIN_HEADER, SourceRecord, first_record
+
+_RECORD = re.compile(
+    rb"\nNats-(?:Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18})"
+    rb"(?: ([^ \t\r\n]+ [^ \t\r\n]+)(?: [^\t\r\n]*)?)?\r\n"
+)
+_REPUBLISHED = re.compile(
+    rb"\nNats-Stream: ([^\r\n]+)\r\nNats-Subject: [^\r]*\r\nNats-Sequence: ([0-9]{1,20})\r\n"
+    rb"(?:Nats-Time-Stamp: [^\r\n]*\r\n)?Nats-Last-Sequence: [0-9]+\r\n(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z"
+)
+_LARGEST = 2**63 - 1  # of what a column of Spark holds; no stream comes near
+_HASHED = re.compile(rb":[0-9A-Za-z]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The message that another one was made of.
+
+    Attributes:
+        source: the stream's name, with ``:HASH`` for an external one.
+        sequence: the message's sequence there.
+        entry: the filters and destinations of the entry that copied it, as the record has them; empty if it has none.
+    """
+
+    source: bytes
+    sequence: int
+    entry: bytes = b""
+
+
+def provenance(block: bytes) -> Provenance | None:
+    """The provenance in a header block; None without a valid one."""
+    found = _RECORD.search(block)
+    if found is not None and block.count(b"-Source:") == 1 and b"\nNats-Stream:" not in block:
+        return Provenance(found[1], int(found[2]), found[3] or b"")
+    if b"\nNats-" not in block or b"\r\n" not in block:
+        return None
+    shown = _last_step(block)
+    return shown if shown is not None and shown.sequence <= _LARGEST else None
+
+
+def _last_step(block: bytes) -> Provenance | None:
+    record, at = _record(block)
+    republished = republished_from(block)
+    if republished is not None and (record is None or block.rfind(b"\nNats-Stream:") > at):
+        return republished
+    return None if record is None else Provenance(record.source, record.sequence, _entry(record))
+
+
+def republished_from(block: bytes) -> Provenance | None:
+    """What `Nats-Stream` and `Nats-Sequence` of a republished message say; None where they are not both there."""
+    stream, sequence = header_block.read(block, b"Nats-Stream"), header_block.read(block, b"Nats-Sequence")
+    if not stream or not sequence or not sequence.isdigit() or len(sequence) > 20:
+        return None
+    return Provenance(stream, int(sequence))
+
+
+def without_republished_lines(block: bytes) -> bytes:
+    """A header block without the lines that republishing appended; unchanged where it does not end in them."""
+    found = _REPUBLISHED.search(block)
+    if found is None:
+        return block
+    left = block[: found.start() + 1] + b"\r\n"
+    return b"" if left == header_block.START + b"\r\n" else left
+
+
+def same_source(shown: bytes, name: bytes) -> bool:
+    """Whether a record's source is the stream of this name: itself, or as an external one with its hash."""
+    return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
+
+
+def _record(block: bytes) -> tuple[SourceRecord | None, int]:
+    for name in (HEADER, TWIN_HEADER):
+        record = first_record(block, name)
+        if record is not None:
+            return record, block.find(b"\n" + name + b":")
+    return None, -1
+
+
+def _entry(record: SourceRecord) -> bytes:
+    if record.filters is None or record.destinations is None:
+        return b""
+    return JOINT.join(record.filters) + b" " + JOINT.join(record.destinations)

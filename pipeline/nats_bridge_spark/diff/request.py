@@ -1,0 +1,77 @@
+"""The request for a comparison: its two sides, and how they are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from nats_bridge.settings import Connection
+from nats_bridge_spark.diff.comparing import By
+from nats_transforms.republish import Republish
+from nats_transforms.sourcing import Sourcing
+
+_STREAM: Final = "stream:"
+_CAPTURE: Final = "capture:"
+
+Like: TypeAlias = Literal["auto", "exact", "bridged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the messages of a side are.
+
+    Attributes:
+        name: the stream, or the path of the capture.
+        connection: how to reach the stream; None for a capture.
+        first: the lowest sequence wanted; None for no bound.
+        last: the highest one.
+        subjects: patterns of the subjects wanted; empty for all.
+    """
+
+    name: str
+    connection: Connection | None = None
+    first: int | None = None
+    last: int | None = None
+    subjects: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The name of the side in messages."""
+        return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
+
+    @staticmethod
+    def is_stream(text: str) -> bool:
+        """Whether a word of the command line names a stream: `stream:NAME`, or a name that is no path."""
+        if text.startswith((_STREAM, _CAPTURE)):
+            return text.startswith(_STREAM)
+        return "/" not in text and "\\" not in text and not Path(text).exists()
+
+    @staticmethod
+    def bare(text: str) -> str:
+        """The name or path in a word of the command line."""
+        return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The request of a user.
+
+    Attributes:
+        by: what identifies messages; `auto`: find it out.
+        like: `exact`: everything is compared; `bridged`: not what a native and a bridged copy differ in by design;
+            `auto`: `bridged` where messages are identified by where they come from.
+        ignored_headers: names of headers that are not compared.
+        allowed: kinds of findings that are reported, and are no difference.
+        source: what the left stream is called in the right one's records; empty: its name.
+        rule: what makes copies of the left side's messages.
+        examples: how many findings of each kind are kept for the summary.
+    """
+
+    by: By | Literal["auto"] = "auto"
+    like: Like = "auto"
+    ignored_headers: tuple[bytes, ...] = ()
+    allowed: frozenset[str] = frozenset()
+    source: str = ""
+    rule: Sourcing | Republish | None = None
+    examples: int = 3

@@ -1,0 +1,83 @@
+"""Finds the rule that makes copies of the left side's messages, or a transform alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nats_bridge.errors import ConfigError
+from nats_bridge.kinds.copying.target_subjects import compiled_entry
+from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source, load
+from nats_transforms.dialect import NEWEST, Dialect
+from nats_transforms.errors import EngineError
+from nats_transforms.republish import Republish
+from nats_transforms.sourcing import Sourcing
+
+
+def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | None:
+    """What the options `--rule NAME` (of `-c FILE`) or `--transform SRC DEST` name; None without them.
+
+    Args:
+        given: the options' values.
+        stream: the name of the stream that is copied; empty where it is not known.
+
+    Raises:
+        ConfigError: both are said, or `-c FILE` is missing; and as for `rule_of` and `transform_of`.
+    """
+    if given["transform"] and given["rule"]:
+        raise ConfigError("--transform and --rule: say one of them")
+    if given["rule"]:
+        if given["config"] is None:
+            raise ConfigError("--rule NAME needs -c FILE")
+        return rule_of(load(given["config"]), given["rule"], stream)
+    if given["transform"]:
+        source, destination = given["transform"]
+        return transform_of(source, destination, stream or "SOURCE")
+    return None
+
+
+def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
+    """The rule of this name, for the messages of a stream.
+
+    Args:
+        settings: the configuration.
+        name: the rule's.
+        stream: the name of the stream that is copied; empty where it is not known, and the rule has one source.
+
+    Raises:
+        ConfigError: there is no such rule, it makes no copies, or not of this stream, or its transform is wrong.
+    """
+    rule = settings.rule_named(name)
+    version = settings.offline_dialect_of(rule)
+    if isinstance(rule, RepublishRule):
+        return compile_rule(rule, version)
+    if not isinstance(rule, CopyingRule):
+        raise ConfigError(
+            f"--rule {name}: is of kind {rule.kind}; copies are made by sources, mirror, kv_sources, republish"
+        )
+    entries = [entry for entry in rule.entries if not stream or entry.name == stream]
+    if len(entries) != 1:
+        names = ", ".join(dict.fromkeys(entry.name for entry in rule.entries))
+        raise ConfigError(
+            f"--rule {name}: has {len(entries) or 'no'} entries for stream {stream or '?'}, and one is needed; "
+            f"it copies {names}"
+        )
+    return _compiled(entries[0], version, f"--rule {name}", mirrors=isinstance(rule, MirrorRule))
+
+
+def transform_of(source: str, destination: str, stream: str) -> Sourcing:
+    """A transform as the only entry of a stream that copies `stream`.
+
+    Raises:
+        ConfigError: it is no transform.
+    """
+    entry = Source.model_validate({"name": stream, "subject_transforms": [{"src": source, "dest": destination}]})
+    return _compiled(entry, NEWEST, f"--transform {source} {destination}", mirrors=True)
+
+
+def _compiled(entry: Source, version: Dialect, place: str, *, mirrors: bool) -> Sourcing:
+    try:
+        return compiled_entry(entry, version, mirrors=mirrors)
+    except EngineError as error:
+        raise ConfigError(f"{place}: {error}") from None

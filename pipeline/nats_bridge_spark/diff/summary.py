@@ -1,0 +1,121 @@
+"""A comparison's result for a terminal, and as plain values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from nats_bridge.observability.printable import printable
+from nats_bridge_spark.diff.findings import KINDS, Finding
+from nats_bridge_spark.diff.run import Result
+
+_BY = {
+    "sequence": "their sequences",
+    "provenance": "where they come from",
+    "provenance:right": "what the right side's messages are copies of",
+    "id": "their Nats-Msg-Id",
+    "subject": "their subject, the newest of each",
+}
+_ROOM = 60  # characters of a message that is an example
+
+
+def summary(result: Result) -> Iterator[str]:
+    """Lines: both sides, what was compared and what was not, a table of what was found, examples, and the result."""
+    counts, comparison = result.counts, result.comparison
+    for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
+        of = f" of {side.stream}" if side.stream and side.stream != side.place.name else ""
+        left_out = f"; {_number(out, 'message')} not compared" if out else ""
+        shown = printable(f"{side.place.shown}: {_number(side.messages, 'message')}{of}")
+        yield f"{name}  {shown}, sequences {side.first:,} to {side.last:,}{left_out}"
+    reason = f": {result.reason}" if result.reason else ""
+    yield f"by     {comparison.by} ({_BY[comparison.by]}){reason}"
+    if comparison.by == "subject" and any(result.left_out):
+        yield "       left out: older messages of the same subject, and what the rule does not copy"
+    elif result.left_out[0]:
+        yield "       left out on the left: what the rule does not copy"
+    if result.left_out[1] and comparison.by != "subject":
+        yield "       left out on the right: what comes from elsewhere, or from outside of the left side's range"
+    for what, (left, right) in counts.ignored.items():
+        divergence = f", {what.divergence}" if what.divergence else ""
+        yield f"       not compared: {what.what} (left {left:,}, right {right:,}{divergence})"
+    yield ""
+    yield f"{counts.common:,} messages are on both sides; {counts.equal:,} of them are equal"
+    if result.kinds:
+        yield ""
+        yield from _table(result)
+    yield ""
+    yield _verdict(result)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The same as plain values for `json.dumps`."""
+    counts = result.counts
+    return {
+        "equal": result.is_equal,
+        "by": result.comparison.by,
+        "bridged": result.comparison.bridged,
+        "reason": result.reason,
+        "left": {"place": result.left.place.shown, "stream": result.left.stream, "messages": result.left.messages},
+        "right": {"place": result.right.place.shown, "stream": result.right.stream, "messages": result.right.messages},
+        "left_out": {"left": result.left_out[0], "right": result.left_out[1]},
+        "common": counts.common,
+        "agree": counts.equal,
+        "ignored": [
+            {"what": what.what, "divergence": what.divergence, "left": left, "right": right}
+            for what, (left, right) in counts.ignored.items()
+        ],
+        "findings": {kind: result.kinds.get(kind, 0) for kind in KINDS},
+        "allowed": sorted(result.allowed),
+        "headers": [{"kind": kind, "header": name, "messages": n} for (kind, name), n in result.headers.items()],
+        "order_is_exact": result.order_is_exact,
+        "examples": [asdict(each) for some in result.examples.values() for each in some],
+    }
+
+
+def _table(result: Result) -> Iterator[str]:
+    longest = max(map(len, result.kinds))
+    room = max(len(f"{number:,}") for number in result.kinds.values())
+    for kind, number in result.kinds.items():
+        allowed = " (allowed)" if kind in result.allowed else ""
+        yield f"{kind:<{longest}}  {number:>{room},}  {KINDS[kind]}{allowed}"
+        if kind == "order" and not result.order_is_exact:
+            yield "    too many to find the fewest that would have to be moved: all that come after a later one"
+        names = [f"{name or 'the block'} {n:,}" for (of, name), n in result.headers.items() if of == kind]
+        if len(names) > 1:
+            yield f"    {printable(', '.join(names))}"
+        for each in result.examples.get(kind, ()):
+            yield f"    {example_line(each)}"
+
+
+def example_line(each: Finding) -> str:
+    """A finding in one line: which message, its sequences, and both values."""
+    numbers = [
+        f"{name} {number:,}"
+        for name, number in (("left", each.left_sequence), ("right", each.right_sequence))
+        if number is not None
+    ]
+    place = f"{each.identity} " if each.identity else ""
+    words = f"{place}({', '.join(numbers)})"
+    if each.kind == "order":
+        return f"{words}: comes {each.right} on the right"
+    about = f" {each.field}" if each.field and each.kind.startswith("header-") else ""
+    if each.left is not None and each.right is not None:
+        return printable(f"{words}{about}: {_short(each.left)} | {_short(each.right)}")
+    return printable(f"{words}{about}: {_short(each.left or each.right or '')}")
+
+
+def _verdict(result: Result) -> str:
+    total = sum(result.kinds.values())
+    allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
+    if not result.is_equal:
+        return f"DIFFERENT  {_number(total - allowed, 'finding')}" + (f", and {allowed:,} allowed" if allowed else "")
+    return "EQUAL" + (f"  but for {_number(allowed, 'allowed finding')}" if allowed else "")
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _ROOM else text[: _ROOM - 1] + "…"

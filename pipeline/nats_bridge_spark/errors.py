@@ -1,0 +1,122 @@
+"""The errors of the pipelines, one class per reaction; see `bridge.errors` for the members.
+
+An error that a task raises reaches the driver as text inside of Spark's own exception: `reported` finds it there again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from nats_bridge.errors import EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, BridgeError
+
+_MARK: Final = "nats-bridge says: "
+_SAID: Final = re.compile(re.escape(_MARK) + r"\[(?P<kind>\w+)\] (?P<text>.*?) \|\|", re.DOTALL)
+
+
+class PipelineError(BridgeError):
+    """Base of everything the pipelines raise on purpose.
+
+    Its text is marked, so that the driver can find it in what Spark makes of a failed task.
+    """
+
+    code = "pipeline"
+    exit_code = EXIT_NO
+
+    def __reduce__(self) -> tuple[type[PipelineError], tuple[str]]:
+        return type(self), (self.message,)
+
+    @property
+    def marked(self) -> PipelineError:
+        """The same error with a text that `reported` finds; what tasks and data sources raise."""
+        if self.message.startswith(_MARK):
+            return self
+        return type(self)(f"{_MARK}[{type(self).__name__}] {self.message} ||")
+
+
+class SparkMissingError(PipelineError):
+    """PySpark or Java is not there, or cannot be used."""
+
+    code = "spark_missing"
+    exit_code = EXIT_USAGE
+
+
+class OptionError(PipelineError):
+    """An option of the data source or of a job is missing or wrong."""
+
+    code = "option"
+    exit_code = EXIT_USAGE
+
+
+class SchemaError(PipelineError):
+    """Columns are missing, unknown or of another type."""
+
+    code = "schema"
+    exit_code = EXIT_USAGE
+
+
+class DataLostError(PipelineError):
+    """The data to read no longer exists: the stream has removed a range, or was recreated."""
+
+    code = "data_lost"
+
+
+class RowError(PipelineError):
+    """A row cannot be written; the message names it."""
+
+    code = "row"
+
+
+class UnreachableError(PipelineError):
+    """A task found no server, or lost it permanently."""
+
+    code = "unreachable"
+    exit_code = EXIT_UNREACHABLE
+    retriable = True
+
+
+class JobFailedError(PipelineError):
+    """Spark gave a job up for another reason than one of ours: a lost executor, no memory, a full disk."""
+
+    code = "job_failed"
+    retriable = True
+
+
+class JobStoppedError(PipelineError):
+    """A signal ended a job; the message says what is kept, and how to continue.
+
+    Args:
+        message: one or two lines for a person.
+        exit_code: 130 after SIGINT, 143 after SIGTERM.
+    """
+
+    code = "stopped"
+    retriable = True
+
+    def __init__(self, message: str, *, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # the signal decides it, not the class
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """Run a task or data source; errors of ours leave it with a text that `reported` finds."""
+    try:
+        yield
+    except PipelineError as error:
+        raise error.marked from None
+    except BridgeError as error:
+        # Only a server that does not answer may recover; everything else, it has answered.
+        kind = UnreachableError if error.exit_code == EXIT_UNREACHABLE or error.retriable else PipelineError
+        raise kind(str(error)).marked from None
+
+
+def reported(error: BaseException) -> PipelineError | None:
+    """The error that a task or data source raised with `marked`, found in Spark's exception; None if it is not ours."""
+    if isinstance(error, PipelineError) and not error.message.startswith(_MARK):
+        return error
+    said = _SAID.search(str(error))
+    kinds = {kind.__name__: kind for kind in PipelineError.__subclasses__()}
+    return kinds.get(said["kind"], PipelineError)(said["text"]) if said else None

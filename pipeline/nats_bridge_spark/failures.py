@@ -1,0 +1,122 @@
+"""Explains a failed Spark job in one or two lines, with a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from nats_bridge.errors import BridgeError
+from nats_bridge_spark.errors import JobFailedError, PipelineError, reported
+
+_SIGNS: Final = (
+    (
+        r"No space left on device",
+        "no space is left on a disk: where the job writes, or where Spark keeps what it sorts (spark.local.dir)",
+    ),
+    (r"Disk quota exceeded", "a disk quota is used up"),
+    (
+        r"Total size of serialized results .{0,200}?bigger than (spark\.driver\.maxResultSize[^\n]*)",
+        "too much came back to the driver: its limit is {0}",
+    ),
+    (
+        r"java\.lang\.OutOfMemoryError: ([^\n]*)|GC overhead limit|SparkOutOfMemoryError",
+        "Java ran out of memory: give more, such as --spark spark.driver.memory=4g (on a cluster"
+        " spark.executor.memory), or cut the work into more partitions",
+    ),
+    (
+        r"ExecutorLostFailure \(executor (\S+) exited[^)]*\)",
+        "executor {0} was lost (killed, out of memory, or its machine failed)",
+    ),
+    (
+        r"Python worker failed to connect back",
+        "a Python process did not start in the ten seconds that Spark gives it: the machine is too busy (run it again),"
+        " or it lacks pyarrow or nats-bridge (PYSPARK_PYTHON says which Python workers are)",
+    ),
+    (
+        r"Python worker exited unexpectedly",
+        "a Python worker died: out of memory, killed, or it lacks pyarrow or nats-bridge"
+        " (PYSPARK_PYTHON says which Python workers are)",
+    ),
+    (
+        r"Initial job has not accepted any resources|All masters are unresponsive",
+        "the cluster gives no resources: is the master there, has it workers with enough memory?",
+    ),
+    (r"Permission denied(?::\s*([^\n]*))?", "permission denied: {0}"),
+    (r"Mkdirs failed to create (\S+)", "a directory cannot be made: {0}"),
+)
+"""Patterns in Spark's text and their meanings; `{0}` is the pattern's first group."""
+
+_JAVA_GONE: Final = re.compile(
+    r"Answer from Java side is empty|Error while sending or receiving|Connection refused|Py4JNetworkError"
+    r"|Connection reset|Broken pipe"
+)
+_STARTS: Final = (
+    (
+        r"(Could not reserve enough space[^\n]*|Invalid maximum heap size[^\n]*|insufficient memory[^\n]*)",
+        "Java gets no memory: {0}; ask for less with --spark spark.driver.memory=1g",
+    ),
+    (r"UnsupportedClassVersionError", "this Java is too old for Spark: it needs Java 17 or newer"),
+    (r"(Unrecognized (?:VM )?option[^\n]*)", "Java refuses its options: {0}"),
+)
+_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|Job \d+ cancelled")
+_PYTHON_ERROR: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)): .*$", re.MULTILINE)
+_NOISE: Final = re.compile(
+    r"^\s*(?:at |\.\.\. \d+ more|An error occurred while calling|Traceback|File \"|JVM stacktrace|Driver stacktrace"
+    r"|An exception was thrown from the Python worker)"
+)
+_STAGE: Final = re.compile(r".*most recent failure: Lost task [^:]*?\): ", re.DOTALL)
+_CLASS: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ")
+
+
+def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
+    """The message of an error that ended a job: ours as it was raised, else Spark's in a line.
+
+    Args:
+        job: what the job is called, such as `capture ORDERS`.
+        error: what came out of Spark, or was raised on purpose.
+    """
+    if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
+        return error
+    ours = reported(error)
+    if ours is not None:
+        return ours
+    text = str(error)
+    if meaning := _meaning(_SIGNS, text):
+        return JobFailedError(f"{job}: {meaning}")
+    if type(error).__name__ in {"Py4JNetworkError", "ConnectionRefusedError"} or (
+        type(error).__module__.startswith("py4j") and _JAVA_GONE.search(text)
+    ):
+        return JobFailedError(f"{job}: Spark's Java process has ended: killed, or out of memory")
+    if _CANCELLED.search(text):
+        return JobFailedError(f"{job}: Spark's job was cancelled")
+    return JobFailedError(f"{job}: {_first_line(error, text)}")
+
+
+def meaning_of_start(said: str) -> str:
+    """The reason why Java or Spark did not start, from its output."""
+    if meaning := _meaning(_STARTS, said):
+        return meaning
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return f"Spark does not start: {lines[-1] if lines else 'Java ended at once'}"
+
+
+def _meaning(signs: Sequence[tuple[str, str]], text: str) -> str:
+    """The meaning of the first sign in a text; empty where there is none."""
+    for pattern, meaning in signs:
+        if found := re.search(pattern, text, re.DOTALL):
+            group = (found.group(1) or "") if found.groups() else ""
+            return meaning.format(group.strip()).rstrip(": ")
+    return ""
+
+
+def _first_line(error: BaseException, text: str) -> str:
+    raised = _PYTHON_ERROR.findall(text)
+    if raised and "Traceback" in text:
+        return f"a task failed: {raised[-1]}"
+    text = _STAGE.sub("", text, count=1)
+    for line in text.splitlines():
+        if line.strip() and not _NOISE.match(line):
+            meant = _CLASS.sub("", line).strip().removeprefix(": ")
+            return meant if len(meant) <= 400 else meant[:400] + "…"
+    return f"unexpected {type(error).__name__}"

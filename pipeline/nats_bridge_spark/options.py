@@ -1,0 +1,156 @@
+"""The options of the data source `jetstream`: their names, what reads and writes take, and the error for a wrong one.
+
+Spark hands options on as text, their names in small letters.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from nats_bridge_spark.connections import FIELDS
+from nats_bridge_spark.errors import OptionError
+
+_FOREIGN: Final = {
+    "nats.stream.name": "stream",
+    "nats.pull.subscription.stream.name": "stream",
+    "nats.stream.subjects": "subjects",
+    "nats.credential.file": "creds",
+    "nats.connection.timeout": "connectTimeout",
+}
+"""Options of the NATS-Spark connector for the JVM that mean the same as one of ours."""
+_OF_KAFKA: Final = {"minoffsetspertrigger": "minRowsPerTrigger", "maxoffsetspertrigger": "maxRowsPerTrigger"}
+"""Options of Spark's source for Kafka that mean the same as one of ours."""
+_HOST, _PORT = "nats.host", "nats.port"
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS)})")
+
+_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+"""Options that Spark itself, or a habit, puts among a source's; they are ignored."""
+
+READ: Final[dict[str, str]] = {
+    "stream": "the stream to read",
+    "streams": "several streams instead: names with commas between them, in which * stands for any characters",
+    "subjects": "only messages with these subjects: filters as consumers take them, with commas between them",
+    "startSequence": "the first sequence to read",
+    "endSequence": "the last sequence to read",
+    "startTime": "only messages stored at this time or later (RFC 3339)",
+    "endTime": "only messages stored before this time (RFC 3339)",
+    "partitions": "into how many ranges the read is cut",
+    "maxRowsPerTrigger": "how many messages a batch of a streaming read holds at most",
+    "minRowsPerTrigger": "how many messages must wait before a batch of a streaming read begins",
+    "maxTriggerDelay": "how long after the batch before one begins with fewer (15m; 30s, 1h)",
+    "failOnDataLoss": "whether a read fails when the stream has removed messages that it was to read",
+    "patience": "seconds that a task waits for a server that went away while it reads",
+}
+"""What a read takes besides the connection's options, and what each says."""
+
+WRITE: Final[dict[str, str]] = {
+    "stream": "the stream to write to; no other one may answer",
+    "ordered": "whether one task writes, and so in order",
+    "idColumn": "the column with message ids",
+    "writeId": "what the write is called, so that it can be repeated",
+    "patience": "seconds without progress, such as at a full stream, until a task fails",
+    "lookBack": "seconds of the stream's past that are searched for what an earlier run of the same write has stored",
+    "checkSubjects": "whether a subject that is none of the stream's is an error before it is sent",
+}
+"""What a write takes besides the connection's options, and what each says."""
+
+
+def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """The options by their own names, the connector's translated.
+
+    Args:
+        options: as Spark hands them on, in any case.
+        known: `READ` or `WRITE`; the connection's options are known to both.
+
+    Returns:
+        Text by name, spelled as in `known` and `pipeline.connections.FIELDS`.
+
+    Raises:
+        OptionError: an option is unknown, or given twice under two names.
+    """
+    names = {name.lower(): name for name in (*known, *FIELDS)}
+    found: dict[str, str] = {}
+    spelled: dict[str, str] = {}
+    host = _hosts(options)
+    for key, value in ({**options, "servers": host} if host else options).items():
+        lowered = key.lower()
+        if lowered in _OF_SPARK or lowered in (_HOST, _PORT):
+            continue
+        name = names.get(_FOREIGN.get(lowered, _OF_KAFKA.get(lowered, lowered)).lower())
+        if name is None:
+            raise OptionError(_unknown(lowered, names))
+        if name in found and found[name] != value:
+            raise OptionError(f"option {name}: given twice, also as {spelled[name]}, with another value; leave one out")
+        found[name], spelled[name] = value, key
+    return found
+
+
+def number(found: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+    """An option's whole number; None if it is not given.
+
+    Raises:
+        OptionError: it is none, or smaller than `least`.
+    """
+    text = found.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        raise OptionError(f"option {name}: '{text}' is not a whole number") from None
+    if value < least:
+        raise OptionError(f"option {name}: {value} is too small; the least is {least}")
+    return value
+
+
+def duration(found: Mapping[str, str], name: str) -> float | None:
+    """An option's seconds, from a number with a unit; None if it is not given.
+
+    Raises:
+        OptionError: it is something else. Kafka's source would take a number without a unit for milliseconds.
+    """
+    text = found.get(name)
+    if text is None:
+        return None
+    parts = _DURATION.fullmatch(text.strip().lower())
+    if parts is None:
+        raise OptionError(f"option {name}: '{text}' is not a time with a unit; write it as 500ms, 30s, 15m or 1h")
+    return int(parts[1]) * _UNITS[parts[2]]
+
+
+def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is `true` or `false`.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    text = found.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"option {name}: '{found[name]}' is neither true nor false")
+    return text == "true"
+
+
+def _hosts(options: Mapping[str, str]) -> str:
+    lowered = {key.lower(): value for key, value in options.items()}
+    if _HOST not in lowered:
+        if _PORT in lowered:
+            raise OptionError(f"option {_PORT}: needs {_HOST}; or say servers instead of both")
+        return ""
+    if "servers" in lowered:
+        raise OptionError(f"option {_HOST}: servers says where the servers are already; leave one out")
+    host = lowered[_HOST]
+    return f"nats://{f'[{host}]' if ':' in host else host}:{lowered.get(_PORT, '4222')}"
+
+
+def _unknown(lowered: str, names: Mapping[str, str]) -> str:
+    if lowered.startswith("nats."):
+        same = ", ".join((_HOST, _PORT, *_FOREIGN))
+        return f"option {lowered}: has no meaning here; of the NATS-Spark connector's options these have: {same}"
+    near = difflib.get_close_matches(lowered, names, n=1)
+    hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
+    return f"option {lowered}: unknown; {hint}"

@@ -1,0 +1,365 @@
+"""Runs a restore on the driver: checks everything first, then restores stream after stream."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.errors import ApiError
+from nats_bridge_spark.backfill.history import CapturedHistory
+from nats_bridge_spark.backfill.spark_work import done, reported
+from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.place import Place, is_local, place_of
+from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.progress import Shown, watched
+from nats_bridge_spark.restore.configuration import (
+    GENERATION,
+    Mark,
+    commands,
+    consumer_config,
+    restored_config,
+    restoring_config,
+    unsupported,
+)
+from nats_bridge_spark.restore.request import Request, Selection, Summary
+from nats_bridge_spark.restore.task import CHECKED, RestoreTask
+from nats_bridge_spark.source.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_OLDEST: Final = (2, 10)
+"""Servers from this version on keep a stream closed while it is restored: they have ingress transforms."""
+
+_KEPT: Final = "what was restored stays: run the same command again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A captured stream.
+
+    Attributes:
+        path: the capture's directory, or its address.
+        stream: how it was configured.
+        capture: its messages; None where only the configuration was saved.
+    """
+
+    path: str
+    stream: SavedStream
+    capture: Capture | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A stream to restore.
+
+    Attributes:
+        saved: what was captured.
+        config: what the restored stream ends with, without its mark.
+        mark: what is restored.
+        begin: its first sequence.
+        there: the stream's `STREAM.INFO`; None before it is created.
+    """
+
+    saved: _Saved
+    config: Json
+    mark: Mark
+    begin: int
+    there: Json | None
+
+    @property
+    def name(self) -> str:
+        """The restored stream's."""
+        return str(self.config["name"])
+
+
+def restore(request: Request, session: Callable[[], SparkSession], shown: Shown) -> list[Summary]:
+    """Restore the streams of a directory.
+
+    Args:
+        request: what is wanted.
+        session: the Spark session; made when everything that can be checked without it is.
+        shown: how progress is shown.
+
+    Returns:
+        One summary per stream.
+
+    Raises:
+        PipelineError, BridgeError: what is in the way. Whatever was restored stays; the same command continues.
+    """
+    directory = request.directory
+    spark = None if is_local(directory) else session()
+    saved = _found(place_of(spark, directory), request)
+    with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
+        _require_new(connection.server_version)
+        planned = [loop.run(_plan(connection, each, request)) for each in saved]
+        spark = spark or session()
+        return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
+
+
+def _require_new(version: str) -> None:
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        raise OptionError(
+            f"the server is {version}: restoring needs 2.10 or newer, where a stream can be kept closed until it is"
+            " restored"
+        )
+
+
+def _found(place: Place, request: Request) -> list[_Saved]:
+    """The captures that are wanted, by name."""
+    whole = place.read(SAVED) is not None or place.read(MANIFEST) is not None
+    paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
+    found = [_saved(place, path) for path in paths]
+    if not found:
+        raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
+    names = [each.stream.name for each in found]
+    for wanted in request.streams:
+        if wanted not in names:
+            raise OptionError(f"--stream {wanted}: {place} has no such stream; it has {', '.join(names)}")
+    chosen = [each for each in found if not request.streams or each.stream.name in request.streams]
+    for option, given in (
+        ("--as", request.name),
+        ("--to-sequence", request.to_sequence),
+        ("--transform, --rule", request.selection),
+    ):
+        if given is not None and len(chosen) > 1:
+            raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: say --stream NAME")
+    return chosen
+
+
+def _saved(place: Place, path: str) -> _Saved:
+    at = (lambda name: f"{path}/{name}") if path else str
+    text, manifest = place.read(at(SAVED)), place.read(at(MANIFEST))
+    if text is None:
+        raise OptionError(f"{place}: was captured by an older nats-bridge, without {SAVED}: capture it again")
+    stream = SavedStream.of_json(text, place.uri(at(SAVED)))
+    return _Saved(
+        place.uri(path), stream, None if manifest is None else Capture.of_json(manifest, place.uri(at(MANIFEST)))
+    )
+
+
+async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Planned:
+    """Check one stream.
+
+    Raises:
+        OptionError: what cannot be restored, or not by this server.
+        ApiError: the server cannot be asked.
+    """
+    selection, capture = request.selection, saved.capture
+    if selection and selection.target and selection.source != saved.stream.name:
+        raise OptionError(f"--rule: copies '{selection.source}', and {saved.path} is of stream '{saved.stream.name}'")
+    name = request.name or (selection.target if selection else None) or saved.stream.name
+    subjects = selection.subjects if selection else None
+    config = restored_config(saved.stream.config, name, subjects, request.without)
+    if config.get("allow_msg_counter"):
+        raise OptionError(
+            f"stream '{name}': adds up counters (allow_msg_counter), which would add what is restored a second time:"
+            " leave it out with --stream, and copy it by a rule"
+        )
+    unknown, refusal = unsupported(config, connection.server_version)
+    place = f"stream '{name}' (saved from {saved.stream.server}): the server is {connection.server_version}, and"
+    if refusal:
+        raise OptionError(f"{place} refuses its configuration: {refusal}; say --without MEMBER to leave something out")
+    if unknown:
+        options = " ".join(f"--without {member}" for member in unknown)
+        raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
+    mark = Mark(saved.stream.name, capture.created if capture else "", _identity(selection))
+    there: Json | None = None
+    try:
+        there = await connection.api.stream_info(name)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        await _require_free(connection, name, config["subjects"])
+    if there is not None and Mark.of(there["config"])[0] != mark:
+        messages = int(there["state"]["messages"])
+        raise OptionError(
+            f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
+            " one: delete that one, or say --as NAME"
+        )
+    return _Planned(saved, config, mark, capture.begin if capture else 1, there)
+
+
+async def _require_free(connection: Connection, name: str, subjects: list[str]) -> None:
+    """Refuse subjects that another stream stores: the stream could not be opened in the end."""
+    for subject in subjects:
+        if others := [other for other in await connection.api.stream_names(subject=subject) if other != name]:
+            raise OptionError(
+                f"stream '{name}': its subject '{subject}' is stored by stream '{others[0]}' already: delete that one,"
+                " or give this one other subjects with --transform SRC DEST"
+            )
+
+
+def _identity(selection: Selection | None) -> str:
+    """Another one for other transforms, or other subjects of the stream."""
+    if selection is None:
+        return ""
+    sourcing = selection.sourcing
+    parts = [*sourcing.record_filters, b"", *sourcing.record_destinations, b"", *sourcing.exclude]
+    parts += [repr(sourcing.where).encode(), ",".join(selection.subjects).encode()]
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One stream of a restore."""
+
+    spark: SparkSession
+    request: Request
+    shown: Shown
+    loop: LoopThread
+    connection: Connection
+    planned: _Planned
+
+    def restored(self) -> Summary:
+        """Create it, publish its messages, open it, create its consumers; what is done already is left out."""
+        planned, request, began = self.planned, self.request, time.monotonic()
+        saved = planned.saved
+        copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
+        summary = Summary(saved.stream.name, planned.name, left_out=copying + request.without)
+        if planned.there is not None and Mark.of(planned.there["config"])[1]:
+            summary.state, summary.last = "there", int(planned.there["state"]["last_seq"])
+        else:
+            self._publish(summary)
+            if request.hold:
+                summary.state = "held"
+            else:
+                self.loop.run(self._opened())
+        if summary.state != "held":
+            self.loop.run(self._with_consumers(summary))
+        summary.seconds = time.monotonic() - began
+        return summary
+
+    def _publish(self, summary: Summary) -> None:
+        """Give the stream its messages."""
+        planned, request, capture = self.planned, self.request, self.planned.saved.capture
+        last = self._last(capture)
+        there = planned.there or self.loop.run(self._created())
+        reached = int(there["state"]["last_seq"])
+        if reached > last:
+            raise OptionError(
+                f"stream '{planned.name}': is restored up to sequence {reached} already, and {last} is wanted: delete"
+                " it to restore less"
+            )
+        summary.first, summary.last = max(reached + 1, planned.begin), last
+        if capture is None:
+            return
+        task = RestoreTask(
+            config=planned.config,
+            mark=planned.mark,
+            sourcing=request.selection.sourcing if request.selection else None,
+            connection=request.connection,
+            created=str(there["created"]),
+            last=last,
+            patience=request.patience,
+        )
+        history = CapturedHistory(planned.saved.path, capture, max(planned.begin, reached - CHECKED + 1), last)
+        job = f"restore {planned.name}"
+        with watched(self.spark, job, total=last - reached, shown=self.shown) as progress:
+            progress.kept = _KEPT
+            progress.enter("publishing", count=partial(self._stored, reached))
+            counts = done(job, lambda: reported(history.given_to(task, self.spark)) or task.without_rows())
+            progress.add(counts["restored"])
+        summary.messages, summary.unselected = counts["restored"], counts["unselected"]
+        summary.changed = counts["changed"]
+
+    def _stored(self, before: int) -> int:
+        """How many sequences the stream has got, for watching."""
+        info = self.loop.run(self.connection.api.stream_info(self.planned.name))
+        return max(int(info["state"]["last_seq"]) - before, 0)
+
+    def _last(self, capture: Capture | None) -> int:
+        """The last sequence that is wanted."""
+        if capture is None:
+            return 0
+        if self.request.to_time is None:
+            wanted = self.request.to_sequence
+            return capture.last if wanted is None else max(min(wanted, capture.last), capture.begin - 1)
+        from pyspark.sql import functions as f
+
+        from nats_bridge_spark.capture.reading import read_capture
+        from nats_transforms.timestamp import nanoseconds_of
+
+        rows = read_capture(self.spark, self.planned.saved.path, capture=capture)
+        first = rows.where(rows.time_ns >= nanoseconds_of(self.request.to_time)).agg(f.min("sequence")).first()
+        assert first is not None
+        return capture.last if first[0] is None else int(first[0]) - 1
+
+    async def _created(self) -> Json:
+        """Create the stream, closed."""
+        planned = self.planned
+        if planned.saved.capture is None:
+            config = self._open_config()
+            return await self._asked("STREAM.CREATE", {**config, "sealed": False})
+        config = restoring_config(planned.config, planned.mark, secrets.token_hex(GENERATION // 2))
+        if planned.begin > 1:
+            config["first_seq"] = planned.begin
+        return await self._asked("STREAM.CREATE", config)
+
+    async def _opened(self) -> None:
+        await self._asked("STREAM.UPDATE", self._open_config())
+
+    def _open_config(self) -> Json:
+        config = self.planned.config
+        metadata = {**config.get("metadata", {}), **self.planned.mark.metadata(done=True)}
+        return {**config, "metadata": metadata}
+
+    async def _asked(self, request: str, config: Json) -> Json:
+        """The stream as the server has it after a request.
+
+        Raises:
+            PipelineError: the server refuses the configuration.
+        """
+        try:
+            return await self.connection.api.request(f"{request}.{config['name']}", config)
+        except ApiError as error:
+            if error.retriable:
+                raise
+            raise PipelineError(
+                f"stream '{config['name']}': the server refuses its configuration: {error.description}"
+                f" ({error.err_code}); say --without MEMBER to leave something out, and run it again: {_KEPT}"
+            ) from None
+
+    async def _with_consumers(self, summary: Summary) -> None:
+        """Create the consumers that are missing."""
+        planned, request, api = self.planned, self.request, self.connection.api
+        consumers = planned.saved.stream.consumers
+        if consumers is None:
+            summary.left_out += ("consumers, which could not be listed",)
+            return
+        names = [each.name for each in consumers]
+        if request.consumers == "none" or (request.selection is not None and names):
+            summary.left_out += tuple(f"consumer {name}" for name in names)
+            return
+        made = []
+        for each in consumers:
+            if commands(each.config):
+                summary.left_out += (f"consumer {each.name}, whose messages would be commands to the server",)
+                continue
+            if await api.consumer_info(planned.name, each.name) is not None:
+                continue
+            # Consumers of work queues take everything; there is nothing to resume at without messages.
+            resumes = request.consumers == "resume" and planned.saved.capture is not None
+            position = each.acknowledged if resumes else 0
+            config: dict[str, Any] = consumer_config(each.config, position, summary.last)
+            try:
+                await api.create_durable(planned.name, config)
+            except ApiError as error:
+                if error.retriable:
+                    raise
+                raise PipelineError(
+                    f"stream '{planned.name}': is restored; the server refuses consumer '{each.name}':"
+                    f" {error.description} ({error.err_code}); --consumers none leaves all out"
+                ) from None
+            made.append(each.name)
+        summary.consumers = tuple(made)

@@ -1,0 +1,124 @@
+"""The request for a restore, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from nats_bridge.settings import Connection
+from nats_bridge_spark.errors import OptionError
+from nats_transforms.sourcing import Sourcing
+
+Consumers = Literal["resume", "as-saved", "none"]
+"""How durable consumers are restored: after what they had acknowledged, as they were configured, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What changes subjects.
+
+    Attributes:
+        sourcing: selects messages and gives them their subjects.
+        subjects: what the restored stream is to store; none for what the captured one did.
+        target: the name of the restored stream, if it says so.
+    """
+
+    sourcing: Sourcing
+    subjects: tuple[str, ...]
+    target: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The stream whose messages it selects."""
+        return self.sourcing.source.decode().partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request, as the command line gives it.
+
+    Attributes:
+        connection: where to restore.
+        directory: a capture, or a directory of captures; a path, or an address that Spark knows.
+        streams: only these captured streams; none for all.
+        name: of the restored stream; None for the captured one's.
+        to_sequence: the last sequence; None for all.
+        to_time: RFC 3339; only messages stored before, None for all.
+        selection: what changes subjects; None for nothing.
+        without: members of configurations to leave out.
+        consumers: how durable consumers are restored.
+        hold: leave the streams closed, for a later run that continues.
+        patience: seconds for which the server may be away, or take nothing.
+
+    Raises:
+        OptionError: two of them exclude each other.
+    """
+
+    connection: Connection = field(repr=False)
+    directory: str
+    streams: tuple[str, ...] = ()
+    name: str | None = None
+    to_sequence: int | None = None
+    to_time: str | None = None
+    selection: Selection | None = None
+    without: tuple[str, ...] = ()
+    consumers: Consumers = "resume"
+    hold: bool = False
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.to_sequence is not None and self.to_time is not None:
+            raise OptionError("--to-time: --to-sequence says where to end already; leave one out")
+        if self.hold and self.consumers == "as-saved":
+            raise OptionError("--hold: makes no consumers; leave out --consumers")
+
+
+@dataclass(slots=True)
+class Summary:
+    """The result for one stream.
+
+    Attributes:
+        captured: the captured stream.
+        stream: the restored one.
+        messages: published by this run.
+        first: the sequence at which this run began.
+        last: the stream's last sequence now.
+        unselected: messages that the rule or transform does not select.
+        changed: messages whose headers could not be given back as they were.
+        consumers: the names of the consumers that were created.
+        left_out: what of the configuration was not restored.
+        state: `restored`, `held` (not open yet), or `there` (by an earlier run).
+        seconds: how long it took.
+    """
+
+    captured: str
+    stream: str
+    messages: int = 0
+    first: int = 1
+    last: int = 0
+    unselected: int = 0
+    changed: int = 0
+    consumers: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    state: Literal["restored", "held", "there"] = "restored"
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same, as plain data."""
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
+
+    def lines(self) -> list[str]:
+        """The same as lines of text."""
+        name = self.captured if self.captured == self.stream else f"{self.captured} → {self.stream}"
+        if self.state == "there":
+            return [f"{name}: restored by an earlier run, up to {self.last}"]
+        what = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        what += f" ({self.first} to {self.last})" if self.messages else ""
+        more = [(self.unselected, "not selected"), (self.changed, "with fewer or renamed headers")]
+        rest = "".join(f", {count:,} {said}" for count, said in more if count)
+        made = f"; consumers: {', '.join(self.consumers)}" if self.consumers else ""
+        held = "; held: run it again without --hold to open it" if self.state == "held" else ""
+        lines = [f"{name}: {what} restored{rest}{made}{held}; {self.seconds:.1f} s"]
+        if self.left_out:
+            lines.append(f"  not restored: {', '.join(self.left_out)}")
+        return lines

@@ -1,0 +1,438 @@
+"""Messages in flight to a stream, round after round, until it has stored them all: pipelined, in order, each once.
+
+Within a connection, the bridge's `Publisher` does it. A round ends when it is unknown what was stored: the connection
+broke, an answer did not come. The next one opens another publisher, asks the stream what it holds of what is in flight,
+and sends the rest, as a later attempt of Spark's would.
+
+The states of a round are those of the sidecar's own (`RoundLife`). A broken one is left by `send` and `settled`, which
+begin the next; they raise the error of a failed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.errors import ApiError, BridgeError
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.publisher import Publisher
+from nats_bridge.kinds.copying.round_life import RoundLife
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.window import Window
+from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
+from nats_bridge_spark.sink.row_bundle import RowBundle
+from nats_bridge_spark.source.stream_state import state_of
+
+_Messages = TypeVar("_Messages", list[Operation], RowBundle)
+_Answer = TypeVar("_Answer")
+
+_PAUSE: Final = 0.1  # seconds until the next try
+_LOOK: Final = 0.25  # seconds between two looks whether anything moves
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The stream to publish to, and its name in errors.
+
+    Attributes:
+        stream: the stream that stores it all.
+        rule: what is doing it, for the log.
+        where: how errors begin: they name the stream.
+        recreated: how the error ends that the stream is another one.
+        again: what a person can do when messages are lost, or the server is away.
+        room: what else than making room helps when the stream takes nothing.
+    """
+
+    stream: str
+    rule: str
+    where: str
+    recreated: str
+    again: str
+    room: str
+
+    @classmethod
+    def of(cls, stream: str, job: str, recreated: str, *, rule: str = "") -> Place:
+        """That of a job that is run again.
+
+        Args:
+            stream: the stream.
+            job: what the job is called, such as `backfill`.
+            recreated: since when, or while what, the stream must stay the same one.
+            rule: the rule whose work it is; empty for none.
+        """
+        again = f"run the {job} again"
+        where = f"stream '{stream}'"
+        return cls(
+            stream,
+            rule=rule or f"{job} of {stream}",
+            where=f"rule '{rule}': {where}" if rule else where,
+            recreated=f"{recreated}: {again}",
+            again=again,
+            room=f"and {again}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The known state at the beginning of a round.
+
+    Attributes:
+        info: the stream's `STREAM.INFO`.
+        target: the same, as publishers need it.
+        last: its last sequence, behind everything that was sent in earlier rounds.
+        behind: one of its sequences: what is in flight is stored after it.
+        confirmed: the name of the last message that is known to be stored; 0 for none.
+    """
+
+    info: Json
+    target: Target
+    last: int
+    behind: int
+    confirmed: int
+
+
+class Sender(Protocol[_Messages]):
+    """The owner of the messages."""
+
+    async def look(self, standing: Standing, in_flight: Sequence[_Messages]) -> None:
+        """Begin a round: find out which of the task's messages the stream holds.
+
+        Args:
+            standing: where the stream stands.
+            in_flight: what may be stored or not; nothing in the first round.
+
+        Raises:
+            ApiError: the server cannot be asked; the round is tried again where that can help.
+            PipelineError: what ends the task.
+        """
+
+    def left(self, messages: _Messages) -> _Messages:
+        """The messages in flight that the stream did not hold then."""
+
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        """Decide about a message that the stream does not take: return to continue, or raise what ends the task."""
+
+
+class Rounds(Generic[_Messages]):
+    """Publishes the messages of one task.
+
+    Args:
+        place: where.
+        connection: the connection of that place.
+        sender: who has the messages.
+        counters: where to count.
+        patience: seconds for which the server may be away, or the stream take nothing.
+        created: when the stream was created on which the task relies, as `STREAM.INFO` reports; empty for any, until it
+            has confirmed something.
+        alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
+        keeps_sequence: whether a message stored under another sequence than its name is an error (see `Publisher`).
+        doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
+            not keep them from being stored twice when it asks for them again.
+        window_of: how much may be in flight.
+        interrupted: called with the reason when it is unknown what was stored.
+
+    Attributes:
+        interruptions: how often that was so.
+        patience: see above.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        connection: Connection,
+        sender: Sender[_Messages],
+        counters: CopyCounters,
+        *,
+        patience: float,
+        created: str = "",
+        alone: bool = False,
+        keeps_sequence: bool = False,
+        doubted: int = 0,
+        window_of: Callable[[Target], Window] = lambda _: Window(),
+        interrupted: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.patience = patience
+        self.interruptions = 0
+        self._place = place
+        self._connection = connection
+        self._sender: Sender[_Messages] = sender
+        self._counters = counters
+        self._created = created
+        self._alone = alone
+        self._keeps_sequence = keeps_sequence
+        self._doubted = doubted
+        self._window_of = window_of
+        self._on_interruption = interrupted
+        self._probe = b""
+        self._error: BaseException | None = None
+        self._reason = ""
+        self._idle = True  # whether there is nothing to wait for: no messages to send, and what is stored is read
+        self._publisher: Publisher | None = None
+        self._life = RoundLife(self._interrupted, self._failed)  # of the present round
+        self._watcher: asyncio.Task[None] | None = None
+        self._in_flight: deque[_Messages] = deque()  # and what is stored without our knowing it beyond doubt
+        self._confirmed = 0  # the name of the last message that is known to be stored, beyond doubt
+        self._behind = 0
+        self._sent = 0  # messages that the present publisher was given
+        self._reported: deque[tuple[int, int, int]] = (
+            deque()
+        )  # lately: how many of them are stored, and the same two then
+
+    @property
+    def waits(self) -> bool:
+        """Whether the stream takes nothing at the moment, so that the task waits for room in it."""
+        return self._publisher is not None and self._publisher.waiting
+
+    async def open(self, probe: bytes, info: Json | None = None) -> Standing:
+        """Begin the first round; what is known then.
+
+        Args:
+            probe: a subject that the stream stores.
+            info: the stream's `STREAM.INFO`, where it is known (see `info`).
+
+        Raises:
+            PipelineError: the stream is missing, or another one; the server does not answer.
+            BridgeError: what the server refuses, and what `Sender.look` raises.
+        """
+        self._probe = probe
+        standing = await self.patiently(self._round, info)
+        self._idle = True
+        self._watcher = asyncio.create_task(self._watch())
+        return standing
+
+    async def send(self, messages: _Messages) -> None:
+        """Publish; returns when they are in flight. Errors as for `settled`."""
+        if messages:
+            self._in_flight.append(messages)
+            self._idle = False
+            await self._publish(messages)
+            self._forget_stored()
+            await self._recovered()
+            self._idle = True
+
+    async def settled(self) -> None:
+        """Wait until all messages are known to be stored, or skipped.
+
+        Raises:
+            RowError, BridgeError: a message was refused, and `Sender` does not continue.
+            UnreachableError: the server is away for longer than the patience allows.
+            DataLostError: the stream does not hold any more what it has confirmed.
+            PipelineError: the stream is missing, full for too long, or another one.
+        """
+        self._idle = False
+        while True:
+            publisher = self._present
+            await publisher.settled()
+            # Writes by others arrive before the answer: then everything is asked for again.
+            await self._connection.flush()
+            self._forget_stored()
+            await self._recovered()
+            if not self._present.has_work and not self._life.over:
+                self._idle = True
+                return
+
+    async def close(self) -> None:
+        """Stop; what is not confirmed stays unknown."""
+        await end_tasks(self._watcher)
+        with contextlib.suppress(BridgeError, OSError):
+            await self._close_round()
+
+    async def _close_round(self) -> None:
+        if self._publisher is not None and self._life.state != "closed":
+            self._life.happened("leave")
+            await self._publisher.close()
+            self._life.happened("closed")
+
+    def ask_for_all(self) -> None:
+        """Ask for each PubAck: from now on the stream may answer `duplicate`."""
+        self._alone = False
+        if self._publisher is not None:
+            self._publisher.ask_for_all()
+
+    async def info(self) -> Json:
+        """The stream's `STREAM.INFO`.
+
+        Raises:
+            PipelineError: it does not exist, is another one than before, or the server is away.
+        """
+        info = await self.patiently(self._connection.api.stream_info, self._place.stream)
+        if self._created and str(info["created"]) != self._created:
+            raise DataLostError(f"{self._place.where} was recreated {self._place.recreated}")
+        return info
+
+    async def patiently(self, ask: Callable[..., Awaitable[_Answer]], *args: Any) -> _Answer:
+        """An answer of the server, asked again while waiting can help."""
+        deadline: float | None = None
+        while True:
+            await self._connected()
+            try:
+                return await ask(*args)
+            except ApiError as error:
+                if error.err_code == STREAM_NOT_FOUND:
+                    await state_of(self._connection, self._place.stream)  # which says so
+                if not error.passing or error.err_code == NOT_ENABLED:
+                    raise
+                now = asyncio.get_running_loop().time()
+                deadline = deadline or now + self.patience
+                if now > deadline:
+                    raise UnreachableError(f"{error}; tried for {self.patience:g} s") from None
+            await asyncio.sleep(_PAUSE)
+
+    # -- a round -----------------------------------------------------------------------------------------------------
+
+    async def _round(self, info: Json | None = None) -> Standing:
+        """Find out what is stored, and send the rest."""
+        standing = await self._open(info or await self.info())
+        self._idle = True
+        await self._sender.look(standing, tuple(self._in_flight))
+        self._idle = False
+        self._keep([self._sender.left(messages) for messages in self._in_flight])
+        for messages in tuple(self._in_flight):
+            await self._publish(messages)
+        self._forget_stored()
+        return standing
+
+    async def _open(self, info: Json) -> Standing:
+        """A publisher that is ready."""
+        place, target = self._place, Target.of(info, self._connection.server_version)
+        await self._close_round()
+        life = self._life = RoundLife(self._interrupted, self._failed)
+        publisher = self._publisher = Publisher(
+            self._connection,
+            target,
+            self._counters,
+            RuleMetrics(),
+            self._sender.refused,
+            life,
+            rule=place.rule,
+            alone=self._alone,
+            keeps_sequence=self._keeps_sequence,
+            window=self._window_of(target),
+        )
+        self._target, self._sent = target, 0
+        await publisher.open()
+        try:
+            async with asyncio.timeout(self.patience):
+                last = await last_sequence_behind(self._connection, place.stream, self._probe)
+        except TimeoutError:
+            raise UnreachableError(
+                f"{place.where} at {self._servers} gives no answer for {self.patience:g} s"
+            ) from None
+        if last < self._behind:
+            raise DataLostError(
+                f"{place.where} has lost messages that it had stored: it ends at sequence {last}, and ended at"
+                f" {self._behind}; {place.again}"
+            )
+        publisher.begin(last)
+        life.happened("opened")
+        if not self._in_flight:
+            self._behind = max(self._behind, last)
+        return Standing(info, target, last, self._behind, self._confirmed)
+
+    async def _publish(self, messages: _Messages) -> None:
+        self._sent += len(messages)
+        if waiting := self._present.send(messages):
+            await waiting
+
+    def _forget_stored(self) -> None:
+        publisher, reported = self._present, self._reported
+        name, behind = publisher.confirmed
+        stored = self._sent - publisher.in_flight.messages
+        if name > (reported[-1][1] if reported else self._confirmed):
+            self._created = self._target.created
+            reported.append((stored, name, behind))
+        while reported and reported[0][0] <= stored - self._doubted:
+            _, self._confirmed, self._behind = reported.popleft()
+        while self._in_flight and _last_name(self._in_flight[0]) <= self._confirmed:
+            self._in_flight.popleft()
+
+    async def _recovered(self) -> None:
+        """Begin the next round where there was trouble."""
+        while self._life.over:
+            if self._error is not None:
+                raise self._error
+            self.interruptions += 1
+            await self._close_round()
+            self._forget_stored()
+            self._reported.clear()
+            self._keep([_behind(messages, self._confirmed) for messages in self._in_flight])
+            await self.patiently(self._round)
+            if self._life.over:
+                await asyncio.sleep(_PAUSE)
+
+    def _keep(self, messages: list[_Messages]) -> None:
+        """Nothing else is in flight."""
+        self._in_flight = deque(each for each in messages if each)
+
+    async def _connected(self) -> None:
+        try:
+            async with asyncio.timeout(self.patience):
+                await self._connection.connected()
+        except TimeoutError:
+            raise UnreachableError(
+                f"the connection to {self._servers} was lost and is not back after {self.patience:g} s"
+            ) from None
+
+    # -- what the publisher and the clock report ---------------------------------------------------------------------
+
+    def _interrupted(self, reason: str) -> None:
+        self._reason = reason
+        self._on_interruption(reason)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+
+    async def _watch(self) -> None:
+        """End a task that does not move, with what keeps it."""
+        moved, stuck = (-1, -1), 0.0
+        while True:
+            look = min(_LOOK, self.patience / 4)
+            await asyncio.sleep(look)
+            now = self._present.progress
+            if now != moved or not (self._present.has_work or self._life.over):
+                moved, stuck = now, 0.0
+            elif not self._idle:
+                stuck += look
+            if stuck > self.patience:
+                what = (
+                    "takes no messages: it is full"
+                    if self.waits
+                    else f"confirms no messages ({self._reason or 'no answers'})"
+                )
+                place = self._place
+                self._life.fail(
+                    PipelineError(f"{place.where} {what}, for {self.patience:g} s; make room, {place.room}")
+                )
+                return
+
+    @property
+    def _present(self) -> Publisher:
+        assert self._publisher is not None, "opened"
+        return self._publisher
+
+    @property
+    def _servers(self) -> str:
+        return ", ".join(self._connection.servers)
+
+
+def _last_name(messages: list[Operation] | RowBundle) -> int:
+    return int(messages[-1][0]) if isinstance(messages, list) else messages.names[-1]
+
+
+def _behind(messages: _Messages, name: int) -> _Messages:
+    """Those that follow a name."""
+    if isinstance(messages, list):
+        return [operation for operation in messages if int(operation[0]) > name]
+    return messages.behind(name)

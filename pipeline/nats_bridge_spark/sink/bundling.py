@@ -1,0 +1,306 @@
+"""The hot path of writing: turns record batches into messages in columns; its checks name the row.
+
+What can be done to a column is done to the column. A row that cannot be a message raises before anything of its piece
+is sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge.observability.printable import printable
+from nats_bridge_spark.errors import RowError
+from nats_bridge_spark.sink.layout import RowLayout
+from nats_bridge_spark.sink.row_bundle import RowBundle, as_text, constant, first_with, joined
+from nats_bridge_spark.sink.row_ids import RowPlace
+from nats_bridge_spark.sink.stored_rows import StoredRows
+from nats_transforms import header_block
+from nats_transforms.republish import unpublishable
+
+_MOST_SUBJECTS = 65_536
+_MOST_NAMES = 4096
+_ID = b"Nats-Msg-Id"
+_ID_LINE = b"\nNats-Msg-Id:"
+_BEFORE_ID = constant(b"NATS/1.0\r\nNats-Msg-Id: ")
+_BEHIND_ID = constant(b"\r\n\r\n")
+_DASH = constant(b"-")
+
+
+class ForeignSubjectError(RowError):
+    """A row's subject is outside the stream's subjects.
+
+    Args:
+        message: which row, and what the stream stores.
+        subject: the row's.
+    """
+
+    def __init__(self, message: str, subject: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class BundleBuilder:
+    """Makes messages of rows.
+
+    Args:
+        layout: which column is what.
+        place: which task's rows they are.
+        target: the stream that receives.
+        max_payload: bytes that the server takes in one message, headers included.
+        check_subjects: whether subjects must be the stream's.
+    """
+
+    def __init__(
+        self,
+        layout: RowLayout,
+        place: RowPlace,
+        target: Target,
+        *,
+        max_payload: int,
+        check_subjects: bool = True,
+    ) -> None:
+        self.already = 0  # rows left out
+        self.saw_ids = False  # whether a row had an id of its own
+        self.stored: StoredRows | None = None  # by an earlier attempt; those rows are left out
+        self._layout = layout
+        self._place = place
+        self._prefix = place.prefix
+        self._before_row = constant(b"NATS/1.0\r\nNats-Msg-Id: " + place.prefix)
+        self._target = target
+        self._check_subjects = check_subjects
+        self._limit = min(max_payload, target.max_message_size or max_payload)
+        self._known: dict[bytes, int] = {}  # subjects that are the stream's, with their checksums
+        self._names: set[bytes] = set()
+
+    def build(self, batch: pa.RecordBatch, first: int) -> RowBundle:
+        """Messages of the rows that are not stored yet, in order.
+
+        Args:
+            batch: the rows.
+            first: number of the first one in the partition, from 0.
+
+        Returns:
+            Each with the row's number plus one as its name.
+
+        Raises:
+            RowError: a row cannot be a message of the stream.
+        """
+        layout = self._layout
+        subjects = self._column(batch, layout.subject, first, "subject")
+        payloads = self._column(batch, layout.data, first, "data")
+        self._learn_all(subjects, first)
+        ids = None if layout.message_id is None else self._column(batch, layout.message_id, first, "id")
+        if not layout.brings_ids:
+            blocks, kept = self._numbered(subjects, payloads, first)
+        elif layout.brings_only_ids and self.stored is None and _are_plain(ids):
+            self.saw_ids = True
+            blocks, kept = joined(_BEFORE_ID, ids, _BEHIND_ID), None
+        else:
+            given = [None] * batch.num_rows if ids is None else ids.to_pylist()
+            blocks, kept = self._identified(subjects, payloads, self._blocks(batch, first), given, first)
+        bundle = RowBundle(range(first + 1, first + 1 + batch.num_rows), subjects, blocks, payloads)
+        if kept is not None:
+            bundle = bundle.kept(kept)
+        self._check_sizes(bundle)
+        return bundle
+
+    def _numbered(self, subjects: pa.Array, payloads: pa.Array, first: int) -> tuple[pa.Array, list[int] | None]:
+        """Header blocks with ids that say which row it is; and which rows are not stored yet, None for all."""
+        stored = self.stored
+        starts = map(self._known.__getitem__, subjects.to_pylist())
+        checks = array("I", map(crc32, payloads.to_pylist(), starts))
+        kept = None
+        if stored is not None:
+            kept = [
+                at
+                for at, check in enumerate(checks)
+                if not self._is_stored(stored, first + at, check, subjects[at].as_py())
+            ]
+        rows = pa.array(range(first, first + len(checks)), pa.int64())
+        return joined(self._before_row, as_text(rows), _DASH, _hexadecimal(checks), _BEHIND_ID), kept
+
+    def _identified(
+        self,
+        subjects: pa.Array,
+        payloads: pa.Array,
+        brought_blocks: Sequence[bytes],
+        ids: Sequence[bytes | None],
+        first: int,
+    ) -> tuple[pa.Array, list[int]]:
+        """The same for rows with headers or ids of their own."""
+        known, prefix, stored = self._known, self._prefix, self.stored
+        blocks: list[bytes] = []
+        kept: list[int] = []
+        rows = zip(subjects.to_pylist(), payloads.to_pylist(), brought_blocks, ids, strict=True)
+        for row, (subject, payload, block, own) in enumerate(rows, first):
+            brought = header_block.read(block, _ID) if _ID_LINE in block else None
+            message_id = brought if own is None else self._checked_id(row, subject, own, brought)
+            if message_id is None:
+                check = crc32(payload, crc32(block, known[subject]))
+                new = stored is None or not self._is_stored(stored, row, check, subject)
+                message_id = b"%b%d-%08x" % (prefix, row, check)
+            else:
+                self.saw_ids = True
+                new = stored is None or message_id not in stored.ids
+                self.already += not new
+            if new:
+                kept.append(row - first)
+            if not block:
+                block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
+            elif brought is None:
+                block = header_block.append(block, [(_ID, message_id)])
+            blocks.append(header_block.untraced(block))  # other clients may have written what the rows hold
+        return pa.array(blocks, pa.binary()), kept
+
+    def _checked_id(self, row: int, subject: bytes, own: bytes, brought: bytes | None) -> bytes:
+        """The id in a row's column, if it can be one, and its headers do not bring another one."""
+        if not own or b"\r" in own or b"\n" in own or own != own.strip(b" \t"):
+            raise self._wrong(row, subject, f"'{_said(own)}' cannot be a message id")
+        if brought is not None and brought != own:
+            raise self._wrong(
+                row,
+                subject,
+                f"its id is '{_said(own)}', and its headers say Nats-Msg-Id '{_said(brought)}': drop one",
+            )
+        return own
+
+    def _check_sizes(self, bundle: RowBundle) -> None:
+        if bundle.longest <= self._limit:
+            return
+        totals = bundle.totals.to_pylist()
+        at, total = next((at, total) for at, total in enumerate(totals) if total > self._limit)
+        raise self._wrong(
+            bundle.names[at] - 1,
+            bundle.subjects[at].as_py(),
+            f"with its headers it has {total} bytes, more than the {self._limit} allowed",
+        )
+
+    def _column(self, batch: pa.RecordBatch, index: int, first: int, role: str) -> pa.Array:
+        column = batch.column(index)
+        if column.null_count:
+            row = first + column.is_null().to_pylist().index(True)
+            name = batch.schema.field(index).name
+            raise RowError(f"{self._named(row)}: {role} is null; leave such rows out: .where('{name} is not null')")
+        return _binary(column)
+
+    def _blocks(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
+        """The header block of each row as it was given; empty for none."""
+        layout = self._layout
+        if layout.header_block is not None:
+            return [block or b"" for block in _binary(batch.column(layout.header_block)).to_pylist()]
+        if layout.headers is None:
+            return [b""] * batch.num_rows
+        column = batch.column(layout.headers)
+        counts = [count or 0 for count in column.value_lengths().to_pylist()]
+        names: list[Any]
+        values: list[bytes | None]
+        names, values = (_binary(part).to_pylist() for part in column.flatten().flatten())
+        known = self._names
+        blocks: list[bytes] = []
+        end = 0
+        for row, count in enumerate(counts, first):
+            start, end = end, end + count
+            if not count:
+                blocks.append(b"")
+                continue
+            lines = []
+            for name, value in zip(names[start:end], values[start:end], strict=True):
+                if name not in known:
+                    known.add(self._checked(name, row))
+                if value is None or b"\n" in value or b"\r" in value:
+                    said = "null" if value is None else f"'{_said(value)}'"
+                    raise RowError(f"{self._named(row)}: header {_said(name)}: its value {said} is not one line")
+                lines.append(b"%b: %b\r\n" % (name, value))
+            blocks.append(b"NATS/1.0\r\n%b\r\n" % b"".join(lines))
+        return blocks
+
+    def _checked(self, name: bytes | None, row: int) -> bytes:
+        if not name or name != b"".join(name.split()) or b":" in name or min(name) < 0x21 or max(name) == 0x7F:
+            said = "null" if name is None else f"'{_said(name)}'"
+            raise RowError(f"{self._named(row)}: {said} cannot be the name of a header: no spaces, no colon, not empty")
+        if len(self._names) >= _MOST_NAMES:
+            self._names.clear()
+        return name
+
+    def _learn_all(self, subjects: pa.Array, first: int) -> None:
+        """See that all subjects are the stream's, and know their checksums."""
+        known = self._known
+        new = [subject for subject in pc.unique(subjects).to_pylist() if subject not in known]
+        if len(known) + len(new) > _MOST_SUBJECTS:
+            known.clear()
+            new = pc.unique(subjects).to_pylist()
+        for subject in new:
+            self._check_subject(subject, subjects, first)
+            known[subject] = crc32(subject)
+
+    def _check_subject(self, subject: bytes, subjects: pa.Array, first: int) -> None:
+        target = self._target
+        if unpublishable(subject) is not None or b"\x00" in subject:
+            raise self._wrong(
+                first + first_with(subject, subjects),
+                subject,
+                "a message cannot have this subject: no empty tokens, wildcards, white space or commands",
+            )
+        if self._check_subjects and not target.takes(subject):
+            patterns = ", ".join(pattern.decode("utf-8", "replace") for pattern in target.subjects[:5])
+            wrong = self._wrong(
+                first + first_with(subject, subjects),
+                subject,
+                f"stream '{target.name}' does not store this subject, but {patterns or 'none'}",
+            )
+            raise ForeignSubjectError(wrong.message, subject.decode())
+
+    def _is_stored(self, stored: StoredRows, row: int, check: int, subject: bytes) -> bool:
+        found = stored.check_of(row)
+        if found is None:
+            removed = stored.was_removed(row)
+            self.already += removed
+            return removed
+        if found != check:
+            raise self._wrong(
+                row,
+                subject,
+                "an earlier attempt has stored another message as this row: the rows do not come in the same order"
+                " each time; sort them, or give ids of their own (a column id, or option idColumn)",
+            )
+        self.already += 1
+        return True
+
+    def _wrong(self, row: int, subject: bytes, why: str) -> RowError:
+        return RowError(f"{self._named(row)} (subject '{_said(subject)}'): {why}")
+
+    def _named(self, row: int) -> str:
+        return f"row {row} of partition {self._place.partition}"
+
+
+def _are_plain(ids: pa.Array) -> bool:
+    """Whether all of them can be message ids without a closer look: not empty, no line ends, no spaces."""
+    text = b"".join(ids.to_pylist())
+    return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
+
+
+def _hexadecimal(numbers: array[int]) -> pa.Array:
+    """Each number of four bytes as eight digits."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    digits = numbers.tobytes().hex().encode()
+    return pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(digits)]).cast(pa.binary())
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return column.cast(pa.binary())
+    # Of a slice of more than 2 GiB, a cast would check where it begins, not how large it is.
+    return pa.array(column.cast(pa.large_binary()).to_pylist(), pa.binary())
+
+
+def _said(text: bytes) -> str:
+    return printable(text.decode("utf-8", "replace"))[:200]

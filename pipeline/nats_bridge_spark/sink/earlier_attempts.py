@@ -1,0 +1,143 @@
+"""Finds out which of a task's rows an earlier attempt has stored.
+
+Spark tries a failed task again, and says so. It says nothing when a whole stage is tried again (shuffle files were
+lost), nor that a query was started again; so a first attempt looks, too, where that costs little:
+
+* an ordered write, and a write that is repeated, reads what was stored since it was planned;
+* a parallel one sends its first row alone: while the stream remembers ids, its answer shows whether there was an
+  earlier attempt. Later than that, each worker process reads what the write has stored, once and as it runs, to know
+  which partitions were begun;
+* a task of a micro-batch reads the stream's last message: after a message of an earlier batch there is nothing. A
+  worker that has seen an earlier batch of the same run knows that its next one is no repetition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.kinds.copying.target import Target
+from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
+from nats_bridge_spark.sink.row_ids import RowId, RowPlace
+from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range
+from nats_transforms import header_block
+
+Look: TypeAlias = Literal["nothing", "read", "ask"]
+"""There can be nothing; it is to be read from the stream; the answer to the first row shows it."""
+
+_MOST_KNOWN: Final = 64
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What a worker process has read of a write: up to where, and which partitions have stored something."""
+
+    read: int
+    partitions: set[int]
+
+
+_begun: OrderedDict[tuple[bytes, str], _Begun] = OrderedDict()
+_seen_runs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempts:
+    """The known earlier attempts at a task.
+
+    Attributes:
+        plan: the write.
+        task: the task.
+        place: its rows.
+        connection: the connection of the target.
+    """
+
+    plan: WritePlan
+    task: TaskPlace
+    place: RowPlace
+    connection: Connection
+
+    async def look(self, info: Json, last: int) -> Look:
+        """How to find out what is stored.
+
+        Args:
+            info: the target's `STREAM.INFO`.
+            last: its last sequence.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        plan, task = self.plan, self.task
+        if last < await self.first(info):
+            return "nothing"
+        if plan.streaming:
+            return await self._look_in_stream(last)
+        if task.attempt or plan.repeats or plan.options.ordered:
+            return "read"
+        if time.time() - plan.planned_at < Target.of(info, self.connection.server_version).window_ns / 2e9:
+            return "ask"
+        return "read" if task.partition in await self._partitions_begun(info, last) else "nothing"
+
+    async def stored(self, info: Json, last: int) -> StoredRows:
+        """What the target holds of the task's rows.
+
+        Args:
+            info: the target's `STREAM.INFO`.
+            last: its last sequence.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        read = read_back if self.plan.streaming else read_range
+        return await read(
+            self.connection.api, info, await self.first(info), last, self.place, ids=self.plan.layout.brings_ids
+        )
+
+    async def first(self, info: Json) -> int:
+        """The first sequence at which an earlier attempt can have stored something.
+
+        Raises:
+            ApiError: the server cannot be asked.
+        """
+        first = max(int(info["state"]["first_seq"]), 1)
+        if self.plan.after is not None:
+            return max(self.plan.after + 1, first)
+        if self.plan.options.look_back is None:
+            return first
+        since = datetime.now(UTC) - timedelta(seconds=self.plan.options.look_back)
+        return max(await Replay(self.connection.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
+
+    def remember(self) -> None:
+        """The task is done: a worker that has come this far in a run of a query will see no repetition in it."""
+        if self.plan.streaming:
+            _seen_runs[self.task.query, self.task.run] = self.task.batch
+            while len(_seen_runs) > _MOST_KNOWN:
+                _seen_runs.popitem(last=False)
+
+    async def _look_in_stream(self, last: int) -> Look:
+        newest = await self.connection.api.stored_message(self.plan.options.stream, last)
+        known = RowId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
+        if known is not None and known.place.write == self.place.write and known.place.batch < self.place.batch:
+            return "nothing"
+        if self.task.attempt or _seen_runs.get((self.task.query, self.task.run), self.task.batch) >= self.task.batch:
+            return "read"
+        return "ask"
+
+    async def _partitions_begun(self, info: Json, last: int) -> set[int]:
+        key = (self.place.write, str(info["created"]))
+        begun = _begun.setdefault(key, _Begun(await self.first(info) - 1, set()))
+        _begun.move_to_end(key)
+        while len(_begun) > _MOST_KNOWN:
+            _begun.popitem(last=False)
+        if last > begun.read:
+            found = await read_range(
+                self.connection.api, info, begun.read + 1, last, replace(self.place, partition=-1), ids=False
+            )
+            begun.partitions |= found.partitions
+            begun.read = last
+        return begun.partitions

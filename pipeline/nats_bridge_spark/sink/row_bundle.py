@@ -1,0 +1,122 @@
+"""Messages in columns, whose bytes Arrow joins all at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nats_bridge.kinds.copying.encoder import Operation
+
+_TOGETHER: Final = 4 << 20  # bytes of large rows, about
+
+
+@dataclass(frozen=True, slots=True)
+class RowBundle:
+    """Messages with header blocks, a `bridge.kinds.copying.bundle.Bundle`.
+
+    Attributes:
+        names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
+        subjects: as `pa.BinaryArray`.
+        blocks: the header blocks, in the same form.
+        payloads: in the same form.
+    """
+
+    names: Sequence[int]
+    subjects: pa.Array
+    blocks: pa.Array
+    payloads: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages, without the first lines' sizes and reply subjects."""
+        parts = (self.subjects, self.blocks, self.payloads)
+        return sum(pc.sum(pc.binary_length(part)).as_py() or 0 for part in parts)
+
+    @property
+    def totals(self) -> pa.Array:
+        """Bytes of each message's header block and payload."""
+        return pc.add(pc.binary_length(self.blocks), pc.binary_length(self.payloads))
+
+    @property
+    def longest(self) -> int:
+        """The largest of these; 0 where there is no message."""
+        return pc.max(self.totals).as_py() or 0
+
+    def written(self, replies: bytes | list[bytes]) -> bytes:
+        """The protocol's operations, in order.
+
+        Args:
+            replies: the reply subject of all messages, or that of each; empty for none.
+        """
+        messages = self._joined(replies)
+        _, offsets, values = messages.buffers()
+        (end,) = struct.unpack_from("=i", offsets, 4 * len(messages))
+        return bytes(memoryview(values)[:end])
+
+    def operations(self, start: int, stop: int) -> list[Operation]:
+        """The operations of a slice, one by one, without reply subjects."""
+        part = self._slice(start, stop)
+        written: list[bytes] = part._joined(b"").to_pylist()
+        return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
+
+    def kept(self, rows: list[int]) -> RowBundle:
+        """Some of the rows, by their places here."""
+        if len(rows) == len(self.names):
+            return self
+        at = pa.array(rows, pa.int64())
+        names = [self.names[row] for row in rows]
+        return RowBundle(names, self.subjects.take(at), self.blocks.take(at), self.payloads.take(at))
+
+    def behind(self, name: int) -> RowBundle:
+        """The rows that follow a name."""
+        return self.kept([place for place, own in enumerate(self.names) if own > name])
+
+    def _slice(self, start: int, stop: int) -> RowBundle:
+        parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
+        return RowBundle(self.names[start:stop], *parts)
+
+    def _joined(self, replies: bytes | list[bytes]) -> pa.Array:
+        sizes, totals = pc.binary_length(self.blocks), self.totals
+        if isinstance(replies, bytes):
+            between = [constant(b" %b " % replies if replies else b" ")]
+        else:
+            asked = [reply + b" " if reply else b"" for reply in replies]
+            between = [constant(b" "), pa.array(asked, pa.binary())]
+        parts = [constant(b"HPUB "), self.subjects, *between, as_text(sizes), constant(b" "), as_text(totals)]
+        parts += [constant(b"\r\n"), self.blocks, self.payloads, constant(b"\r\n")]
+        return joined(*parts)
+
+
+def constant(text: bytes) -> pa.Scalar:
+    """The same text for every row."""
+    return pa.scalar(text, pa.binary())
+
+
+def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """The bytes of each row, one part after the other."""
+    return pc.binary_join_element_wise(*parts, constant(b""))
+
+
+def first_with(value: bytes, column: pa.Array) -> int:
+    """The place of the first row with a value; there is one."""
+    found: int = pc.index(column, constant(value)).as_py()
+    return found
+
+
+def rows_together(batch: pa.RecordBatch, most: int) -> int:
+    """How many rows of a batch, which is not empty, become messages together: so many at most, fewer large ones."""
+    each: int = max(batch.nbytes // batch.num_rows, 1)
+    return max(min(most, _TOGETHER // each), 1)
+
+
+def as_text(numbers: pa.Array) -> pa.Array:
+    """Numbers in decimal, as bytes."""
+    return numbers.cast(pa.string()).cast(pa.binary())

@@ -1,0 +1,159 @@
+"""Reads from the target which rows of a write it holds, headers only.
+
+Message ids alone would let a row be stored twice once the stream has forgotten them (its `duplicate_window`). The
+messages themselves keep their ids, so what an earlier attempt has stored can be seen for as long as it is there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from functools import partial
+
+from nats_bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
+from nats_bridge_spark.sink.row_ids import RowId, RowPlace
+from nats_transforms import header_block
+
+_ID = b"Nats-Msg-Id"
+
+
+@dataclass(slots=True)
+class StoredRows:
+    """The stored rows of one task.
+
+    Attributes:
+        ids: ids that are none of ours, of all messages in the range; empty where rows bring none.
+        partitions: all partitions of the same write and batch of which something is stored.
+        found: how many rows of the task.
+        removes: whether the stream's limits remove messages. Then a row that is not there, before one that is, was
+            stored and removed: stored again, it would be behind what came after it, as the newest of its subject.
+    """
+
+    ids: set[bytes] = field(default_factory=set)
+    partitions: set[int] = field(default_factory=set)
+    found: int = 0
+    removes: bool = False
+    _highest: int = -1
+    _there: bytearray = field(default_factory=bytearray)
+    _checks: array[int] = field(default_factory=lambda: array("I"))
+
+    def add(self, row: int, check: int) -> None:
+        """A row is stored, with this checksum."""
+        if row >= len(self._there):
+            more = max(row + 1 - len(self._there), len(self._there), 1024)
+            self._there.extend(bytes(more))
+            self._checks.frombytes(bytes(more * self._checks.itemsize))
+        self.found += not self._there[row]
+        self._there[row] = 1
+        self._highest = max(self._highest, row)
+        self._checks[row] = check
+
+    def check_of(self, row: int) -> int | None:
+        """The checksum of a row that is stored; None if it is not."""
+        return self._checks[row] if row < len(self._there) and self._there[row] else None
+
+    def was_removed(self, row: int) -> bool:
+        """Whether a row that is not there must have been stored before."""
+        return self.removes and row < self._highest
+
+
+def counts_consumers(info: Json) -> bool:
+    """Whether consumers decide what a stream keeps (work queue, interest).
+
+    Args:
+        info: the stream's `STREAM.INFO`.
+    """
+    return bool(info["config"].get("retention", "limits") != "limits")
+
+
+def removes_messages(info: Json) -> bool:
+    """Whether a stream's limits remove messages.
+
+    Args:
+        info: the stream's `STREAM.INFO`.
+    """
+    config = info["config"]
+    limits = ["max_age", "max_msgs_per_subject"]
+    if config.get("discard", "old") == "old":
+        limits += ["max_msgs", "max_bytes"]
+    return counts_consumers(info) or any(int(config.get(limit, 0)) > 0 for limit in limits)
+
+
+async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
+    """What messages first to last hold of a task's rows.
+
+    Args:
+        api: the API of the target's connection.
+        info: the target's `STREAM.INFO`.
+        first: a sequence.
+        last: the stream's last sequence.
+        place: which task's rows.
+        ids: whether to remember ids that are none of ours.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    found = StoredRows(removes=removes_messages(info))
+    if first <= last:
+        await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids), newest=True)
+    return found
+
+
+async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
+    """What the stream's end holds of a task's rows of a micro-batch: read backwards, to a message of an earlier batch.
+
+    All that a query stores of one batch comes behind all of the one before, so nothing can be in front of that. Ids
+    that the rows bring do not name their batch; where all do, all of the range is read. Arguments as for `read_range`.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    found = StoredRows(removes=removes_messages(info))
+    replay = _replay(api, info)
+    for low, high in pieces_back(first, last):
+        rows, _ = await read_piece(replay, low, high, partial(_Rows, place, found, ids), newest=high == last)
+        if rows.earlier:
+            break
+    return found
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Adds to `found` what messages hold of a task's rows.
+
+    Attributes:
+        earlier: whether a message of an earlier batch is among them.
+    """
+
+    place: RowPlace
+    found: StoredRows
+    ids: bool
+    earlier: bool = False
+
+    def take(self, batch: list[Delivered]) -> None:
+        place, found = self.place, self.found
+        prefix, mine = b"spark-%b-" % place.write, place.prefix
+        for _, _, block, _ in batch:
+            value = header_block.read(block, _ID) if block else None
+            if value is None:
+                continue
+            if not value.startswith(prefix):
+                if self.ids:
+                    found.ids.add(value)
+                continue
+            row = RowId.parse(value)
+            if row is None:
+                continue
+            if value.startswith(mine):
+                found.add(row.row, row.check)
+            if row.place.batch < place.batch:
+                self.earlier = True
+            elif row.place.batch == place.batch:
+                found.partitions.add(row.place.partition)
+
+
+def _replay(api: JetStreamApi, info: Json) -> Replay:
+    return Replay(api, str(info["config"]["name"]), headers_only=True, direct=counts_consumers(info))

@@ -1,0 +1,166 @@
+"""The writers of the data source: planned on the driver, run in tasks, summed up on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import structlog
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
+
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import OptionError, PipelineError, marking
+from nats_bridge_spark.sink.layout import RowLayout
+from nats_bridge_spark.sink.options import WriteOptions
+from nats_bridge_spark.sink.partition_write import PartitionWrite, Written
+from nats_bridge_spark.sink.plan import TaskPlace, WritePlan, named_write
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.stream_state import state_of
+
+_OVERWRITE: Final = (
+    'mode overwrite: a stream is not overwritten, only appended to: .mode("append"); to start over, purge it first'
+    " (nats stream purge)"
+)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamWriter:
+    """Plan a batch write; asks the stream where it ends.
+
+    Args:
+        options: the data source's.
+        schema: of the rows.
+        overwrite: whether Spark was asked to overwrite.
+
+    Raises:
+        PipelineError: (marked) something is wrong with options or columns, or the stream is not there.
+    """
+    with marking():
+        return JetStreamWriter(asyncio.run(_planned(options, schema, overwrite)))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> JetStreamStreamWriter:
+    """The writer of a micro-batch; Spark asks for one per batch, and for another one to commit it.
+
+    Arguments and errors as for `batch_writer`; nothing is asked of servers.
+    """
+    with marking():
+        return JetStreamStreamWriter(_plan_of(options, schema, overwrite, streaming=True))
+
+
+def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WritePlan:
+    if overwrite:
+        raise OptionError(_OVERWRITE)
+    read = WriteOptions.of(options)
+    return WritePlan(read, RowLayout.of(schema, read.id_column), streaming=streaming)
+
+
+async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
+    plan = _plan_of(options, schema, overwrite, streaming=False)
+    write_id, after = named_write(plan.options.write_id)
+    async with connected(plan.options.connection) as link:
+        state = await state_of(link, plan.options.stream)
+    repeats = plan.options.write_id is not None
+    return replace(
+        plan,
+        write_id=write_id,
+        after=after if repeats else state.last,
+        created=state.created,
+        planned_at=time.time(),
+        repeats=repeats,
+    )
+
+
+class _Writer:
+    """Writes the rows of a task.
+
+    Args:
+        plan: what the driver has decided.
+    """
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task; runs on executors.
+
+        Raises:
+            PipelineError: (marked) what is in the way; see `PartitionWrite.add`.
+        """
+        plan = self._plan
+        # Not as a job of ours: the process runs the user's own functions as well, and their logging is theirs.
+        structlog.configure(
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        )
+        with marking(), LoopThread() as loop:
+            write = PartitionWrite(plan, _task(plan))
+            try:
+                for batch in iterator:
+                    loop.run(write.add(batch))
+                return loop.run(write.finish())
+            finally:
+                loop.run(write.close())
+
+
+class JetStreamWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame to a stream."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        reports = [message for message in messages if isinstance(message, Written)]
+        rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
+        there = f", {already} of them were there already" if already else ""
+        print(f"jetstream: {rows} rows written to {self._plan.options.stream}{there}", file=sys.stderr)  # noqa: T201
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The write has failed; what is stored stays, and the write can be repeated."""
+        plan = self._plan
+        print(  # noqa: T201
+            f"jetstream: the write to {plan.options.stream} failed; what it stored stays. The same rows again with"
+            f' .option("writeId", "{plan.name}") store the rest, and nothing twice.',
+            file=sys.stderr,
+        )
+
+
+class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes micro-batches to a stream."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch is stored."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A micro-batch has failed; what it stored stays, and is found when it is tried again."""
+
+
+def _task(plan: WritePlan) -> TaskPlace:
+    context = TaskContext.get()
+    if context is None:
+        raise PipelineError("rows are written by tasks of Spark, and this is none")
+
+    def reported(name: str) -> str:
+        return context.getLocalProperty(name) or ""
+
+    if reported("spark.speculation") == "true":
+        raise OptionError(
+            "spark.speculation is on: two tries of a task would write at the same time, and only the stream's"
+            " duplicate window would keep rows from being stored twice; turn it off"
+        )
+    task = TaskPlace(partition=context.partitionId(), attempt=context.attemptNumber())
+    if not plan.streaming:  # which can be inside of foreachBatch
+        return task
+    if not reported("sql.streaming.queryId"):
+        raise PipelineError("Spark does not report which streaming query a task is of: use PySpark 4.1 or newer")
+    return replace(
+        task,
+        query=reported("sql.streaming.queryId"),
+        run=reported("spark.jobGroup.id"),
+        batch=int(reported("streaming.sql.batchId")),
+    )

@@ -1,0 +1,58 @@
+"""The data source `jetstream`: what Spark asks for readers and writers."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from nats_bridge_spark.columns import DEFAULT, ddl
+from nats_bridge_spark.errors import marking
+
+
+class JetStreamDataSource(DataSource):
+    """Streams of a NATS system as tables: `spark.read.format("jetstream")`, and the same for streaming and writing."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's short name."""
+        return "jetstream"
+
+    def schema(self) -> str:
+        """The default columns."""
+        return ddl(DEFAULT)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What plans and reads a batch."""
+        from nats_bridge_spark.source.batch_reader import BatchReader
+        from nats_bridge_spark.source.read_options import ReadOptions
+        from nats_bridge_spark.source.schema import read_schema
+
+        with marking():
+            return BatchReader(ReadOptions.of(self.options), read_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What follows a stream, batch after batch."""
+        from nats_bridge_spark.source.read_options import ReadOptions
+        from nats_bridge_spark.source.schema import read_schema
+        from nats_bridge_spark.source.stream_reader import StreamReader
+
+        with marking():
+            return StreamReader(ReadOptions.of(self.options), read_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame; see `pipeline.sink`."""
+        from nats_bridge_spark.sink.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Writes micro-batches; see `pipeline.sink`."""
+        from nats_bridge_spark.sink.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

@@ -1,0 +1,121 @@
+"""One stream of a streaming read, at one moment: where it begins, what waits, where a batch ends, and its ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.consuming.replay import Replay
+from nats_bridge_spark.errors import DataLostError
+from nats_bridge_spark.source.planning import Held, SequenceRange, cut
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.stream_offsets import Position
+from nats_bridge_spark.source.stream_state import StreamState, state_of
+
+_LEAST: Final = 10_000
+"""Messages in a range: for fewer, a task more costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedStream:
+    """A stream as it was when its server was asked.
+
+    Attributes:
+        connection: the driver's.
+        options: of the read, for this stream.
+        state: what the stream held.
+    """
+
+    connection: Connection
+    options: ReadOptions
+    state: StreamState
+
+    @classmethod
+    async def now(
+        cls, connection: Connection, options: ReadOptions, name: str, *, listing: bool = False
+    ) -> FollowedStream:
+        """Ask for a stream of a read.
+
+        Raises:
+            OptionError: its consumers decide what it keeps.
+            PipelineError: there is no such stream.
+            ApiError: the server refuses, or does not answer.
+        """
+        state = await state_of(connection, name, listing=listing)
+        state.require_limits("read")
+        return cls(connection, options.of_stream(name), state)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.state.name
+
+    def at(self, sequence: int) -> Position:
+        """The position after a sequence."""
+        return Position(self.state.created, sequence)
+
+    async def beginning(self) -> Position:
+        """Where a query that has no position in it begins."""
+        done = max(self.state.first, self.options.start_sequence or 1) - 1
+        if self.options.start_time:
+            done = max(done, await Replay(self.connection.api, self.name).before(self.options.start_time))
+        return self.at(done)
+
+    def check(self, position: Position, *, whole: bool = True) -> None:
+        """That it is the stream of a position, and holds what comes next.
+
+        Args:
+            position: a position in it.
+            whole: whether what comes next must still be there.
+
+        Raises:
+            DataLostError: it was recreated, or has removed what comes next.
+        """
+        state, following = self.state, position.sequence + 1
+        if state.created != position.created:
+            raise DataLostError(
+                f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
+                f" {position.created}: begin with a new checkpoint location"
+            )
+        if whole and self.options.fail_on_data_loss and state.first > following:
+            raise DataLostError(
+                f"stream '{state.name}': messages {following} to {state.first - 1} were removed unread, it"
+                f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
+                " checkpoint location"
+            )
+
+    async def waiting(self, position: Position) -> int:
+        """How many messages it has after a position."""
+        if position.sequence >= self.state.last:
+            return 0
+        return (await self._held(position, self.state.last)).total
+
+    async def within(self, position: Position, last: int, rows: int) -> int:
+        """The last sequence, up to `last`, of a batch that begins after a position and holds at most so many rows."""
+        if last - position.sequence <= rows:
+            return max(last, position.sequence)
+        held = await self._held(position, last)
+        return min(await held.end_of_at_most(rows), last)
+
+    async def ranges(self, begin: Position, end: Position, share: int | None = None) -> list[SequenceRange]:
+        """The ranges of a batch.
+
+        Args:
+            begin: after this position.
+            end: up to this one.
+            share: how many ranges; None for what the options say.
+
+        Raises:
+            DataLostError: it was recreated, or has removed what comes next.
+        """
+        self.check(begin)
+        self.check(end, whole=False)
+        first, last = max(begin.sequence + 1, self.state.first), end.sequence
+        if first > last:
+            return []
+        return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
+
+    async def _held(self, position: Position, last: int) -> Held:
+        first = max(position.sequence + 1, self.state.first)
+        return await Held.of(self.connection, self.options, self.state, first, max(last, first - 1))

@@ -1,0 +1,253 @@
+"""Divides a read into ranges of about equal size, by what the stream really holds.
+
+Where nothing, or little, was deleted and nothing is filtered, counting does. Else the server is asked how many messages
+are behind a sequence, with consumers that live for a moment; a few questions per cut, since about as much is enough.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import ApiError
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.shares import cores, divided
+from nats_bridge_spark.source.stream_state import StreamState, names_of, state_of
+from nats_transforms.timestamp import rfc3339_nano
+
+
+@dataclass(frozen=True)
+class SequenceRange(InputPartition):
+    """Messages with first <= sequence <= last, of the stream that was created at a certain time.
+
+    Attributes:
+        stream: the stream's name.
+        created: when the stream was created, as the server reports it.
+        first: the first sequence.
+        last: the last sequence.
+        subjects: the filters; none for all messages.
+    """
+
+    stream: str
+    created: str
+    first: int
+    last: int
+    subjects: tuple[str, ...] = ()
+
+
+_NOT_AMONG_THE_STREAMS: Final = 10093
+"""What servers before 2.10 say of a consumer's filter for subjects that the stream does not listen to."""
+
+_NEAR: Final = 0.02
+"""How far a range's share may be off, as a part of it; closer costs more questions than it saves time."""
+_FILTERS_FROM: Final = (2, 10)
+"""The first version whose consumers take several filters."""
+
+
+async def planned(options: ReadOptions) -> list[SequenceRange]:
+    """Connect, and plan a batch read: the ranges of each stream, one stream after the other.
+
+    Raises:
+        UnreachableError: no server.
+        PipelineError, ApiError: as for `plan`.
+    """
+    async with connected(options.connection) as connection:
+        if options.stream:
+            return await plan(connection, options)
+        names = await names_of(connection, options.streams)
+        if not names:
+            raise PipelineError(f"option streams: no stream has a name like {', '.join(options.streams)}")
+        held = {name: (await state_of(connection, name)).messages for name in names}
+        shares = divided(options.partitions or cores(), held)
+        parts = [await plan(connection, options.of_stream(name), shares[name]) for name in names]
+        return [part for each in parts for part in each]
+
+
+async def plan(connection: Connection, options: ReadOptions, share: int | None = None) -> list[SequenceRange]:
+    """The ranges of a batch read of one stream; none where there is nothing.
+
+    Args:
+        connection: a connection.
+        options: what to read.
+        share: into how many ranges to cut it; None for what the options say.
+
+    Raises:
+        OptionError: its consumers decide what it keeps, or the server cannot do it.
+        PipelineError: no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    check_filters(connection, options)
+    state = await state_of(connection, options.stream, listing=True)
+    state.require_limits("read")
+    first, last = await _bounds(connection, options, state)
+    if first > last or not state.messages:
+        return []
+    try:
+        return await cut(connection, options, state, first, last, share=share)
+    except ApiError as error:
+        if error.err_code != _NOT_AMONG_THE_STREAMS:
+            raise
+        if options.pushed_subject:
+            return await cut(connection, replace(options, pushed_subject=None), state, first, last, share=share)
+        raise OptionError(
+            f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
+            " subjects,"
+            f" and not {', '.join(options.subjects)}"
+        ) from None
+
+
+async def cut(
+    connection: Connection,
+    options: ReadOptions,
+    state: StreamState,
+    first: int,
+    last: int,
+    *,
+    least: int = 1,
+    share: int | None = None,
+) -> list[SequenceRange]:
+    """Ranges from `first` to `last` that hold about as many messages each.
+
+    Args:
+        connection: a connection.
+        options: what to read, and into how many ranges to cut it.
+        state: of the stream.
+        first: the first sequence.
+        last: the last sequence, not before the first.
+        least: messages in a range, unless the options say how many ranges there are.
+        share: how many ranges, where the options say it of several streams.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    held = await Held.of(connection, options, state, first, last)
+    count = share or options.partitions or cores()
+    if not options.partitions:
+        count = min(count, -(-held.total // least))
+    # What a replica counts may be too little: where it counts nothing, a task looks.
+    count = max(1, min(count, held.total))
+    near = max(1, int(held.total // count * _NEAR))
+    ends = [await held.end_of(held.total * number // count, near) for number in range(1, count)]
+    ends = sorted({*ends, last})
+    starts = [first, *(end + 1 for end in ends[:-1])]
+    return [
+        SequenceRange(state.name, state.created, start, end, options.filters)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def check_filters(connection: Connection, options: ReadOptions) -> None:
+    """Refuse several filters where the server's consumers take one.
+
+    Raises:
+        OptionError: there are several, and the server is too old.
+    """
+    version = connection.client.connected_server_version
+    if len(options.subjects) > 1 and (version.major, version.minor) < _FILTERS_FROM:
+        raise OptionError(
+            f"option subjects: servers take several filters from 2.10 on, and this is {connection.server_version};"
+            " say one, or read all and filter the subject column"
+        )
+
+
+@dataclass(slots=True)
+class Held:
+    """How many messages of a read there are up to a sequence.
+
+    Attributes:
+        first: the first sequence.
+        last: the last sequence.
+        total: messages from the first to the last.
+        upto: messages from the first up to a sequence, where that is known.
+        ask: the same from the server; None where it is counted by `upto` with `deleted`.
+        deleted: what is missing, in order.
+    """
+
+    first: int
+    last: int
+    total: int
+    upto: dict[int, int]
+    ask: Callable[[int], Awaitable[int]] | None
+    deleted: tuple[int, ...]
+
+    @classmethod
+    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> Held:
+        """Count from the first sequence to the last.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if (deleted := state.deleted) is not None and not options.filters:
+            missing = bisect_right(deleted, last) - bisect_left(deleted, first)
+            return cls(first, last, last - first + 1 - missing, {}, None, deleted)
+        after = Replay(connection.api, options.stream, options.filters).after
+        behind_all, behind_none = await after(first - 1), await after(last)
+        total = max(0, behind_all - behind_none)
+
+        async def ask(sequence: int) -> int:
+            return behind_all - await after(sequence)
+
+        return cls(first, last, total, {first - 1: 0, last: total}, ask, ())
+
+    async def end_of_at_most(self, rows: int) -> int:
+        """A sequence up to which there are at most so many messages, and not many fewer."""
+        if rows >= self.total:
+            return self.last
+        near = 0 if self.ask is None else int(rows * _NEAR)
+        return await self.end_of(rows - near, near)
+
+    async def end_of(self, wanted: int, near: int) -> int:
+        """A sequence up to which there are about `wanted` messages: `near` more or fewer where the server is asked."""
+        if self.ask is None:
+            return self._counted(wanted)
+        while True:
+            known = sorted(self.upto)
+            at = bisect_left(known, wanted, key=self.upto.__getitem__)
+            high, low = known[at], known[max(0, at - 1)]
+            for one in (low, high):
+                if abs(self.upto[one] - wanted) <= near and one >= self.first:
+                    return one
+            if high - low <= 1:
+                return max(low, self.first)
+            # Where it would be if messages were spread evenly, but never so close to an end that the steps get tiny.
+            spread = (wanted - self.upto[low]) / (self.upto[high] - self.upto[low])
+            guess = low + round((high - low) * min(max(spread, 0.1), 0.9))
+            guess = min(max(guess, low + 1), high - 1)
+            self.upto[guess] = await self.ask(guess)
+
+    def _counted(self, wanted: int) -> int:
+        missing = bisect_left(self.deleted, self.first)
+
+        def upto(sequence: int) -> int:
+            return sequence - self.first + 1 - (bisect_right(self.deleted, sequence) - missing)
+
+        return self.first + bisect_left(range(self.first, self.last), wanted, key=upto)
+
+
+async def _bounds(connection: Connection, options: ReadOptions, state: StreamState) -> tuple[int, int]:
+    before = Replay(connection.api, options.stream).before
+    first = max(state.first, options.start_sequence or 1)
+    last = min(state.last, options.end_sequence if options.end_sequence is not None else state.last)
+    if options.start_time:
+        first = max(first, await before(options.start_time) + 1)
+    if options.end_time and not _later(options.end_time, state):
+        last = min(last, await before(options.end_time))
+    if options.since_ns is not None:
+        first = max(first, await before(rfc3339_nano(options.since_ns).decode()) + 1)
+    if options.until_ns is not None:
+        last = min(last, await before(rfc3339_nano(options.until_ns).decode()))
+    return first, last
+
+
+def _later(time: str, state: StreamState) -> bool:
+    """Whether a time is later than everything that the stream holds; a replica that is asked may be behind."""
+    return datetime.fromisoformat(time) > datetime.fromisoformat(state.last_time) + timedelta(seconds=1)

@@ -1,0 +1,170 @@
+"""One task's work: a range of a stream, read once, as record batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.errors import ApiError, NotPermittedError
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
+from nats_bridge_spark.source.arrived import Arrived
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.planning import SequenceRange
+from nats_bridge_spark.source.pulling import Pull
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.record_batches import record_batch
+from nats_bridge_spark.source.stream_state import StreamState, state_of
+
+_ROWS: Final = 10_000
+"""In a record batch, about; more are no faster."""
+_BYTES: Final = 8 * 1024 * 1024
+"""In a record batch, and in flight to a task, about."""
+_PAUSE: Final = 0.1
+"""Seconds before a task asks again after something was lost."""
+
+
+def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
+    """Read a range, each message once, in order.
+
+    Raises:
+        DataLostError: the stream has removed what was planned to be read.
+        UnreachableError: no server, or it went away for longer than a task waits.
+        PipelineError: the server refuses.
+    """
+    with marking(), LoopThread() as loop:
+        parts = _Reading(options, part).portions()
+        try:
+            while (messages := loop.run(_following(parts))) is not None:
+                yield record_batch(messages, part.stream, schema)
+        finally:
+            with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
+                loop.run(parts.aclose())
+
+
+async def arriving(
+    options: ReadOptions, schema: pa.Schema, part: SequenceRange
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
+    async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
+        async for messages in portions:
+            yield record_batch(messages, part.stream, schema)
+
+
+async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
+    return await anext(parts, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    options: ReadOptions
+    part: SequenceRange
+
+    async def portions(self) -> AsyncGenerator[Arrived, None]:
+        """The messages, so many at once as make good record batches."""
+        async with connected(self.options.connection) as connection:
+            state = await state_of(connection, self.part.stream)
+            self._check(state, self.part.first)
+            at = self.part.first
+            gathered: list[Arrived] = []
+            rows = size = 0
+            async with contextlib.aclosing(self._messages(connection, state)) as arriving:
+                async for arrived in arriving:
+                    gathered.append(arrived)
+                    rows += len(arrived)
+                    size += arrived.size
+                    if rows >= _ROWS or size >= _BYTES:
+                        portion = Arrived.joined(gathered)
+                        yield await self._whole(connection, portion, at)
+                        at = portion.last.stream_sequence + 1
+                        gathered, rows, size = [], 0, 0
+            if gathered:
+                portion = Arrived.joined(gathered)
+                yield await self._whole(connection, portion, at)
+                at = portion.last.stream_sequence + 1
+            self._check(await state_of(connection, state.name), at)
+
+    async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
+        """Yield what still exists of the range; a new consumer resumes after what has arrived, as often as needed."""
+        at, last = self.part.first, self.part.last
+        portion = max(1, min(_ROWS, _BYTES // state.average))
+        pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.options.patience
+        while at <= last:
+            begun = at
+            try:
+                async with contextlib.aclosing(pull.between(at, last)) as arriving:
+                    async for arrived in arriving:
+                        at = arrived.last.stream_sequence + 1
+                        yield arrived
+            except ApiError as error:
+                if not error.retriable:
+                    raise
+                if at > begun:
+                    until = loop.time() + self.options.patience
+                await self._await_server(connection, until, str(error))
+                continue
+            if at == begun:
+                if not await self._more(connection, at):
+                    return
+                await self._await_server(connection, until, f"message {at} or a later one does not come")
+
+    async def _more(self, connection: Connection, at: int) -> bool:
+        """Whether the stream's leader has messages for us from a sequence on: what a consumer knows may be older."""
+        for one in self.part.subjects or (">",):
+            try:
+                following = await connection.api.next_message(self.part.stream, one, at)
+            except NotPermittedError:
+                return False
+            if following and following[0] <= self.part.last:
+                return True
+        return False
+
+    async def _whole(self, connection: Connection, portion: Arrived, at: int) -> Arrived:
+        """The portion, if nothing before or in it was lost; what is missing may never have been there."""
+        sequences, _ = portion.numbers()
+        if sequences[-1] - at + 1 != len(sequences):
+            gap = int(np.argmax(sequences != np.arange(at, at + len(sequences))))
+            self._check(await state_of(connection, self.part.stream), at + gap)
+        return portion
+
+    def _check(self, state: StreamState, at: int) -> None:
+        """That the stream is the one, and still holds what comes from a sequence of the range on."""
+        part, stream = self.part, self.part.stream
+        if state.created != part.created:
+            raise DataLostError(
+                f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
+                f" {part.created}: read it again"
+            )
+        if self.options.fail_on_data_loss and at <= part.last and state.first > at:
+            raise DataLostError(
+                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread,"
+                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
+            )
+
+    async def _await_server(self, connection: Connection, until: float, why: str) -> None:
+        """Wait until the connection is up, for a while; the stream must be the same then.
+
+        Raises:
+            UnreachableError: the time is up.
+            DataLostError: it is another stream.
+        """
+        try:
+            async with asyncio.timeout_at(until):
+                await asyncio.sleep(_PAUSE)
+                await connection.connected()
+                state = await state_of(connection, self.part.stream)
+        except (TimeoutError, ApiError):
+            raise UnreachableError(
+                f"nothing more comes from {', '.join(connection.servers)} for {self.options.patience} s ({why});"
+                " run the job again when the server is back"
+            ) from None
+        self._check(state, self.part.last + 1)

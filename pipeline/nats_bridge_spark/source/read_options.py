@@ -1,0 +1,162 @@
+"""The options of a read, from those of the data source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from nats_bridge.rules.loops.subject_patterns import Pattern
+from nats_bridge.settings import Connection
+from nats_bridge_spark.connections import connection_of
+from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.options import READ, duration, flag, given, number
+from nats_transforms.stream_config.start_time import InvalidTimeError, normal_time
+from nats_transforms.subject import is_valid_filter
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 2261
+"""Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""
+_NO_NAME: Final = re.compile(r"[\s.*>/\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """One stream or several, or a part of them.
+
+    Attributes:
+        connection: where the streams are.
+        stream: the name of the one; empty for several.
+        streams: the names of several, in which * stands for any characters; none for one.
+        subjects: consumer filters; none for all messages.
+        start_sequence: the first sequence to read; None for the stream's first.
+        end_sequence: the last sequence to read; None for the stream's last.
+        start_time: RFC 3339; messages stored then or later.
+        end_time: RFC 3339; messages stored before.
+        since_ns: messages stored before, in nanoseconds since 1970, may be left out.
+        until_ns: messages stored after may be left out.
+        pushed_subject: messages with other subjects than this filter's may be left out.
+        partitions: how many ranges; None for as many as there are cores.
+        max_rows_per_trigger: messages in a batch of a streaming read at most.
+        min_rows_per_trigger: messages in a batch of a streaming read at least; None for any.
+        max_trigger_delay: seconds after the batch before, when one begins with fewer.
+        fail_on_data_loss: whether messages that the stream removed before they were read are an error.
+        patience: seconds that a task waits for a server without getting one message more.
+    """
+
+    connection: Connection = field(repr=False)
+    stream: str
+    streams: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    start_sequence: int | None = None
+    end_sequence: int | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    since_ns: int | None = None
+    until_ns: int | None = None
+    pushed_subject: str | None = None
+    partitions: int | None = None
+    max_rows_per_trigger: int | None = None
+    min_rows_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
+    fail_on_data_loss: bool = True
+    patience: int = 30
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that consumers get; none for all messages."""
+        return self.subjects or ((self.pushed_subject,) if self.pushed_subject else ())
+
+    def of_stream(self, name: str) -> ReadOptions:
+        """The same of one of the streams."""
+        return self if name == self.stream else replace(self, stream=name, streams=())
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Read the options of a data source.
+
+        Raises:
+            OptionError: one is missing, unknown or wrong.
+        """
+        found = given(options, READ)
+        stream, streams = found.get("stream", ""), _streams(found)
+        if not stream and not streams:
+            raise OptionError('option stream: missing; say .option("stream", "ORDERS"), or streams for several')
+        if _NO_NAME.search(stream):
+            raise OptionError(
+                f"option stream: '{stream}' cannot be a stream's name: no white space, none of .*>/\\; streams takes"
+                " patterns"
+            )
+        least, most = number(found, "minRowsPerTrigger"), number(found, "maxRowsPerTrigger")
+        if least and most and least > most:
+            raise OptionError(f"option minRowsPerTrigger: {least} is more than maxRowsPerTrigger, {most}")
+        if "maxTriggerDelay" in found and not least:
+            raise OptionError("option maxTriggerDelay: says when minRowsPerTrigger no longer holds; say that, too")
+        return cls(
+            connection=connection_of(found),
+            stream=stream,
+            streams=streams,
+            subjects=_filters(found.get("subjects", "")),
+            start_sequence=number(found, "startSequence"),
+            end_sequence=number(found, "endSequence", least=0),
+            start_time=_time(found, "startTime"),
+            end_time=_time(found, "endTime"),
+            partitions=number(found, "partitions"),
+            max_rows_per_trigger=most,
+            min_rows_per_trigger=least,
+            max_trigger_delay=duration(found, "maxTriggerDelay") or 900.0,
+            fail_on_data_loss=flag(found, "failOnDataLoss", default=True),
+            patience=number(found, "patience") or 30,
+        )
+
+
+def _streams(found: Mapping[str, str]) -> tuple[str, ...]:
+    if "streams" not in found:
+        return ()
+    for name in ("stream", "startSequence", "endSequence"):
+        if name in found:
+            raise OptionError(f"option {name}: is of one stream, and streams names several; leave one out")
+    names = tuple(dict.fromkeys(part.strip() for part in found["streams"].split(",")))
+    for one in names:
+        if not one or _NO_NAME.search(one.replace("*", "")):
+            raise OptionError(f"option streams: '{one}' is neither a stream's name nor a pattern such as ORDERS_*")
+    return names
+
+
+def _filters(text: str) -> tuple[str, ...]:
+    filters = tuple(part.strip() for part in text.split(",")) if text.strip() else ()
+    for one in filters:
+        if not is_valid_filter(one.encode()):
+            raise OptionError(f"option subjects: '{one}' is not a subject that a consumer can be made for")
+    # A filter for everything is none. Servers refuse filters of which one lies within another.
+    wide = [one for one in filters if not any(_within(one, other) for other in filters if other != one)]
+    return () if ">" in filters else tuple(dict.fromkeys(wide))
+
+
+def _within(one: str, other: str) -> bool:
+    return Pattern.of(one).meet(Pattern.of(other)) == Pattern.of(one)
+
+
+def time_of(place: str, text: str) -> str:
+    """A moment as RFC 3339 with a zone.
+
+    Args:
+        place: what says it, for messages.
+        text: what it says.
+
+    Raises:
+        OptionError: it is none.
+    """
+    try:
+        time = normal_time(text)
+    except InvalidTimeError:
+        raise OptionError(
+            f"{place}: '{text}' is not a time; write it as 2026-01-31T12:00:00Z, or with +01:00"
+        ) from None
+    if not _FIRST_YEAR <= int(time[:4]) <= _LAST_YEAR:
+        raise OptionError(f"{place}: '{text}' is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+    return time
+
+
+def _time(found: Mapping[str, str], name: str) -> str | None:
+    return time_of(f"option {name}", found[name]) if name in found else None

@@ -1,0 +1,49 @@
+"""Where a streaming read is in its streams, and the form in which Spark keeps that.
+
+With the option `stream` an offset is `{"created": …, "sequence": …}`; with `streams` it is `{"streams": {"ORDERS":
+{"created": …, "sequence": …}, …}}`. What is reported for a query's progress has `lag` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.source.read_options import ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a read is in one stream.
+
+    Attributes:
+        created: when the stream was created, as its server reports it; another one means another stream.
+        sequence: the last one that is done.
+    """
+
+    created: str
+    sequence: int
+
+
+def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int | None = None) -> dict[str, Any]:
+    """The offset of these positions, by stream; with the lag in messages where that is known."""
+    each = {name: {"created": at.created, "sequence": at.sequence} for name, at in positions.items()}
+    offset: dict[str, Any] = each[options.stream] if options.stream else {"streams": each}
+    return offset if lag is None else {**offset, "lag": lag}
+
+
+def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, Position]:
+    """The positions of an offset, by stream.
+
+    Raises:
+        OptionError: it is that of a read with the other option.
+    """
+    if ("streams" in offset) is bool(options.stream):
+        now, before = ("stream", "streams") if options.stream else ("streams", "stream")
+        raise OptionError(
+            f"option {now}: the checkpoint is of a read with {before}; begin with a new checkpoint location"
+        )
+    each = {options.stream: offset} if options.stream else offset["streams"]
+    return {name: Position(str(at["created"]), int(at["sequence"])) for name, at in each.items()}

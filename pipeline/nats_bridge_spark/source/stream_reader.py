@@ -1,0 +1,255 @@
+"""Streaming read: what Spark asks a reader for. Each batch is ranges of the streams, as in a batch read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from nats_bridge.client.connection import Connection
+from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import DataLostError, OptionError, marking
+from nats_bridge_spark.source.followed_stream import FollowedStream
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.planning import SequenceRange, check_filters
+from nats_bridge_spark.source.range_reader import read_range
+from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge_spark.source.shares import cores, divided
+from nats_bridge_spark.source.stream_offsets import Position, offset_of, positions_of
+from nats_bridge_spark.source.stream_state import names_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # PySpark 4.1: a batch is all that there is, whatever the trigger
+
+        class SupportsTriggerAvailableNow:
+            """Not known to this PySpark."""
+
+
+_Result = TypeVar("_Result")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what the streams hold, then what comes, batch after batch.
+
+    `stream_offsets` says what an offset is. A stream that appears under a name of the read is noticed by one batch, and
+    read by those that follow, from its beginning: so each batch has a position in each of its streams to begin at. On
+    the driver, one connection serves all questions until the query ends; tasks have their own.
+
+    Args:
+        options: what to read.
+        schema: the columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        if options.end_sequence is not None or options.end_time is not None:
+            name = "endTime" if options.end_sequence is None else "endSequence"
+            raise OptionError(
+                f"option {name}: a streaming read has no end; read a batch, or say trigger(availableNow=True)"
+            )
+        self._options = options
+        self._schema = schema
+        # The driver's: a loop of its own, the connection in it, and what closes both.
+        self._opened: tuple[LoopThread, Connection, Callable[[], None]] | None = None
+        self._upto: dict[str, int] | None = None  # the last sequences of a query that ends
+        self._ends: dict[str, Position] = {}  # of the newest batch
+        self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
+        self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+
+        async def initial() -> dict[str, Position]:
+            return {one.name: await one.beginning() for one in await self._streams()}
+
+        with marking():
+            return offset_of(self._run(initial()), self._options)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """How much a batch may hold, from the options; where there is a least and a most, `latestOffset` knows both."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+        most, least = self._options.max_rows_per_trigger, self._options.min_rows_per_trigger
+        if most:
+            return ReadMaxRows(most)
+        return ReadMinRows(least) if least else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on, behave as if nothing more came."""
+        with marking():
+            self._upto = {one.name: one.state.last for one in self._run(self._streams())}
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """How far the next batch goes.
+
+        Args:
+            start: where it begins; None from PySpark 4.1, which also does without limits.
+            limit: how many rows it may hold, or must.
+
+        Raises:
+            DataLostError: a stream was recreated or deleted, or has removed what comes next.
+        """
+        with marking():
+            if start is None:
+                self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
+            else:
+                self._ends = self._run(self._next(positions_of(start, self._options), limit))
+            return offset_of(self._ends, self._options)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How far the streams go, and how many messages the newest batch leaves, for the query's progress."""
+        with marking():
+            return self._run(self._report())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of a batch.
+
+        Raises:
+            DataLostError: a stream was recreated, or has removed what comes next.
+        """
+        with marking():
+            begun, ends = positions_of(start, self._options), positions_of(end, self._options)
+            later = {name: at for name, at in ends.items() if name not in begun or at.sequence > begun[name].sequence}
+            return list(self._run(self._ranges(begun, later))) if later else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A task's rows."""
+        if isinstance(partition, SequenceRange):
+            yield from read_range(self._options, self._schema, partition)
+
+    def stop(self) -> None:
+        """Close the driver's connection."""
+        if self._opened is not None:
+            _, _, close = self._opened
+            close()
+            self._opened = None
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if self._opened is not None and self._connection.client.is_closed:
+            self.stop()
+        if self._opened is None:
+            with ExitStack() as opened:
+                loop = opened.enter_context(LoopThread())
+                connection = opened.enter_context(loop.within(connected(self._options.connection)))
+                check_filters(connection, self._options)
+                self._opened = loop, connection, opened.pop_all().close
+        return self._opened[0].run(work)
+
+    @property
+    def _connection(self) -> Connection:
+        assert self._opened is not None  # what runs, it runs
+        return self._opened[1]
+
+    async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
+        """The read's streams as they are now.
+
+        Args:
+            begun: those that the read has a position in.
+
+        Raises:
+            DataLostError: one of those was deleted.
+        """
+        options, connection = self._options, self._connection
+        names = [options.stream] if options.stream else await names_of(connection, options.streams)
+        if options.fail_on_data_loss and (gone := sorted(set(begun) - {*names})):
+            raise DataLostError(
+                f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
+                " checkpoint location"
+            )
+        return [await FollowedStream.now(connection, options, name) for name in names]
+
+    async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
+        """Where the next batch ends in each stream."""
+        streams = {one.name: one for one in await self._streams(begun)}
+        if self._upto is not None:
+            streams = {name: one for name, one in streams.items() if name in self._upto}
+        entering = [one for name, one in streams.items() if name not in begun]
+        followed = {name: one for name, one in streams.items() if name in begun}
+        lasts: dict[str, int] = {}
+        for name, one in followed.items():
+            one.check(begun[name])
+            last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
+            lasts[name] = max(last, begun[name].sequence)
+        if await self._is_too_early(followed, begun, lasts, limit):
+            return begun
+        rows = getattr(limit, "max_rows", None)
+        if rows is not None:
+            lasts = await _limited(followed, begun, lasts, rows)
+        ends = {name: one.at(lasts[name]) for name, one in followed.items()}
+        if ends != begun:
+            self._began = time.monotonic()
+        return ends | {one.name: await one.beginning() for one in entering}
+
+    async def _is_too_early(
+        self,
+        streams: Mapping[str, FollowedStream],
+        begun: Mapping[str, Position],
+        lasts: dict[str, int],
+        limit: ReadLimit | None,
+    ) -> bool:
+        """Whether the batch has to wait for more messages, as Spark's source for Kafka decides.
+
+        A query that ends never waits, nor does its first batch.
+        """
+        least = getattr(limit, "min_rows", None)
+        if least is None and hasattr(limit, "max_rows"):
+            least = self._options.min_rows_per_trigger
+        if not least or self._upto is not None or self._began is None:
+            return False
+        if time.monotonic() - self._began >= self._options.max_trigger_delay:
+            return False
+        if sum(last - begun[name].sequence for name, last in lasts.items()) < least or lasts == self._too_few:
+            return True
+        if sum([await one.waiting(begun[name]) for name, one in streams.items()]) >= least:
+            return False
+        self._too_few = lasts
+        return True
+
+    async def _report(self) -> dict[str, Any]:
+        streams = await self._streams()
+        ends = {one.name: one.at(one.state.last) for one in streams}
+        lag = None
+        if self._ends:
+            lag = 0
+            for one in streams:
+                end = self._ends.get(one.name)
+                if end is None or end.created != one.state.created:
+                    end = one.at(0)
+                lag += await one.waiting(end)
+        return offset_of(ends, self._options, lag)
+
+    async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
+        connection, options = self._connection, self._options
+        streams = {name: await FollowedStream.now(connection, options, name, listing=True) for name in ends}
+        begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
+        shares: Mapping[str, int | None] = dict.fromkeys(ends)
+        if len(ends) > 1:
+            lengths = {name: max(end.sequence - begins[name].sequence, 0) for name, end in ends.items()}
+            shares = divided(options.partitions or cores(), lengths)
+        each = [await one.ranges(begins[name], ends[name], shares[name]) for name, one in streams.items()]
+        return [part for ranges in each for part in ranges]
+
+
+async def _limited(
+    streams: Mapping[str, FollowedStream], begun: Mapping[str, Position], lasts: Mapping[str, int], rows: int
+) -> dict[str, int]:
+    """The last sequences of a batch that goes no further than `lasts`, and holds at most so many rows."""
+    if sum(last - begun[name].sequence for name, last in lasts.items()) <= rows:
+        return dict(lasts)
+    shares = dict.fromkeys(streams, rows)
+    if len(streams) > 1:
+        shares = divided(rows, {name: await one.waiting(begun[name]) for name, one in streams.items()})
+    return {
+        name: await one.within(begun[name], lasts[name], shares[name]) if shares[name] else lasts[name]
+        for name, one in streams.items()
+    }

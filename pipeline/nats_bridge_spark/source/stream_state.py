@@ -1,0 +1,140 @@
+"""What a stream holds, as its server reports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.errors import ApiError
+from nats_bridge_spark.errors import OptionError, PipelineError
+
+_LISTED = 10_000
+"""So many deleted sequences are asked for by name; where there are more, the server is asked where to cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream at one moment.
+
+    Attributes:
+        name: of the stream.
+        created: when it was created, as the server reports it; another one means another stream.
+        first: the first sequence that it holds, or will hold if it is empty.
+        last: the last sequence that it gave.
+        last_time: when the last one was stored (RFC 3339).
+        messages: how many it holds.
+        size: bytes of all of them, with what the server adds.
+        deleted: sequences between first and last that were removed, in order; None if there are too many to list.
+        limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
+    """
+
+    name: str
+    created: str
+    first: int
+    last: int
+    last_time: str
+    messages: int
+    size: int
+    deleted: tuple[int, ...] | None
+    limits: bool
+
+    @property
+    def average(self) -> int:
+        """Bytes of a message, about."""
+        return self.size // self.messages + 1 if self.messages else 1
+
+    def require_limits(self, done: str) -> None:
+        """Refuse a stream whose consumers decide what it keeps.
+
+        Args:
+            done: what is done to streams, such as `read`.
+
+        Raises:
+            OptionError: it is one.
+        """
+        if not self.limits:
+            raise OptionError(
+                f"stream '{self.name}': is a work queue, or keeps messages for consumers only: reading it could take"
+                f" messages from those that they are for; only streams with retention limits are {done}"
+            )
+
+
+async def names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
+    """The names of the streams that a read is of, each once, in order.
+
+    Args:
+        connection: a connection.
+        wanted: names, also of streams that are not there; and patterns, in which * stands for any characters.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
+    found = {one for one in wanted if "*" not in one}
+    if patterns:
+        there = await connection.api.stream_names()
+        found.update(name for name in there if any(pattern.fullmatch(name) for pattern in patterns))
+    return sorted(found)
+
+
+async def state_of(connection: Connection, stream: str, *, listing: bool = False) -> StreamState:
+    """Ask for a stream's state.
+
+    Args:
+        connection: a connection.
+        stream: the stream's name.
+        listing: with the deleted sequences, where there are not too many.
+
+    Raises:
+        PipelineError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    info = await stream_info(connection, stream)
+    if listing and 0 < int(info["state"].get("num_deleted", 0)) <= _LISTED:
+        info = await stream_info(connection, stream, deleted=True)
+    return _state(stream, info)
+
+
+async def stream_info(connection: Connection, stream: str, *, deleted: bool = False) -> Json:
+    """`STREAM.INFO`, with the deleted sequences if wanted.
+
+    Raises:
+        PipelineError: there is no such stream.
+        ApiError: the server refuses, or does not answer.
+    """
+    try:
+        return await connection.api.stream_info(stream, deleted=deleted)
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise PipelineError(await _missing(connection, stream)) from None
+
+
+def _state(stream: str, info: Json) -> StreamState:
+    state = info["state"]
+    deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
+    if len(deleted or ()) != int(state.get("num_deleted", 0)):
+        deleted = None
+    return StreamState(
+        name=stream,
+        created=str(info["created"]),
+        first=int(state["first_seq"]),
+        last=int(state["last_seq"]),
+        last_time=str(state["last_ts"]),
+        messages=int(state["messages"]),
+        size=int(state["bytes"]),
+        deleted=deleted,
+        limits=info["config"].get("retention", "limits") == "limits",
+    )
+
+
+async def _missing(connection: Connection, stream: str) -> str:
+    try:
+        names = sorted(await connection.api.stream_names())
+    except ApiError:
+        names = []
+    has = f"; there are {', '.join(names[:10])}{', …' if len(names) > 10 else ''}" if names else ""
+    return f"stream '{stream}': not found at {', '.join(connection.servers)}{has}"

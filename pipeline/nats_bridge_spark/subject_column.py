@@ -1,0 +1,120 @@
+"""`transform_subject`: a column of subjects through a subject transform, with the same engine as the sidecar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # made public by a star
+
+from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.subject_batch import Array, batch_function
+from nats_bridge_spark.worker_python import use_this_python
+from nats_transforms.dialect import NEWEST, Dialect, dialect
+from nats_transforms.errors import TransformError, UnknownDialectError
+from nats_transforms.subject import bytes_of, text_of
+from nats_transforms.transform import Transform, compile_transform
+
+
+def transform_subject(
+    column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
+) -> Column:
+    """The destination subjects of a column of subjects.
+
+    Null becomes null, and so does a subject that `src` does not match (and every subject where `dest` is empty: from
+    2.10 on that is no transform). Bytes stay bytes: functions that cut may cut a character of UTF-8 in two, and the
+    result, a string to Spark, then holds those bytes; cast it to binary to see them. With `random(…)` the column is not
+    deterministic, and declared so to Spark.
+
+    Args:
+        column: subjects, as strings, or as binary where they need not be UTF-8.
+        src: the source, such as `orders.*.*`.
+        dest: the destination, such as `{{partition(8,1)}}.orders.{{wildcard(1)}}.{{wildcard(2)}}`.
+        dialect: the server version whose behaviour is meant, such as `2.10`.
+
+    Raises:
+        OptionError: a server of that version refuses the transform, with the server's words; or the version is
+            not known.
+    """
+    made: Column = subject_function(compiled(src, dest, dialect))(column)
+    return made
+
+
+def register_transform(
+    spark: SparkSession, name: str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
+) -> None:
+    """Give a transform a name in SQL: `SELECT name(subject) FROM …` is `transform_subject` of that column.
+
+    Raises:
+        OptionError: as `transform_subject`.
+    """
+    spark.udf.register(name, subject_function(compiled(src, dest, dialect)))
+
+
+def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Transform:
+    """The compiled transform.
+
+    Raises:
+        OptionError: the server would refuse it, or the version is not known.
+    """
+    try:
+        spoken = version if isinstance(version, Dialect) else dialect(version)
+    except UnknownDialectError as error:
+        raise OptionError(f"dialect: {error}") from None
+    try:
+        return compile_transform(_bytes(src), _bytes(dest), spoken)
+    except TransformError as error:
+        raise OptionError(
+            f"transform '{_shown(src)}' → '{_shown(dest)}': a {spoken.name} server refuses it: {error.reason}"
+        ) from None
+
+
+def subject_function(transform: Transform) -> Any:
+    """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
+    if SparkContext._active_spark_context is not None:  # Spark Connect has none
+        use_this_python(SparkContext._active_spark_context)
+
+    text = pa.string()
+    made = None
+
+    def transformed(array: Array) -> Array:
+        nonlocal made
+        if made is None:  # once in each task, on the executor
+            made = batch_function(transform)
+        return made(array).view(text)  # bytes are not checked, which need not be UTF-8
+
+    function = _arrow_function(transformed, "string")
+    return function.asNondeterministic() if transform.is_random else function
+
+
+def answer_function(answer: Callable[[bytes], object], kind: str) -> Any:
+    """An answer about each subject as a function of Spark's, from a column of binary; it is asked once for each.
+
+    Args:
+        answer: gives bytes, or whether something holds; None for null.
+        kind: `binary` or `boolean`.
+    """
+    made = pa.bool_() if kind == "boolean" else pa.binary()
+
+    def answers(array: Array) -> Array:
+        each = array.dictionary_encode()
+        return pa.array([answer(subject) for subject in each.dictionary.to_pylist()], made).take(each.indices)
+
+    return _arrow_function(answers, kind)
+
+
+def _arrow_function(function: Callable[[Array], Array], kind: str) -> Any:
+    # What kind of function it is, Spark reads from its annotations, which it cannot resolve as text.
+    function.__annotations__.update({"array": pa.Array, "return": pa.Array})
+    return arrow_udf(function, kind)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else bytes_of(text)
+
+
+def _shown(text: str | bytes) -> str:
+    return text_of(_bytes(text))

@@ -1,0 +1,246 @@
+"""Dialects: the server version of each behaviour.
+
+Theory of operation: the flags of ``Dialect`` name every behaviour that changed between nats-server 2.9 and 2.15, each
+with the patch of each minor line that introduced it (some changes were back-ported to older lines). A ``Dialect`` is a
+frozen record of these flags, evaluated for one full version. Nothing else in the engine compares versions; code asks
+``dialect.partition_of_subject`` and does not know where the answer came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from nats_transforms.errors import UnknownDialectError
+from nats_transforms.tested_versions import NEWEST_PATCHES, Version
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """When a behaviour holds: from ``since`` on, up to but not including ``until``.
+
+    Each of the two lists the first version *per minor line* that has the change. A line that is not listed
+    has it when a listed line is older, and does not have it when all listed lines are newer.
+    """
+
+    since: tuple[Version, ...]
+    until: tuple[Version, ...] = ()
+
+    def holds(self, version: Version) -> bool:
+        """Whether the behaviour is that of ``version``."""
+        return _reached(self.since, version) and not _reached(self.until, version)
+
+
+def _reached(firsts: tuple[Version, ...], version: Version) -> bool:
+    for first in firsts:
+        if first[:2] == version[:2]:
+            return version >= first
+    # A back-port must not leak into a line that is younger than it but older than the line it came from:
+    # such a line would be listed. So an unlisted line is decided by the oldest listed one.
+    return any(first[:2] < version[:2] for first in firsts)
+
+
+def _since(*firsts: Version, until: tuple[Version, ...] = ()) -> Any:
+    """A flag of `Dialect` that holds since these versions, one for each minor line; see `Feature`."""
+    return field(metadata={_FEATURE: Feature(firsts, until)})
+
+
+_FEATURE = "feature"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The behaviour of one server version: a flag for each behaviour that changed."""
+
+    version: Version
+    # --- transforms
+    # A destination need not use every `*` of the source (account imports still must).
+    unused_wildcards_allowed: bool = _since((2, 10, 0))
+    # For that rule partition(n,1,2) counts as two uses; before, as one.
+    every_index_counts: bool = _since((2, 9, 15))
+    # The functions left and right.
+    left_and_right: bool = _since((2, 10, 16))
+    # Lengths and positions outside 32 bits are refused; before, they wrap.
+    int32_arguments_checked: bool = _since((2, 11, 8), (2, 12, 0))
+    # partition(n) hashes the whole subject; moduli above 2147483647 are refused; a source without
+    # wildcards takes partition and random, and ignores partition's indexes.
+    partition_of_subject: bool = _since((2, 12, 0))
+    # The function random.
+    random_function: bool = _since((2, 12, 0))
+    # Modulus 0 gives `0`; before, the first matching message ends the server process.
+    partition_zero_is_safe: bool = _since((2, 12, 0))
+    # A source without wildcards: the destination is not parsed and is used verbatim, braces included.
+    literal_source_copies_destination: bool = _since((2, 9, 0), until=((2, 10, 0),))
+    # A source with `>` but no `*` takes no function at all, not even with index 0.
+    rest_source_refuses_functions: bool = _since((2, 10, 0), until=((2, 12, 0),))
+    # An empty destination means that there is no transform; before, it is an error.
+    empty_destination_is_no_transform: bool = _since((2, 10, 0))
+    # An empty source means `>`; before, only where the caller filled it in (republish does).
+    empty_source_is_everything: bool = _since((2, 10, 0))
+    # The check of mapping destinations has a list of function names of its own.
+    mapping_check_knows_left_and_right: bool = _since((2, 14, 7))
+    # The error for a function that cannot be parsed: `invalid transform`; before, `invalid subject`.
+    mapping_check_says_invalid_transform: bool = _since((2, 11, 0))
+    # The error for an empty token: before, "in" followed by nothing.
+    mapping_check_leaves_out_empty_token: bool = _since((2, 12, 5))
+    # A token such as `*x` is a wildcard in a transform's source, and so is `>x` if a configuration's subjects are
+    # compared: only the first byte counts.
+    first_byte_is_wildcard: bool = _since((2, 9, 0), until=((2, 14, 10), (2, 15, 3)))
+    # account-hash, account-hash-import and account-hash-leaf-remote. Streams refuse them: there they have no value.
+    account_functions: bool = _since((2, 14, 10), (2, 15, 3))
+    # --- republish
+    # Nats-Time-Stamp among the headers of republished messages.
+    republish_time_stamp: bool = _since((2, 10, 0))
+    # A result that no client could publish is not sent.
+    republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
+    # A result that is a request to the server, such as $JS.API.>, is not sent.
+    republish_suppresses_reserved_subject: bool = _since((2, 14, 10), (2, 15, 3))
+    # A stored header block of two bytes loses them before lines are appended; before, it counts as none.
+    republish_cuts_two_byte_block: bool = _since((2, 10, 0))
+    # An update may add, change or remove republish.
+    republish_can_be_edited: bool = _since((2, 10, 0))
+    # The source need not overlap the stream's subjects, which may be absent (mirrors, sources only).
+    republish_source_may_miss_subjects: bool = _since((2, 10, 0))
+    # `>` to `>` with a subject_transform of the only subject becomes a republish of the transform's
+    # result.
+    implicit_republish: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
+    # --- sources and mirrors
+    # Nats-Stream-Source holds filters and destinations after the stream and its sequence.
+    source_record_names_filters: bool = _since((2, 10, 0))
+    # ... and the subject in the source.
+    source_record_names_subject: bool = _since((2, 12, 0))
+    # ... and which source of that name it was.
+    source_record_names_identity: bool = _since((2, 15, 0))
+    # ... and, after the source's name, the consumer that delivered it, where the entry has a `consumer`.
+    source_record_names_consumer: bool = _since((2, 14, 0))
+    # Nats-Expected-* of the source's publishers; before, kept and checked, which ends the copying.
+    sourcing_strips_expectations: bool = _since((2, 10, 14))
+    # The same for mirrors.
+    mirroring_strips_expectations: bool = _since((2, 11, 5), (2, 12, 0))
+    # Nats-Batch-* of the source's publishers are taken out.
+    copies_lose_batch_headers: bool = _since((2, 12, 0))
+    # Of several Nats-Stream-Source lines none is left; before, the first one goes and the others stay.
+    copies_lose_every_earlier_record: bool = _since((2, 11, 0))
+    # A client's message with Nats-Stream-Source is refused on every stream (10227).
+    source_record_is_refused_from_clients: bool = _since((2, 15, 0))
+    # The start of a source is searched on stored subjects that match its filter_subject; before, on all.
+    source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
+    # --- consumers
+    # Reply subjects of deliveries name a stream with `%` as it is; before, the server fills in its numbers there.
+    reply_subjects_keep_percent: bool = _since((2, 9, 16))
+    # Consumers of a stream with `%` in its name take acknowledgements; before, these have no effect.
+    percent_streams_take_acknowledgements: bool = _since((2, 12, 12), (2, 14, 3))
+    # --- stream configuration
+    # Members that 2.10 added to the configuration; older servers ignore or refuse them.
+    stream_fields_of_2_10: bool = _since((2, 10, 0))
+    # Those that 2.11 added.
+    stream_fields_of_2_11: bool = _since((2, 11, 0))
+    # Those that 2.12 added.
+    stream_fields_of_2_12: bool = _since((2, 12, 0))
+    # Those that 2.14 added.
+    stream_fields_of_2_14: bool = _since((2, 14, 0))
+    # Members that belong to stream templates.
+    stream_templates: bool = _since((2, 9, 0), until=((2, 14, 0),))
+    # Unknown members are refused by default; before, they are ignored.
+    strict_json: bool = _since((2, 12, 0))
+    # The error for invalid JSON names the mistake.
+    json_errors_say_why: bool = _since((2, 11, 0))
+    # Names of streams may not hold slashes or backslashes, for sources too.
+    asset_names_refuse_slashes: bool = _since((2, 12, 8), (2, 14, 0))
+    # max_msgs and its like below -1 become -1; before, they stay.
+    negative_limits_mean_unlimited: bool = _since((2, 12, 0))
+    # A placement without anything in it is left out of the answer.
+    empty_placement_is_dropped: bool = _since((2, 11, 10), (2, 12, 0))
+    # subject_delete_marker_ttl turns on allow_msg_ttl and allow_rollup_hdrs; before, it needs allow_msg_ttl.
+    delete_markers_turn_on_what_they_need: bool = _since((2, 11, 2))
+    # Streams with schedules may neither be counters nor discard what is new.
+    schedules_exclude_counters_and_discard_new: bool = _since((2, 12, 10), (2, 14, 2))
+    # Streams with sources get no default duplicate_window.
+    sources_drop_duplicate_window: bool = _since((2, 14, 0))
+    # `>` and subjects of the system need no_ack; before, only $JS.API subjects are refused, always.
+    api_subjects_need_no_ack: bool = _since((2, 10, 17))
+    # ... also subjects that merely overlap them, such as `*.>`.
+    api_subjects_need_no_ack_when_overlapping: bool = _since((2, 11, 2))
+    # Each subject is compared with those after it before the next one is checked.
+    subject_overlap_is_checked_per_subject: bool = _since((2, 12, 5))
+    # All transforms except republish pass the check of mappings, with error codes of their own.
+    stream_transforms_are_mappings: bool = _since((2, 11, 0))
+    # The destinations of sources pass the check of mapping destinations.
+    source_transforms_are_mappings: bool = _since((2, 10, 0))
+    # subject_transform is checked before republish.
+    ingress_transform_is_checked_first: bool = _since((2, 11, 11), (2, 12, 2))
+    # Transforms of sources that have `external` are checked, too.
+    external_sources_are_checked: bool = _since((2, 12, 5))
+    # A stream of this account that has the name of an external source is taken for it.
+    external_sources_are_looked_up: bool = _since((2, 9, 0), until=((2, 9, 16), (2, 10, 0)))
+    # `"sources": [null]` is refused; before, it ends the server process.
+    null_source_is_safe: bool = _since((2, 11, 12), (2, 12, 4))
+    # The names of sources are checked, and no source may be named twice.
+    source_names_are_checked: bool = _since((2, 10, 0))
+    # The filter of a source has to overlap the subjects of its source.
+    filters_must_overlap_source: bool = _since((2, 9, 0), until=((2, 10, 0),))
+    # Streams that source each other form a cycle only when the filter overlaps the subjects.
+    cycles_need_overlap: bool = _since((2, 9, 12))
+    # Filters of one mirror may not overlap even in part; before, none may cover another.
+    mirror_filters_may_not_collide: bool = _since((2, 10, 14))
+    # An update that removes `mirror` makes the mirror a stream of its own.
+    mirror_can_be_removed: bool = _since((2, 12, 0))
+    # Retention may change between limits and interest.
+    retention_can_be_edited: bool = _since((2, 10, 0))
+    # An update may change max_consumers.
+    max_consumers_can_be_edited: bool = _since((2, 12, 0))
+    # Filters of one source that overlap in part work; before, such a source never gets a message. Seen to work on
+    # 2.12.15 and not to work on 2.11.17.
+    overlapping_source_filters_work: bool = _since((2, 12, 0))
+
+    @property
+    def name(self) -> str:
+        """The full version as text, such as ``2.10.27``."""
+        return ".".join(map(str, self.version))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+FEATURES: Mapping[str, Feature] = MappingProxyType(
+    {flag.name: flag.metadata[_FEATURE] for flag in fields(Dialect) if _FEATURE in flag.metadata}
+)
+"""When each flag of `Dialect` holds, by its name."""
+
+_VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6})(?:[-+][0-9A-Za-z.+-]+)?)?", re.ASCII)
+
+
+@lru_cache(maxsize=64)
+def dialect(text: str) -> Dialect:
+    """Return the dialect of a server version.
+
+    ``text`` is a minor line (``2.10``, its newest known patch) or a full version (``2.10.27``, also
+    ``v2.10.27`` and previews such as ``2.12.0-RC.1``, which count as their release).
+
+    Raises:
+        UnknownDialectError: not a version, or of a minor line that was never tested.
+    """
+    parsed = _VERSION.fullmatch(text)
+    line = (int(parsed[1]), int(parsed[2])) if parsed else (0, 0)
+    if parsed is None or line not in NEWEST_PATCHES:
+        known = ", ".join(f"{major}.{minor}" for major, minor in NEWEST_PATCHES)
+        raise UnknownDialectError(f"unknown dialect {text!r}: known are {known} and full versions such as 2.10.27")
+    patch = NEWEST_PATCHES[line] if parsed[3] is None else int(parsed[3])
+    version = (*line, patch)
+    return Dialect(version=version, **{name: feature.holds(version) for name, feature in FEATURES.items()})
+
+
+# A newer patch of a known line behaves as that line does.
+NEWEST = dialect(".".join(map(str, max(NEWEST_PATCHES))))
+
+
+def server_dialect(version: str) -> Dialect:
+    """The dialect of a server that is there, by its version; ``NEWEST`` for a server of a line that is not known."""
+    try:
+        return dialect(version)
+    except UnknownDialectError:
+        return NEWEST

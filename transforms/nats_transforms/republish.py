@@ -1,0 +1,244 @@
+"""Republish: from a message as it is stored to the message that the server sends for it.
+
+Theory of operation: the destination comes from the rule's transform; the header block is the stored one with
+the server's lines appended (which lines, the dialect says); the payload is untouched or, with
+``headers_only``, empty. ``Nats-Request-Info`` needs no care: every server removes it before it stores
+a message, and what an old one leaves (2.9 to 2.11 remove only the first) is in both the stored and the republished
+block.
+
+What the sidecar adds to that is ``exclude``, subjects that are left out before anything else, and ``where``, a
+condition on a header; ``destination`` knows the former only.
+
+Everything but sequence, time and last sequence is constant per subject, so a hot loop keeps ``destination``
+and ``prefix`` per subject (unless ``transform.is_random``) and calls ``block``, or writes the same bytes
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nats_transforms.destination import Kind
+from nats_transforms.dialect import NEWEST, Dialect
+from nats_transforms.header_block import START, opened
+from nats_transforms.program import compile_program
+from nats_transforms.reserved import is_reserved, may_be_reserved
+from nats_transforms.selection import HeaderCondition, Unselected, left_out, unmatched
+from nats_transforms.subject import REST, UNMATCHABLE, is_valid_publish, matcher, text_member, text_of, tokens
+from nats_transforms.timestamp import rfc3339_nano
+from nats_transforms.transform import Transform, compile_transform
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as a stream holds it; ``header_block`` raw, ``time_ns`` in nanoseconds since 1970."""
+
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+    sequence: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Republished:
+    """What is published: raw bytes."""
+
+    subject: bytes
+    header_block: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a matching message is not republished.
+
+    ``code`` is ``empty_token``, ``wildcard_token``, ``white_space`` or ``reserved``; ``destination`` the resulting
+    subject. ``native``: whether a server of the dialect withholds it as well. False is a known divergence: old
+    servers deliver white space, which no client can publish, and carry out what a reserved subject says.
+    """
+
+    code: str
+    destination: bytes
+    native: bool
+
+    @property
+    def reason(self) -> str:
+        """The refusal in words."""
+        return f"{text_of(self.destination)!r} {_REASONS[self.code]}"
+
+
+_REASONS = {
+    "empty_token": "has an empty token, no subscription can receive it",
+    "wildcard_token": "has a wildcard as a token",
+    "white_space": "has white space, no client can publish it",
+    "reserved": "is a command to the server, which no message may choose",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """A compiled republish rule.
+
+    ``destination(subject)`` gives the subject to publish on, None where nothing is to be published; it is
+    cheap and, unless ``transform.is_random``, always the same for the same subject.
+    """
+
+    stream: bytes
+    headers_only: bool
+    dialect: Dialect
+    transform: Transform
+    exclude: tuple[bytes, ...]
+    where: HeaderCondition | None
+    destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
+
+    def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
+        """Return the message to publish for a stored one; None where the rule publishes nothing.
+
+        ``last_sequence`` is that of the last message with the same subject before this one was stored, 0 for
+        none.
+        """
+        destination = self.destination(message.subject)
+        if destination is None or (self.where is not None and not self.where.holds(message.header_block)):
+            return None
+        block = self.block(
+            self.prefix(message.subject),
+            message.header_block,
+            message.sequence,
+            message.time_ns,
+            last_sequence,
+            len(message.payload),
+        )
+        return Republished(destination, block, b"" if self.headers_only else message.payload)
+
+    def prefix(self, subject: bytes) -> bytes:
+        """The lines that are constant for a subject, up to and including ``Nats-Sequence:`` and its space."""
+        return b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: " % (self.stream, subject)
+
+    def block(
+        self, prefix: bytes, stored: bytes, sequence: int, time_ns: int, last_sequence: int, payload_size: int
+    ) -> bytes:
+        """The whole header block; ``payload_size`` in bytes is used with ``headers_only`` alone."""
+        time = b""
+        if self.dialect.republish_time_stamp:
+            time = b"Nats-Time-Stamp: %b\r\n" % rfc3339_nano(time_ns)
+        size = b"Nats-Msg-Size: %d\r\n" % payload_size if self.headers_only else b""
+        first = opened(stored) if len(stored) > 2 or self.dialect.republish_cuts_two_byte_block else START
+        return b"%b%b%d\r\n%bNats-Last-Sequence: %d\r\n%b\r\n" % (
+            first,
+            prefix,
+            sequence,
+            time,
+            last_sequence,
+            size,
+        )
+
+    def refusal(self, subject: bytes) -> Refusal | None:
+        """Why nothing is published for a selected subject; None where it is, or where the subject is not selected."""
+        result = self.transform.apply(subject)
+        return None if result is None or left_out(subject, b"", self.exclude, None) else _refusal(result, self.dialect)
+
+    def unselected(self, message: StoredMessage) -> Unselected | None:
+        """Why the rule does not select a message; None where it does."""
+        if self.transform.apply(message.subject) is None:
+            return unmatched(message.subject, (self.transform.pattern,))
+        return left_out(message.subject, message.header_block, self.exclude, self.where)
+
+    def __reduce__(self) -> tuple[Callable[..., Republish], tuple[object, ...]]:
+        return _assemble, (self.stream, self.headers_only, self.transform, self.exclude, self.where)
+
+
+def compile_republish(
+    stream: str | bytes,
+    republish: Mapping[str, object],
+    dialect: Dialect = NEWEST,
+    *,
+    exclude: Sequence[bytes] = (),
+    where: HeaderCondition | None = None,
+) -> Republish:
+    """Compile the native ``republish`` object (``src``, ``dest``, ``headers_only``) of a stream.
+
+    A missing ``src`` is ``>``. A missing ``dest`` is refused by 2.9; from 2.10 on nothing is republished.
+    Checks that need the stream (cycles, overlap) are not made here.
+
+    Raises:
+        TransformError: source and destination do not make a transform.
+        TypeError: a member of the wrong type.
+    """
+    source = text_member(republish, "src", "republish ") or REST
+    transform = compile_transform(source, text_member(republish, "dest", "republish "), dialect)
+    headers_only = republish.get("headers_only") or False
+    if not isinstance(headers_only, bool):
+        raise TypeError(f"republish headers_only must be true or false, not {headers_only!r}")
+    name = stream.encode() if isinstance(stream, str) else stream
+    return _assemble(name, headers_only, transform, tuple(exclude), where)
+
+
+def _assemble(
+    stream: bytes, headers_only: bool, transform: Transform, exclude: tuple[bytes, ...], where: HeaderCondition | None
+) -> Republish:
+    destination = _destination(transform)
+    if (excludes := matcher(exclude)) is not None:
+        destination = _unless(excludes, destination)
+    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, destination)
+
+
+# What separates the words of a protocol line. A form feed does not; only the newer servers' check counts it
+# in.
+_SEPARATORS = b" \t\r\n"
+_KEEPS_TOKENS_WHOLE = frozenset((Kind.LITERAL, Kind.REST, Kind.WILDCARD, Kind.PARTITION, Kind.RANDOM))
+
+
+def _unless(
+    excludes: Callable[[bytes], object], destination: Callable[[bytes], bytes | None]
+) -> Callable[[bytes], bytes | None]:
+    return lambda subject: None if excludes(subject) else destination(subject)
+
+
+def _unless_reserved(destination: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
+    def checked(subject: bytes) -> bytes | None:
+        result = destination(subject)
+        return None if result is None or is_reserved(result) else result
+
+    return checked
+
+
+def _destination(transform: Transform) -> Callable[[bytes], bytes | None]:
+    apply = transform.apply
+    dialect = transform.dialect
+    checked = transform.pattern == REST and transform.destination == REST
+    if not checked and not transform.is_empty and all(part.kind in _KEEPS_TOKENS_WHOLE for part in transform.parts):
+        # Tokens of a matching subject are never empty and never wildcards, so only white space can be wrong.
+        spaces = b" \t\r\n\f" if dialect.republish_suppresses_invalid_subject else _SEPARATORS
+        program = compile_program(transform.pattern, transform.destination, transform.parts, dialect, without=spaces)
+        return _unless_reserved(program) if may_be_reserved(transform) else program
+
+    def destination_checked(subject: bytes) -> bytes | None:
+        result = apply(subject)
+        return None if result is None or _refusal(result, dialect) is not None else result
+
+    return destination_checked
+
+
+def _refusal(result: bytes, dialect: Dialect) -> Refusal | None:
+    if is_reserved(result):
+        return Refusal("reserved", result, native=dialect.republish_suppresses_reserved_subject)
+    if dialect.republish_suppresses_invalid_subject:
+        code = unpublishable(result)
+        return None if code is None else Refusal(code, result, native=True)
+    if b"" in tokens(result):
+        # Older servers send it, but no subscription and no stream can receive it.
+        return Refusal("empty_token", result, native=True)
+    spaced = any(separator in result for separator in _SEPARATORS)
+    return Refusal("white_space", result, native=False) if spaced else None
+
+
+def unpublishable(subject: bytes) -> str | None:
+    """Why the sidecar does not publish on this subject, as the code of a `Refusal`; None if it does."""
+    if is_valid_publish(subject):
+        return "reserved" if is_reserved(subject) else None
+    parts = tokens(subject)
+    if b"" in parts:
+        return "empty_token"
+    return "white_space" if UNMATCHABLE.isdisjoint(parts) else "wildcard_token"

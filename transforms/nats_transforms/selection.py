@@ -1,0 +1,65 @@
+"""Why a rule leaves a message out: its subject, or a header, by which no server selects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nats_transforms.header_block import read
+from nats_transforms.subject import matches, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderCondition:
+    """Holds for messages with a header of exactly this name whose last value is this one.
+
+    Attributes:
+        name: the header's name; case counts, as for servers.
+        value: without the white space around it.
+    """
+
+    name: bytes
+    value: bytes
+    _line: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_line", b"\n%b:" % self.name)
+
+    def holds(self, block: bytes) -> bool:
+        """Whether it holds for a message with this header block."""
+        return self._line in block and read(block, self.name) == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Unselected:
+    """Why a rule makes nothing of a message.
+
+    Attributes:
+        reason: in words, without anything from the message itself but its subject.
+    """
+
+    reason: str
+
+
+def unmatched(subject: bytes, patterns: Sequence[bytes]) -> Unselected:
+    """The result for a subject that none of the rule's patterns matches."""
+    return Unselected(f"'{text_of(subject)}' does not match {' or '.join(map(text_of, patterns))}")
+
+
+def left_out(
+    subject: bytes, block: bytes, exclude: Sequence[bytes], where: HeaderCondition | None
+) -> Unselected | None:
+    """The result for a message that a rule's `exclude` or `where` leaves out; None where neither does.
+
+    Args:
+        subject: the message's.
+        block: its header block.
+        exclude: patterns of subjects.
+        where: the condition, if there is one.
+    """
+    for pattern in exclude:
+        if matches(subject, pattern):
+            return Unselected(f"exclude: {text_of(pattern)}")
+    if where is not None and not where.holds(block):
+        return Unselected(f"where: its header {text_of(where.name)} is not '{text_of(where.value)}'")
+    return None

@@ -1,0 +1,168 @@
+"""Source records: the header of a copied message that names its source message.
+
+Theory of operation: a server that copies a message from another stream appends one line, ``Nats-Stream-Source``, and
+finds its position after a restart by reading the last such line in its own store. The value is a list of fields
+between single spaces; each minor line added some at the end:
+
+====  ==========================================================  =========
+ 1    the source stream's name, ``NAME:HASH`` for an external one   always
+      with ``:C=HASH`` after it where the entry has a consumer    2.14.0
+ 2    the source's sequence                                         always
+ 3    the filters of the entry, as configured                       2.10.0
+ 4    its destinations, as configured, up to the first space        2.10.0
+ 5    the subject in the source                                     2.12.0
+ 6    the source's identity, if its server reports one                2.15.0
+====  ==========================================================  =========
+
+Several filters are joined by form feeds, and so are several destinations; what is empty shows as ``>``. Still older
+servers wrote the whole reply subject of the delivery (``$JS.ACK.…``), which is understood as stream and sequence.
+A subject with a space in it (2.10 can store one) cannot be distinguished from the next field; such a value is read from
+the left through the last numbered field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from nats_transforms.dialect import NEWEST, Dialect
+from nats_transforms.subject import REST
+
+HEADER = b"Nats-Stream-Source"
+"""The server's own header. 2.15 refuses it from clients (err_code 10227)."""
+
+TWIN_HEADER = b"Nats-Bridge-Source"
+"""Where a target does not take the server's header: the same value under a name of ours."""
+
+SEPARATOR = b" "
+JOINT = b"\x0c"
+_ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_LENGTH = 8
+_LARGEST = 2**64 - 1
+_LONGEST = 40  # digits, leading zeros included
+_ACK_PREFIX = b"$JS.ACK."
+_ADDED_BEHIND = (b"Nats-Bridge-Counter-Sources:", b"Nats-Counter-Sources:", b"Nats-Request-Info:", b"Nats-Msg-Size:")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The content of one header value.
+
+    Attributes:
+        source: name of the stream that held the message, with ``:HASH`` if it is an external one.
+        sequence: its sequence there.
+        filters: the texts of field 3; None in the oldest forms, which do not have it.
+        destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
+        subject: its subject there; empty where the value does not hold it.
+        identity: which stream of that name it was; empty where the value does not hold it.
+    """
+
+    source: bytes
+    sequence: int
+    filters: tuple[bytes, ...] | None = None
+    destinations: tuple[bytes, ...] | None = None
+    subject: bytes = b""
+    identity: bytes = b""
+
+    @classmethod
+    def parse(cls, value: bytes) -> SourceRecord | None:
+        """Read a header value in any of its forms; None if it is none of them."""
+        if value.startswith(_ACK_PREFIX):
+            return _from_reply(value)
+        fields = value.split(SEPARATOR)
+        if len(fields) in (1, 3) or not fields[0]:
+            return None  # three fields are no form of any version: servers do not read them either
+        sequence = _number(fields[1])
+        if sequence is None:
+            return None
+        if len(fields) < 4:
+            return cls(fields[0], sequence)
+        return cls(
+            fields[0],
+            sequence,
+            tuple(fields[2].split(JOINT)),
+            tuple(fields[3].split(JOINT)),
+            fields[4] if len(fields) > 4 else b"",
+            fields[5] if len(fields) > 5 else b"",
+        )
+
+    def value(self, dialect: Dialect = NEWEST) -> bytes:
+        """The header value as a server of the dialect writes it."""
+        fields = [self.source, b"%d" % self.sequence]
+        if dialect.source_record_names_filters:
+            fields += [_joined(self.filters), _joined(self.destinations)]
+            if dialect.source_record_names_subject and self.subject:
+                fields.append(self.subject)
+                if dialect.source_record_names_identity and self.identity:
+                    fields.append(self.identity)
+        return SEPARATOR.join(fields)
+
+    def is_of(self, source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
+        """Whether a server takes this record for one of the entry with these texts.
+
+        The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
+        """
+        if self.source != source:
+            return False
+        if self.filters is None:
+            return True
+        return (_joined(self.filters), _joined(self.destinations)) == (_joined(filters), _joined(destinations))
+
+
+def external_name(stream: bytes, api_prefix: bytes) -> bytes:
+    """Field 1 for a stream that is reached through another API prefix: ``NAME:HASH``."""
+    return stream + b":" + _hash(api_prefix)
+
+
+def consumed_name(stream: bytes, consumer: bytes) -> bytes:
+    """Field 1 for an entry with a ``consumer``: ``NAME:C=HASH`` (2.14 and newer); an external name stays before it."""
+    return stream + b":C=" + _hash(consumer)
+
+
+def _hash(text: bytes) -> bytes:
+    digest = hashlib.sha256(text).digest()[:_HASH_LENGTH]
+    return bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in digest)
+
+
+def first_record(block: bytes, header: bytes = HEADER) -> SourceRecord | None:
+    """The record in a header block: its first line of that name counts, as in the server; None without one."""
+    start = block.find(b"\n" + header + b":")
+    if start < 0:
+        return None
+    start += len(header) + 2
+    end = block.find(b"\r\n", start)
+    return SourceRecord.parse(block[start : end if end >= 0 else len(block)].strip(b" \t"))
+
+
+def last_record(block: bytes) -> SourceRecord | None:
+    """Return the record of the last writer of this message here: the last line of its header block, under either name.
+
+    Messages that a server derives from a copy keep the copy's record, followed by the server's own lines: those that
+    a schedule fires (`Nats-Scheduler`), republished ones (`Nats-Stream`), a copy of the copy (its own record). Such a
+    record says nothing about this stream. Only lines that storing and delivering add may follow it.
+    """
+    lines = block.split(b"\r\n")
+    while lines and (not lines[-1] or lines[-1].startswith(_ADDED_BEHIND)):
+        lines.pop()
+    name, colon, value = lines[-1].partition(b":") if lines else (b"", b"", b"")
+    return SourceRecord.parse(value.strip(b" \t")) if colon and name in (HEADER, TWIN_HEADER) else None
+
+
+def _joined(texts: tuple[bytes, ...] | None) -> bytes:
+    return JOINT.join(text or REST for text in texts) if texts else REST
+
+
+def _number(text: bytes) -> int | None:
+    # What is no unsigned number of 64 bits, servers do not read either (and `int` refuses thousands of digits).
+    number = int(text) if text.isdigit() and len(text) <= _LONGEST else _LARGEST + 1
+    return number if number <= _LARGEST else None
+
+
+def _from_reply(reply: bytes) -> SourceRecord | None:
+    """``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…``, or with domain and account before the stream."""
+    tokens = reply.split(b".")
+    at = 2 if len(tokens) == 9 else 4
+    if len(tokens) < 9:
+        return None
+    sequence = _number(tokens[at + 3])
+    return None if sequence is None or not tokens[at] else SourceRecord(tokens[at], sequence)
