@@ -14,6 +14,8 @@ TESTS := $(VENV)/.tests-$(VERSION)
 # Both are from the one table of versions, transforms/nats_transforms/tested_versions.py: where the sidecar is tested, and the whole matrix.
 TESTED = $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*LIVE_VERSIONS)")
 MATRIX ?= $(shell $(BIN)/python -c "from nats_transforms.tested_versions import *; print(*TESTED_VERSIONS, sep=',')")
+# The distributions, each in its folder.
+PACKAGES := transforms bridge conformance pipeline
 CONFORM ?=
 COMMA := ,
 SPACE := $(subst ,, )
@@ -80,9 +82,9 @@ $(UV): requirements/uv.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.lock
 	@touch $@
 
-$(INSTALLED): $(UV) requirements/dev.lock pyproject.toml
+$(INSTALLED): $(UV) requirements/dev.lock $(PACKAGES:%=%/pyproject.toml)
 	$(UV_INSTALL) --require-hashes -r requirements/dev.lock
-	$(UV_INSTALL) --no-build-isolation --editable .
+	$(UV_INSTALL) --no-build-isolation $(addprefix --editable ./,$(PACKAGES))
 	@touch $@
 
 $(SPARK): $(INSTALLED) requirements/spark.lock
@@ -222,18 +224,23 @@ figures: spark
 	$(BIN)/python -m benchmarks.plots build/figures.json docs/figures
 
 # One after the other, each with the versions of the one before: what is in several is the same in all.
-COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	$(addprefix --no-emit-package ,nats-transforms nats-bridge nats-conformance nats-bridge-spark)
+ALL = $(PACKAGES:%=%/pyproject.toml)
+GROUP = $(addprefix --group pyproject.toml:,$(1))
 lock: install
-	$(COMPILE) --extra spark --group dev --group figures --group tables pyproject.toml -o requirements/spark.lock
+	$(COMPILE) $(ALL) $(call GROUP,dev figures tables) -o requirements/spark.lock
 	cp requirements/spark.lock requirements/tests.lock
-	$(COMPILE) --group dev --group browser --group docs --group kubernetes --group package pyproject.toml -o requirements/tests.lock
+	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev browser docs kubernetes package) -o requirements/tests.lock
 	cp requirements/spark.lock requirements/dev.lock
-	$(COMPILE) --group dev pyproject.toml -o requirements/dev.lock
+	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev) -o requirements/dev.lock
+	cp requirements/spark.lock requirements/conformance.lock
+	$(COMPILE) $(filter-out pipeline/%,$(ALL)) -o requirements/conformance.lock
 	cp requirements/spark.lock requirements/run.lock
-	$(COMPILE) pyproject.toml -o requirements/run.lock
+	$(COMPILE) transforms/pyproject.toml bridge/pyproject.toml -o requirements/run.lock
 	cp requirements/tests.lock requirements/build.lock
-	$(COMPILE) --group build -o requirements/build.lock
-	$(COMPILE) --group install -o requirements/uv.lock
+	$(COMPILE) $(call GROUP,build) -o requirements/build.lock
+	$(COMPILE) $(call GROUP,install) -o requirements/uv.lock
 
 clean:
 	rm -rf .venv .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

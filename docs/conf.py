@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-_PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
+_PROJECT = tomllib.loads((Path(__file__).parent.parent / "bridge" / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = _PROJECT["name"]
 release = version = _PROJECT["version"]

@@ -1,1 +1,1 @@
-"""NATS bridge: its packages, which are folders of the repository linked here, so that only this name is installed."""
+"""The sidecar: does outside the server what newer servers do natively."""

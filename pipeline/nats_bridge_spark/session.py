@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_INSTALL: Final = "install the extra: pip install 'nats-bridge[spark]'"
+_INSTALL: Final = "pip install nats-bridge-spark"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     # Heartbeats report what running tasks have read; Spark's ten seconds are long for a user who watches.

@@ -75,7 +75,7 @@ def test_a_transform_is_explained(installed: Installed) -> None:
 
 def test_a_job_on_spark_says_what_to_install(installed: Installed) -> None:
     done = installed.run("python", "-c", "from nats_bridge_spark.session import spark_session; spark_session('orders')")
-    assert done.stderr.rstrip().endswith("install the extra: pip install 'nats-bridge[spark]'")
+    assert done.stderr.rstrip().endswith("pip install nats-bridge-spark")
 
 
 def test_the_demo_agrees_with_native_republish(installed: Installed) -> None:

@@ -144,7 +144,7 @@ def test_a_session_of_ones_own_needs_no_activated_environment(activated: bool, t
 def test_a_package_is_missing(missing: str) -> None:
     ran = run_job(missing)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"{missing} is not installed: install the extra: pip install 'nats-bridge[spark]'\n"
+    assert ran.stderr == f"{missing} is not installed: pip install nats-bridge-spark\n"
 
 
 def test_a_job_without_java(tmp_path: Path) -> None:

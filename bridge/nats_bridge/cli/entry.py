@@ -11,69 +11,105 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, ConfigError
 
-# What each command is called, where it is in this package, and what the list of commands says about it. Kept here as
-# text, because listing the commands must not import them all.
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# What each command is called, where it is in this package, and the list's words about it. Kept here as text, because
+# listing the commands must not import them all.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("bridge.cli.init.command:init_command", "Print the rules for a native configuration."),
-    "run": ("bridge.cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
+    "init": ("cli.init.command:init_command", "Print the rules for a native configuration."),
+    "run": ("cli.sidecar:run_command", "Run the rules of a configuration until SIGTERM."),
     "status": (
-        "bridge.cli.status.command:status_command",
+        "cli.status.command:status_command",
         "Show what a running sidecar does; --watch keeps showing it.",
     ),
-    "check": ("bridge.cli.check:check_command", "Validate a configuration, and the cluster for it."),
-    "test": ("bridge.cli.test:test_command", "Run the tests of a configuration, without a server."),
-    "explain": ("bridge.cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
-    "validate": ("bridge.cli.validate:validate_command", "Validate a stream configuration as a server would."),
-    "conform": ("conformance.command:conform", "Compare servers, engine and bridge with the catalogue of cases."),
-    "servers": ("native_servers.command:servers", "List and fetch native NATS servers."),
-    "handoff": ("bridge.cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
-    "failover": ("bridge.cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
-    "demo": ("conformance.demo:demo_command", "See native republish and the bridge side by side."),
-    "schema": ("bridge.cli.schema:schema_command", "Print the JSON schema of the configuration."),
-    "clean": ("bridge.cli.clean:clean_command", "Remove what the sidecar left on servers."),
-    "watch": ("bridge.cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
-    "redrive": ("bridge.cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
-    "capture": ("pipeline.cli.capture:capture_command", "Capture streams as Parquet, on Spark."),
-    "restore": ("pipeline.cli.restore:restore_command", "Create streams again from captures, on Spark."),
-    "backfill": ("pipeline.cli.backfill:backfill_command", "Copy a stream's history through a rule, on Spark."),
-    "diff": ("pipeline.cli.diff:diff_command", "Compare two streams or captures, message by message, on Spark."),
+    "check": ("cli.check:check_command", "Validate a configuration, and the cluster for it."),
+    "test": ("cli.test:test_command", "Run the tests of a configuration, without a server."),
+    "explain": ("cli.explain:explain_command", "Show how a transform makes a subject, token by token."),
+    "validate": ("cli.validate:validate_command", "Validate a stream configuration as a server would."),
+    "handoff": ("cli.handoff:handoff_command", "Print the native configuration that takes over from a rule."),
+    "failover": ("cli.failover:failover_command", "Plan how consumers move to the copies of their streams."),
+    "schema": ("cli.schema:schema_command", "Print the JSON schema of the configuration."),
+    "clean": ("cli.clean:clean_command", "Remove what the sidecar left on servers."),
+    "watch": ("cli.watch:watch_command", "Check whether native mirrors and sources make progress."),
+    "redrive": ("cli.redrive:redrive_command", "Put dead letters back on their original subjects."),
 }
+# The commands of other distributions, which register them as entry points: which one has it, and the list's words.
+_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "conform": ("nats-conformance", "Compare servers, engine and bridge with the catalogue of cases."),
+    "servers": ("nats-conformance", "List and fetch native NATS servers."),
+    "demo": ("nats-conformance", "See native republish and the bridge side by side."),
+    "capture": ("nats-bridge-spark", "Capture streams as Parquet, on Spark."),
+    "restore": ("nats-bridge-spark", "Create streams again from captures, on Spark."),
+    "backfill": ("nats-bridge-spark", "Copy a stream's history through a rule, on Spark."),
+    "diff": ("nats-bridge-spark", "Compare two streams or captures, message by message, on Spark."),
+}
+_NAMES: Final = (*_COMMANDS, *_ELSEWHERE)
 
 
 class _Commands(click.Group):
     """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name in _COMMANDS:
+            module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+            command: click.Command = getattr(import_module(f"nats_bridge.{module}"), attribute)
+            return command
+        if cmd_name not in _ELSEWHERE:
             return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(f"nats_bridge.{module}"), attribute)
-        return command
+        found = _installed_elsewhere()
+        if cmd_name not in found:
+            package = _ELSEWHERE[cmd_name][0]
+            raise click.UsageError(
+                f"the command '{cmd_name}' is in a package that is not installed: pip install {package}=={_version()}",
+                ctx,
+            )
+        elsewhere: click.Command = found[cmd_name].load()
+        return elsewhere
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
+        if name not in _NAMES and not name.startswith("-"):
             from difflib import get_close_matches
 
-            close = get_close_matches(name, _COMMANDS, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else "commands: " + ", ".join(_COMMANDS)
+            close = get_close_matches(name, _NAMES, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else "commands: " + ", ".join(_NAMES)
             raise click.UsageError(f"unknown command '{name}'; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        found = _installed_elsewhere()
+        for package in dict.fromkeys(package for package, _ in _ELSEWHERE.values()):
+            theirs = [(name, text) for name, (where, text) in _ELSEWHERE.items() if where == package]
+            missing = "" if theirs[0][0] in found else ", which is not installed"
+            with formatter.section(f"Commands of {package}{missing}"):
+                formatter.write_dl(theirs)
+
+
+def _installed_elsewhere() -> dict[str, EntryPoint]:
+    """The commands that other installed distributions have, by name."""
+    from importlib.metadata import entry_points
+
+    return {each.name: each for each in entry_points(group="nats_bridge.commands") if each.name in _ELSEWHERE}
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("nats-bridge")
 
 
 @click.group(

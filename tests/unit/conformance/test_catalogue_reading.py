@@ -369,7 +369,7 @@ def test_the_cases_are_exported_with_schema_version_and_licence(tmp_path: Path) 
     assert described["sha256"] == checksum(folder) == checksum()
     assert len(read_catalogue(folder)) == described["cases"] == len(read_catalogue())
     jsonschema.Draft202012Validator.check_schema(json.loads((folder / described["schema"]).read_text("utf-8")))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "conformance" / "pyproject.toml").read_text("utf-8"))["project"]
     assert described["license"] == project["license"]
     assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     again = CliRunner().invoke(conform, ["export", str(folder)])

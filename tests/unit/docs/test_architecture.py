@@ -29,7 +29,7 @@ def test_a_message_passes_at_most_six_files_and_returns_to_none_but_the_socket(k
     assert 4 < len(set(files)) <= 6
     assert [name for name in files if files.count(name) > 1 and name != "client/wire"] == []
     for name in files:
-        assert (ROOT / "bridge" / f"{name}.py").is_file(), name
+        assert (ROOT / "bridge" / "nats_bridge" / f"{name}.py").is_file(), name
 
 
 def test_modules_in_the_tables_exist() -> None:

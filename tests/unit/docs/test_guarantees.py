@@ -30,7 +30,7 @@ def _locked(name: str) -> str:
 
 def test_what_is_tested() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    declared = tomllib.loads((ROOT / "bridge" / "pyproject.toml").read_text("utf-8"))
     pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(declared["project"]["classifiers"]))
     validation = (ROOT / "tests/k8s/validation.py").read_text("utf-8")
     (clusters,) = re.findall(r"^CLUSTERS = (.*)$", validation, re.MULTILINE)
