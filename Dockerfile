@@ -3,6 +3,10 @@
 #   docker build --tag nats-bridge .
 #   docker run --network host --volume ./config/republish-monitor.yaml:/etc/nats-bridge/config.yaml:ro nats-bridge
 #
+# With the conformance suite (the commands conform, servers and demo) in it as well:
+#
+#   docker build --tag nats-bridge-conformance --target conformance .
+#
 # Everything that is installed is in the lock files, with hashes; no compiler is needed. For an image that holds the same
 # bytes on another day, name the base by its digest: --build-arg BASE=python@sha256:…
 ARG BASE=python:3.11-slim-bookworm
@@ -17,26 +21,28 @@ RUN python -m pip install --require-hashes --only-binary :all: --requirement req
 # nkeys, which is plain Python, comes as source only; everything else as wheels.
 RUN python -m pip wheel --require-hashes --only-binary :all: --no-binary nkeys --no-build-isolation --wheel-dir /wheels \
     --requirement requirements/run.lock
-COPY pyproject.toml README.md LICENSE ./
 COPY transforms transforms
-COPY marked_yaml marked_yaml
-COPY conformance conformance
 COPY bridge bridge
-COPY pipeline pipeline
-COPY native_servers native_servers
-COPY nats_bridge nats_bridge
-COPY pyspark_jetstream pyspark_jetstream
-RUN python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
+RUN python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels ./transforms ./bridge
 # By its name: what is installed by a file's path is no package of an index to those who look for vulnerabilities.
 # Bytecode that pip writes would hold the time of the files; this does not.
 RUN python -m venv --without-pip /opt/nats-bridge \
  && python -m pip --python /opt/nats-bridge/bin/python install --no-compile --no-index --find-links /wheels nats-bridge \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/nats-bridge/lib
 # The bill of materials (CycloneDX) of what is installed.
-RUN cyclonedx-py environment --pyproject pyproject.toml --mc-type application --spec-version 1.6 --output-reproducible \
-    --output-file /opt/nats-bridge/nats-bridge.cdx.json /opt/nats-bridge/bin/python
+RUN cyclonedx-py environment --pyproject bridge/pyproject.toml --mc-type application --spec-version 1.6 \
+    --output-reproducible --output-file /opt/nats-bridge/nats-bridge.cdx.json /opt/nats-bridge/bin/python
 
-FROM ${BASE}
+# The suite needs nothing that the sidecar does not need.
+FROM build AS build-conformance
+COPY conformance conformance
+RUN python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels ./conformance \
+ && python -m pip --python /opt/nats-bridge/bin/python install --no-compile --no-index --find-links /wheels nats-conformance \
+ && python -m compileall -q --invalidation-mode unchecked-hash /opt/nats-bridge/lib
+RUN cyclonedx-py environment --pyproject bridge/pyproject.toml --mc-type application --spec-version 1.6 \
+    --output-reproducible --output-file /opt/nats-bridge/nats-bridge.cdx.json /opt/nats-bridge/bin/python
+
+FROM ${BASE} AS sidecar
 # Nothing is installed in this image later on.
 RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip setuptools wheel \
  && rm -rf /usr/local/lib/python3.*/ensurepip
@@ -63,3 +69,9 @@ LABEL org.opencontainers.image.title="nats-bridge" \
       org.opencontainers.image.source="https://source.example.com/nats-bridge" \
       org.opencontainers.image.documentation="https://docs.example.com/nats-bridge" \
       org.opencontainers.image.base.name="python:3.11-slim-bookworm"
+
+FROM sidecar AS conformance
+COPY --from=build-conformance /opt/nats-bridge /opt/nats-bridge
+
+# What is built if no target is named.
+FROM sidecar

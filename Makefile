@@ -234,10 +234,8 @@ lock: install
 	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev browser docs kubernetes package) -o requirements/tests.lock
 	cp requirements/spark.lock requirements/dev.lock
 	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev) -o requirements/dev.lock
-	cp requirements/spark.lock requirements/conformance.lock
-	$(COMPILE) $(filter-out pipeline/%,$(ALL)) -o requirements/conformance.lock
 	cp requirements/spark.lock requirements/run.lock
-	$(COMPILE) transforms/pyproject.toml bridge/pyproject.toml -o requirements/run.lock
+	$(COMPILE) $(filter-out pipeline/%,$(ALL)) -o requirements/run.lock
 	cp requirements/tests.lock requirements/build.lock
 	$(COMPILE) $(call GROUP,build) -o requirements/build.lock
 	$(COMPILE) $(call GROUP,install) -o requirements/uv.lock

@@ -24,9 +24,7 @@ from tests.container.engine import Image
 from tests.live.raw_messages import RawPeer
 
 INSTALLED = "opt/nats-bridge"
-PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
-DECLARED = PYPROJECT["project"]
-DOCUMENTS = ("pyproject.toml", "README.md", "LICENSE")
+DECLARED = tomllib.loads((PROJECT / "bridge" / "pyproject.toml").read_text("utf-8"))["project"]
 REFUSALS = (errno.EROFS, errno.ENOENT, errno.EACCES)
 WRITES = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('x')"
 
@@ -105,9 +103,12 @@ async def test_every_command_answers(image: Image) -> None:
     assert (code, said) == (0, (PROJECT / "config/schema.json").read_text("utf-8"))
 
 
-async def test_it_holds_the_conformance_suite(
-    image: Image, native_server: Callable[..., NativeServer], reports: Path
+async def test_the_suite_is_in_an_image_of_the_same_file_and_not_in_the_sidecars(
+    image: Image, build: Callable[..., Image], native_server: Callable[..., NativeServer], reports: Path
 ) -> None:
+    code, said = await finished(*image.started_by("conform", "--help"))
+    assert (code, said.split("\n")[0].partition(" pip ")[2]) == (2, f"install nats-conformance=={DECLARED['version']}")
+    image = build("nats-bridge-conformance", "--target=conformance")
     async with native_server("2.10.27") as server:
         wanted = ("conform", "--server", server.url, "--select", "adr30/adr-table/rest", "--report", "/report")
         options = ("--tmpfs=/tmp", f"--volume={reports}:/report")
@@ -143,9 +144,7 @@ def test_its_settings_are_what_the_package_declares_and_kubernetes_can_judge(ima
 
 def test_only_what_the_package_is_made_of_reaches_the_builder(build: Callable[..., Image]) -> None:
     sources = build("nats-bridge-build", "--target=build").mounted() / "src"
-    folders = {path.name for path in (PROJECT / "nats_bridge").iterdir() if path.is_symlink()}
-    packages = set(PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    assert {path.name for path in sources.iterdir()} == {*folders, *packages, *DOCUMENTS, "requirements"}
+    assert {path.name for path in sources.iterdir()} == {"transforms", "bridge", "requirements"}
     assert {path.name for path in (sources / "requirements").iterdir()} == {"build.lock", "run.lock"}
     assert list(sources.rglob("__pycache__")) == []
 

@@ -146,11 +146,14 @@ def test_the_three_ways_differ_in_nothing_but_the_native_sidecars_restart() -> N
 
 
 def test_images_have_the_packages_version(manifests: tuple[Manifest, ...]) -> None:
-    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
+    workspace, bridge = (
+        tomllib.loads((PROJECT / place / "pyproject.toml").read_text("utf-8")) for place in (".", "bridge")
+    )
+    name = workspace["tool"]["nats-bridge"]["image"]
     images = {container["image"] for pod in pods(manifests) for container in pod.containers}
-    assert images == {f"{declared['tool']['nats-bridge']['image']}:{declared['project']['version']}"}
+    assert images == {f"{name}:{bridge['project']['version']}"}
     # Unqualified, a node would ask a registry of its own choice.
-    assert "." in declared["tool"]["nats-bridge"]["image"].partition("/")[0]
+    assert "." in name.partition("/")[0]
 
 
 def test_selectors_choose_the_pods_and_ports_exist(manifests: tuple[Manifest, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The package as a release has it: built once into dist/, and installed where nothing of this folder can be found."""
+"""The packages as a release has them: built once into dist/, and installed where nothing of this folder can be found."""
 
 from __future__ import annotations
 
@@ -17,32 +17,48 @@ import pytest
 from nats_conformance.native_servers.cache import default_root
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-DECLARED: Final[dict[str, Any]] = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
-PACKAGES: Final[list[str]] = DECLARED["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+DISTRIBUTIONS: Final[dict[str, dict[str, Any]]] = {
+    folder: tomllib.loads((PROJECT / folder / "pyproject.toml").read_text("utf-8"))
+    for folder in ("transforms", "bridge", "conformance", "pipeline")
+}
+"""The pyproject.toml of each distribution, by its folder."""
+DECLARED: Final = DISTRIBUTIONS["bridge"]
 _STEP: Final = 280.0  # seconds; a bound for hangs
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """The built files of a release."""
+class Archives:
+    """The two files of a distribution."""
 
     sdist: Path
     wheel: Path
 
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The built files of a release: those of each distribution, by its folder."""
+
+    folder: Path
+    archives: dict[str, Archives]
+
     @property
     def bill(self) -> Path:
-        """Its bill of materials (CycloneDX): the wheel with all that the lock file installs next to it."""
-        return self.wheel.with_name(f"{self.sdist.name.removesuffix('.tar.gz')}.cdx.json")
+        """Its bill of materials (CycloneDX): the sidecar and the suite with all that the lock file installs."""
+        return self.folder / f"nats_bridge-{DECLARED['project']['version']}.cdx.json"
 
     @property
     def sums(self) -> Path:
         """SHA-256 of the others."""
-        return self.wheel.with_name("SHA256SUMS")
+        return self.folder / "SHA256SUMS"
+
+    def wheels(self, *distributions: str) -> list[Path]:
+        """The wheels of these distributions."""
+        return [self.archives[each].wheel for each in distributions]
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An environment that has the wheel, and what the lock file names, and nothing else."""
+    """An environment that has the sidecar, the suite, and what the lock file names, and nothing else."""
 
     python: Path
     folder: Path
@@ -78,23 +94,27 @@ def build(source: Path, into: Path, *what: str) -> None:
 
 @pytest.fixture(scope="session")
 def release() -> Release:
-    """A source archive, and a wheel that is built from the archive."""
+    """Of each distribution a source archive, and a wheel that is built from the archive."""
     folder = PROJECT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
-    build(PROJECT, folder)
-    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
-    return Release(sdist, wheel)
+    archives = {}
+    for each, declared in DISTRIBUTIONS.items():
+        build(PROJECT / each, folder)
+        name = f"{declared['project']['name'].replace('-', '_')}-{declared['project']['version']}"
+        archives[each] = Archives(folder / f"{name}.tar.gz", folder / f"{name}-py3-none-any.whl")
+    return Release(folder, archives)
 
 
 @pytest.fixture(scope="session")
 def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The package, installed from the wheel and the lock file."""
+    """The sidecar and the suite, installed from wheels and the lock file."""
     folder = tmp_path_factory.mktemp("installed")
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=_STEP)
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     locked = ["--require-hashes", "--requirement", str(PROJECT / "requirements" / "run.lock")]
-    for what in (locked, ["--no-deps", "--no-index", str(release.wheel)]):
+    wheels = map(str, release.wheels("transforms", "bridge", "conformance"))
+    for what in (locked, ["--no-deps", "--no-index", *wheels]):
         subprocess.run([*pip, *what], check=True, timeout=_STEP)
     empty = folder / "elsewhere"
     empty.mkdir()
@@ -105,7 +125,7 @@ def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Ins
 def released(release: Release, installed: Installed) -> Release:
     """The release folder, complete."""
     write_bill(installed, release.bill, "--validate")
-    files = (release.sdist, release.wheel, release.bill)
+    files = [*(file for each in release.archives.values() for file in (each.sdist, each.wheel)), release.bill]
     release.sums.write_text(
         "".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in files)
     )
@@ -120,7 +140,14 @@ def write_bill(installed: Installed, file: Path, validation: str = "--no-validat
         "--validate",
         "--output-reproducible",
     ]
-    command += ["--pyproject", str(PROJECT / "pyproject.toml"), "--mc-type", "application", "--spec-version", "1.6"]
+    command += [
+        "--pyproject",
+        str(PROJECT / "bridge" / "pyproject.toml"),
+        "--mc-type",
+        "application",
+        "--spec-version",
+        "1.6",
+    ]
     done = subprocess.run(
         [*command, "--output-file", str(file), str(installed.python)],
         capture_output=True,

@@ -43,6 +43,6 @@ def test_the_same_bytes_come_again(released: Release, installed: Installed, tmp_
 
 def test_the_checksums_are_those_of_the_files(released: Release) -> None:
     sums = dict(reversed(line.split()) for line in released.sums.read_text("utf-8").splitlines())
-    assert set(sums) == {each.name for each in released.wheel.parent.iterdir()} - {released.sums.name}
+    assert set(sums) == {each.name for each in released.folder.iterdir()} - {released.sums.name}
     for name, digest in sums.items():
-        assert hashlib.sha256((released.wheel.parent / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((released.folder / name).read_bytes()).hexdigest() == digest

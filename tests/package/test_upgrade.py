@@ -1,6 +1,6 @@
-"""A rolling upgrade, and the way back: replicas of the last release's wheel and of this one, under load.
+"""A rolling upgrade, and the way back: replicas of the last release's wheels and of this one's, under load.
 
-Before the first release the other wheel is that of an earlier commit; in a clone without history, of this one.
+Before the first release the other wheels are those of an earlier commit; in a clone without history, of this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EARLIER = "339948d"
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Two folders, each with the packages of a wheel."""
+    """Two folders, each with the packages of wheels."""
 
     last: Path
     this: Path
@@ -40,9 +40,10 @@ def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
-def _unpacked(wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+def _unpacked(wheels: list[Path], folder: Path) -> Path:
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
     # What `python -m nats_bridge` runs there.
     asked = [sys.executable, "-c", "import nats_bridge; print(nats_bridge.__file__)"]
     found = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True).stdout
@@ -60,9 +61,12 @@ def versions(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Vers
     )
     with tarfile.open(archive) as tar:
         tar.extractall(folder / "source", filter="tar")
-    build(folder / "source", folder, "--wheel")
-    (wheel,) = folder.glob("*.whl")
-    return Versions(_unpacked(wheel, folder / "last"), _unpacked(release.wheel, folder / "this"))
+    source = folder / "source"
+    # Before the workspace there was one package at the top.
+    for place in (source,) if (source / "nats_bridge").exists() else (source / "transforms", source / "bridge"):
+        build(place, folder, "--wheel")
+    last = _unpacked(list(folder.glob("*.whl")), folder / "last")
+    return Versions(last, _unpacked(release.wheels("transforms", "bridge"), folder / "this"))
 
 
 NEW = {"watch"}

@@ -1,4 +1,4 @@
-"""Version and addresses are said in pyproject.toml; what has to repeat them, repeats them."""
+"""Version and addresses are said in two pyproject.toml; what has to repeat them, repeats them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_repeats_the_version_and_the_addresses(releasing: ModuleType) -> No
     }
     wanted = releasing.declared()
     assert {(name, path) for name, path, _ in found} >= {
-        *(("version", path) for path in ("pyproject.toml", "Dockerfile", "docs/kubernetes.md")),
+        *(("version", path) for path in ("pipeline/pyproject.toml", "Dockerfile", "docs/kubernetes.md")),
         *(("image", f"k8s/overlays/{overlay}/kustomization.yaml") for overlay in ("standalone", "native-sidecar")),
         ("image", "k8s/chart/values.yaml"),
         ("documentation", "k8s/monitoring/alerts.yaml"),
@@ -54,7 +54,11 @@ def test_no_other_file_names_an_address(releasing: ModuleType) -> None:
     for path in filter(None, shipped):
         text = (PROJECT / path).read_text("utf-8")
         left = releasing.with_values(text, dict.fromkeys(releasing.REPEATED, ""))
-        if path not in ("pyproject.toml", "docs/kubernetes.md"):  # the source; a reader's own registry
+        if path not in (
+            "pyproject.toml",
+            "bridge/pyproject.toml",
+            "docs/kubernetes.md",
+        ):  # the source; a reader's own registry
             assert not [value for value in values if value in left], path
 
 
@@ -74,12 +78,13 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     assert "has changes" in run(".ci/release", "77.1.0").stderr
     run("git", "add", ".")
     run("git", "commit", "-qm", "changelog: a feature")
-    project = clone / "pyproject.toml"
-    if ".example.com" in project.read_text("utf-8"):
+    sources = (clone / "pyproject.toml", clone / "bridge" / "pyproject.toml")
+    if ".example.com" in sources[0].read_text("utf-8"):
         refused = run(".ci/release", "77.1.0").stderr
         assert refused.startswith("no release: pyproject.toml has placeholders, set them first: image registry.example")
         assert not run("git", "status", "--porcelain").stdout
-        project.write_text(project.read_text("utf-8").replace(".example.com", ".nats-bridge.test"), "utf-8")
+        for source in sources:
+            source.write_text(source.read_text("utf-8").replace(".example.com", ".nats-bridge.test"), "utf-8")
         run("git", "commit", "-qam", "package: addresses")
     assert "nothing is tagged" in run(".ci/release", "77.1.0", made="false").stderr
     released = run(".ci/release", "77.1.0")
@@ -88,7 +93,8 @@ def test_a_release_takes_one_command(tmp_path: Path) -> None:
     assert run("git", "log", "-1", "--format=%s %d").stdout.startswith("release: 77.1.0  (HEAD")
     assert "tag: v77.1.0" in run("git", "log", "-1", "--format=%d").stdout
     assert "\n## [Unreleased]\n\n## [77.1.0] - 20" in (clone / "CHANGELOG.md").read_text("utf-8")
-    assert 'version = "77.1.0"' in (clone / "pyproject.toml").read_text("utf-8")
+    assert 'version = "77.1.0"' in (clone / "bridge" / "pyproject.toml").read_text("utf-8")
+    assert '"nats-transforms==77.1.0"' in (clone / "conformance" / "pyproject.toml").read_text("utf-8")
     for path in ("Dockerfile", "k8s/monitoring/alerts.yaml", "k8s/chart/values.yaml", "k8s/overlays/standalone"):
         file = clone / path / "kustomization.yaml" if (clone / path).is_dir() else clone / path
         assert ".example.com" not in file.read_text("utf-8"), path
