@@ -176,11 +176,9 @@ class _Reader:
     def __init__(self, folder: Path, programs: Path, ports: dict[str, str]) -> None:
         self._folder, self._ports = folder, ports
         paths = f"{programs}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        root = str(DOCS.parent)
         self._environment = {
             **os.environ,
             "PATH": paths,
-            "PYTHONPATH": root,
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "110",
             "BRIDGE_HTTP__LISTEN": f"127.0.0.1:{ports['8322']}",

@@ -62,7 +62,7 @@ def test_the_configuration_is_good_as_the_command_line_says(manifests: tuple[Man
     assert settings_of(manifests, tmp_path).rules
     done = subprocess.run(
         [sys.executable, "-m", "nats_bridge", "check", "-c", str(tmp_path / "config.yaml")],
-        env={**variables(pod), "PYTHONPATH": str(PROJECT)},
+        env=variables(pod),
         capture_output=True,
         text=True,
         timeout=60,

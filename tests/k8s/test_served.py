@@ -85,7 +85,7 @@ class PodHere:
         arguments = [word.replace("/etc/nats-bridge", str(self._folder)) for word in container["args"]]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nats_bridge", *arguments),
-            env={**given, "PYTHONPATH": str(Path.cwd())},
+            env=given,
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )

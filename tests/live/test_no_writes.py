@@ -31,7 +31,7 @@ async def test_a_sidecar_that_can_write_nothing_does_its_work(
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd="/",
-            env={"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": "/nonexistent", "TMPDIR": "/nonexistent"},
+            env={"HOME": "/nonexistent", "TMPDIR": "/nonexistent"},
             preexec_fn=_no_file_may_grow,
         )
     )

@@ -1,4 +1,4 @@
-"""The packages as a release has them: built once into dist/, and installed where nothing of this folder can be found."""
+"""The packages as a release has them: built once into dist/, and installed where nothing of this folder is found."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ async def filled(peer: RawPeer, stream: str, head: str) -> None:
 
 def is_ours(place: Path) -> bool:
     """Whether a directory is the source tree."""
-    return place.resolve().is_relative_to(ROOT) and (place / "pipeline").exists()
+    return place.resolve().is_relative_to(ROOT) and any((place / name).is_dir() for name in ("nats_bridge", "bridge"))
 
 
 async def stored(peer: RawPeer, stream: str) -> list[tuple[str, bytes]]:

@@ -10,18 +10,7 @@ from pathlib import Path
 from tests.unit.docs.pages import PAGES, ROOT, without_inline_code
 
 WORDS = tomllib.loads((ROOT / "docs" / "words.toml").read_text("utf-8"))
-PACKAGES = (
-    "bridge",
-    "transforms",
-    "pipeline",
-    "pyspark_jetstream",
-    "conformance",
-    "native_servers",
-    "marked_yaml",
-    "benchmarks",
-    "docs",
-    "tests",
-)
+PACKAGES = ("bridge", "transforms", "pipeline", "conformance", "benchmarks", "docs", "tests")
 _CODE = {".py", ".js", ".html", ".css", ".yaml", ".toml"}
 # Answers of servers, and the licences of others.
 _NOT_OURS = {ROOT / "docs" / "words.toml", Path(__file__).resolve()}
@@ -32,7 +21,7 @@ _LINE_BREAK = r'(?:[\s#]|"\s*f?")+'
 def _files() -> Iterator[Path]:
     yield from (ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "Makefile", "Dockerfile"))
     yield from PAGES
-    for folder in ("config", "dashboards", "k8s", "charts", ".ci", ".github"):
+    for folder in ("config", "k8s", ".ci", ".github"):
         yield from sorted(path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix != ".pyc")
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
