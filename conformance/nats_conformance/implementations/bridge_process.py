@@ -10,6 +10,8 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,7 +21,6 @@ from nats_conformance.errors import SubjectError
 
 LIMIT: Final = 60.0
 """Seconds until a process that does not do what it is asked counts as stuck; generous, as machines can be busy."""
-_COMMAND: Final = (sys.executable, "-m", "nats_bridge")
 _LOOK: Final = 0.01
 _PROBLEM: Final = re.compile(r"\brules\[([0-9]+)\]")
 _RULE: Final = re.compile(r"rule '([A-Za-z0-9_-]+)'")
@@ -58,7 +59,7 @@ async def check(file: Path, *, servers: bool) -> Checked:
     """
     more = ("--server", "config") if servers else ()
     process = await asyncio.create_subprocess_exec(
-        *(*_COMMAND, "check", "-c", str(file), "--json", *more),
+        *(*_command(), "check", "-c", str(file), "--json", *more),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -115,7 +116,7 @@ class Sidecar:
             SidecarEndedError: it refused to start.
         """
         process = await asyncio.create_subprocess_exec(
-            *(*_COMMAND, "run", "-c", str(file)),
+            *(*_command(), "run", "-c", str(file)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -231,6 +232,17 @@ class Sidecar:
     def _last_words(self) -> str:
         ended = [str(each.get("reason")) for each in self._log if each.get("event") in _LAST_EVENTS]
         return "\n".join(ended or self._plain[-5:]) or f"it ended with {self._process.returncode}"
+
+
+def _command() -> tuple[str, ...]:
+    """The program.
+
+    Raises:
+        SubjectError: its package is not installed next to the suite.
+    """
+    if find_spec("nats_bridge") is None:
+        raise SubjectError(f"the bridge is not installed: pip install nats-bridge=={version('nats-conformance')}")
+    return (sys.executable, "-m", "nats_bridge")
 
 
 def _environment() -> dict[str, str]:
