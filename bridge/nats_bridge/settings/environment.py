@@ -1,104 +1,154 @@
-"""Reads environment variables and secret files, whose values override the configuration file's.
+"""The environment variables and secret files that override the configuration file.
 
 `BRIDGE_HTTP__LISTEN=:8322` sets `http.listen`; two underscores separate levels. Lists and mappings are
 JSON. With `BRIDGE_SECRETS_DIR=/run/secrets`, a file `/run/secrets/BRIDGE_HTTP__LISTEN` does the same. The
 environment wins over secret files, both win over the YAML file.
+
+pydantic-settings reads both. This module says which names are settings, and of each value where it is from.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Final
 
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource, NestedSecretsSettingsSource, SecretsSettingsSource, SettingsError
+
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.model_errors import allowed_keys
-from nats_bridge.settings.models import Settings
+from nats_bridge.settings.models import DELIMITER, PREFIX, Settings
 from nats_bridge.settings.problems import did_you_mean, is_close
 
-PREFIX: Final = "BRIDGE_"
 SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 """Names the folder with secret files."""
-
-_DELIMITER: Final = "__"
 
 # Kubernetes sets such variables for a service that is called `bridge` or `bridge-…`; they are no settings.
 _SERVICE_LINK: Final = re.compile(r".*(_SERVICE_(HOST|PORT)|_PORT)(_.*)?|SERVICE_(HOST|PORT).*|PORT(_.*)?", re.I)
 
 
-@dataclass(frozen=True, slots=True)
+class _Given(EnvSettingsSource):
+    """A source whose names were judged; a value is a text, or JSON if it begins as a list or mapping does."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) and _is_json(value) else value
+
+
+class _Variables(_Given):
+    pass
+
+
+class _SecretFiles(_Given, NestedSecretsSettingsSource):
+    pass
+
+
+@dataclass(slots=True)
 class Overlay:
     """Values that win over the file's.
 
     Attributes:
-        values: nested as in the file, keys in lower case.
-        variables: which variable or secret file gave the value at a path.
+        sources: the settings' sources, the one that wins first.
+        variables: which variable or secret file gave the value at a path, keys in lower case.
         problems: lines about variables that cannot be used.
     """
 
-    values: dict[str, Any] = field(default_factory=dict)
+    sources: list[EnvSettingsSource] = field(default_factory=list)
     variables: dict[Path, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    def variable_of(self, path: Path) -> str | None:
+        """The variable or secret file that gave the value at `path`, or a value around it."""
+        lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
+        around = (lowered[:length] for length in range(len(lowered), 0, -1))
+        return next((self.variables[each] for each in around if each in self.variables), None)
 
-def overlay(environ: Mapping[str, str]) -> Overlay:
-    """Read the values that variables of `environ`, and the secret files they point to, set."""
+
+def overlay(environ: Mapping[str, str], connections: Collection[str] = ()) -> Overlay:
+    """The sources of what variables of `environ`, and the secret files they point to, set.
+
+    Args:
+        environ: variables by name.
+        connections: names in the file. Variables have no case: `BRIDGE_CONNECTIONS__WEST__…` is for `West` among them.
+    """
     result = Overlay()
-    given = {name.upper(): (name, value) for name, value in environ.items() if name.upper().startswith(PREFIX)}
-    _, folder = given.pop(SECRETS_DIR_VARIABLE, ("", ""))
+    given = {name.lower(): (name, value) for name, value in environ.items() if name.upper().startswith(PREFIX)}
+    _, folder = given.pop(SECRETS_DIR_VARIABLE.lower(), ("", ""))
+    variables = _Variables(Settings)
+    variables.env_vars = _judged(given, connections, result)
+    result.sources.append(variables)
     if folder:
         try:
-            given = {**dict(_secret_files(FilePath(folder))), **given}
-        except FileNotFoundError:
-            result.problems.append(f'{SECRETS_DIR_VARIABLE}: directory "{folder}" does not exist')
-        except NotADirectoryError:
-            result.problems.append(f'{SECRETS_DIR_VARIABLE}: "{folder}" is not a directory')
-        except (OSError, UnicodeDecodeError) as error:
-            result.problems.append(f"{SECRETS_DIR_VARIABLE}: {error}")
-    for name, (variable, value) in sorted(given.items()):  # what is around a value comes before it
-        if problem := _take(result, name.removeprefix(PREFIX), variable, value):
-            result.problems.append(f"{variable}: {problem}")
+            files = _SecretFiles(SecretsSettingsSource(Settings, secrets_dir=folder), secrets_dir_missing="error")
+        except (SettingsError, OSError, UnicodeDecodeError) as error:
+            reason = f'"{folder}" is not a directory' if FilePath(folder).is_file() else str(error)
+            result.problems.append(f"{SECRETS_DIR_VARIABLE}: {reason}")
+        else:
+            names = {path.name.lower(): str(path) for path in FilePath(folder).iterdir()}
+            held = {name: (names.get(name, name), value or "") for name, value in files.env_vars.items()}
+            files.env_vars = _judged(held | given, connections, result, among=held.keys() - given.keys())
+            result.sources.append(files)
     return result
 
 
-def _secret_files(folder: FilePath) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each file of a folder, or link to one, by upper-case name: its path, and what it holds."""
-    for path in sorted(folder.iterdir()):
-        if path.name.upper().startswith(PREFIX) and path.is_file():
-            yield path.name.upper(), (str(path), path.read_text("utf-8").strip())
+def _judged(
+    given: Mapping[str, tuple[str, str]],
+    connections: Collection[str],
+    result: Overlay,
+    among: Collection[str] | None = None,
+) -> dict[str, str | None]:
+    """The values that can be used, by name; the others become problems.
+
+    Args:
+        given: the variable or file, and its value, by name in lower case.
+        connections: as in `overlay`.
+        result: gets the problems, and which variable or file gave a value.
+        among: the names that are wanted; all, if it is left out.
+    """
+    usable: dict[str, str | None] = {}
+    for name, (variable, value) in sorted(given.items()):
+        if not name.startswith(PREFIX.lower()) or (among is not None and name not in among):
+            continue
+        keys = name.removeprefix(PREFIX.lower()).split(DELIMITER)
+        problem = _problem(keys, value, given)
+        if problem is None:
+            result.variables[tuple(keys)] = variable
+            if len(keys) > 1 and keys[0] == "connections":
+                keys[1] = next((known for known in connections if known.lower() == keys[1]), keys[1])
+            usable[PREFIX.lower() + DELIMITER.join(keys)] = value
+        elif problem:
+            result.problems.append(f"{variable}: {problem}")
+    return usable
 
 
-def _take(result: Overlay, name: str, variable: str, value: str) -> str:
-    """Add what one variable sets; why it cannot be used, or an empty text."""
-    keys, known = name.lower().split(_DELIMITER), allowed_keys(())
+def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) -> str | None:
+    """Why a variable cannot be used; an empty text if it is not one of ours, None if it can."""
+    known = allowed_keys(())
+    name = DELIMITER.join(keys)
     if keys[0] not in known:
         if _SERVICE_LINK.fullmatch(name) or not is_close(keys[0], known):
-            return ""  # not one of ours
+            return ""
         hint = did_you_mean(keys[0], known)
-        return f"unknown setting; {hint} (variable {PREFIX}{_quoted(hint).upper()})"
+        _, word, _ = hint.split("'")
+        return f"unknown setting; {hint} (variable {PREFIX}{word.upper()})"
     if not all(keys):
         return "an empty part between underscores; levels are separated by two, as in BRIDGE_HTTP__LISTEN"
-    read: Any = value
-    if value.lstrip()[:1] in ("[", "{"):
+    if _is_json(value):
         try:
-            read = json.loads(value)
+            json.loads(value)
         except ValueError as error:
             return f"not valid JSON: {error}"
     if len(keys) > 1 and Settings.model_fields[keys[0]].annotation is str:
         return f"'{keys[0]}' has no parts; known: {PREFIX}{keys[0].upper()}"
-    around = result.values
-    for key in keys[:-1]:
-        around = around.setdefault(key, {})
-        if not isinstance(around, dict):
-            return f"'{key}' has no parts where another variable sets it as a whole"
-    before = around.get(keys[-1])
-    around[keys[-1]] = before | read if isinstance(before, dict) and isinstance(read, dict) else read
-    result.variables[tuple(keys)] = variable
-    return ""
+    for length in range(1, len(keys)):
+        _, around = given.get(PREFIX.lower() + DELIMITER.join(keys[:length]), ("", "{"))
+        if not around.lstrip().startswith("{"):
+            return f"'{keys[length - 1]}' has no parts where another variable sets it as a whole"
+    return None
 
 
-def _quoted(hint: str) -> str:
-    return hint.partition("'")[2].partition("'")[0]
+def _is_json(value: str) -> bool:
+    return value.lstrip()[:1] in ("[", "{")

@@ -8,9 +8,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_settings import InitSettingsSource
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.marked_yaml import Document, DocumentError, Mark, Path, compose
+from nats_bridge.marked_yaml import Document, DocumentError, Mark, compose
 from nats_bridge.settings.checks import settings_problems
 from nats_bridge.settings.connections import PATH_FIELDS
 from nats_bridge.settings.environment import Overlay, overlay
@@ -48,13 +49,11 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
     """
     environ = os.environ if environ is None else environ
     document = _composed(text, shown)
-    over = overlay(environ)
-    data = _merged(document.value or {}, over.values, ())
-    if isinstance(data.get(SCHEMA_KEY), str):
-        del data[SCHEMA_KEY]  # it is for editors
-    _resolve_paths(data, over, folder)
+    file = _File(document, folder)
+    connections = file.init_kwargs.get("connections")
+    over = overlay(environ, connections if isinstance(connections, dict) else ())
     try:
-        settings = Settings.model_validate(data)
+        settings = Settings.read(*over.sources, file)
         problems = list(settings_problems(settings, environ))
         if not problems and not over.problems:
             return settings
@@ -99,41 +98,29 @@ def _composed(text: str, shown: str) -> Document:
     return document
 
 
-def _merged(base: dict[str, Any], over: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The file's values with the overlay's on top; names of connections match without regard to case."""
-    merged = dict(base)
-    for key, value in over.items():
-        name = key
-        if key not in base and path == ("connections",):
-            # Variables have no case; `BRIDGE_CONNECTIONS__WEST__…` is for `West` where the file has it.
-            name = next((known for known in base if known.lower() == key), key)
-        below = merged.get(name)
-        if isinstance(below, dict) and isinstance(value, dict):
-            merged[name] = _merged(below, value, (*path, name))
-        else:
-            merged[name] = value
-    return merged
+class _File(InitSettingsSource):
+    """The YAML file's values; its paths are relative to its folder."""
+
+    def __init__(self, document: Document, folder: FilePath) -> None:
+        data = dict(document.value or {})
+        if isinstance(data.get(SCHEMA_KEY), str):
+            del data[SCHEMA_KEY]  # it is for editors
+        if isinstance(data.get("connections"), dict):
+            data["connections"] = {name: _with_paths(given, folder) for name, given in data["connections"].items()}
+        super().__init__(Settings, data)
 
 
-def _resolve_paths(data: dict[str, Any], over: Overlay, folder: FilePath) -> None:
-    """Make paths that the file gives relative to the file's folder; those of variables stay as they are."""
-    connections = data.get("connections")
-    if not isinstance(connections, dict):
-        return
-    for name, connection in connections.items():
-        if isinstance(connection, dict):
-            tls = connection.get("tls")
-            connections[name] = _with_paths(connection, ("connections", name), over, folder)
-            if isinstance(tls, dict):
-                connections[name]["tls"] = _with_paths(tls, ("connections", name, "tls"), over, folder)
-
-
-def _with_paths(values: dict[str, Any], path: Path, over: Overlay, folder: FilePath) -> dict[str, Any]:
+def _with_paths(given: Any, folder: FilePath) -> Any:
+    """A connection with the paths it names, made relative to `folder`."""
+    if not isinstance(given, dict):
+        return given
     return {
-        key: str(folder / FilePath(value).expanduser())
-        if key in PATH_FIELDS and isinstance(value, str) and value and _variable((*path, key), over) is None
+        key: _with_paths(value, folder)
+        if key == "tls"
+        else str(folder / FilePath(value).expanduser())
+        if key in PATH_FIELDS and isinstance(value, str) and value
         else value
-        for key, value in values.items()
+        for key, value in given.items()
     }
 
 
@@ -158,7 +145,7 @@ def _reported(problems: list[Problem], document: Document, over: Overlay, file: 
     for problem in problems:
         field = path_text(problem.path)
         what = f"{field}: {problem.message}" if field else problem.message
-        variable = _variable(problem.path, over)
+        variable = over.variable_of(problem.path)
         mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
         if variable is not None:
             lines.append((Mark(0, 0), f"{variable}: {what}"))
@@ -166,12 +153,3 @@ def _reported(problems: list[Problem], document: Document, over: Overlay, file: 
             mark = mark or Mark(1, 1)
             lines.append((mark, f"{file}:{mark.line}:{mark.column}: {what}"))
     return [(mark if mark.line else None, line) for mark, line in sorted(lines, key=lambda entry: entry[0])]
-
-
-def _variable(path: Path, over: Overlay) -> str | None:
-    """The variable or secret file that gave the value at `path`, or a value around it."""
-    lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
-    for length in range(len(lowered), 0, -1):
-        if lowered[:length] in over.variables:
-            return over.variables[lowered[:length]]
-    return None

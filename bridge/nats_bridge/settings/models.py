@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from nats_bridge.errors import ConfigError
 from nats_bridge.settings.base import BucketName, DurableName, Flag, Part, refused
@@ -112,8 +113,47 @@ class Log(Part):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="the least that is logged")
 
 
-class Settings(Part):
+PREFIX: Final = "BRIDGE_"
+DELIMITER: Final = "__"
+"""What the names of variables begin with, and what separates levels in them."""
+
+
+class Settings(BaseSettings):
     """The configuration of a sidecar."""
+
+    # `nats_bridge.settings.load` reads it from a file, variables and secret files. Made otherwise, it reads nothing.
+
+    model_config = SettingsConfigDict(
+        # As every part.
+        extra="forbid",
+        frozen=True,
+        validate_default=False,
+        hide_input_in_errors=True,
+        defer_build=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter=DELIMITER,
+    )
+
+    @classmethod
+    def read(cls, *sources: PydanticBaseSettingsSource) -> Self:
+        """The settings that sources give, of which an earlier one wins.
+
+        Raises:
+            ValidationError: they are not valid.
+        """
+        return cls(_build_sources=(sources, {}))  # type: ignore[call-arg]  # mypy knows the fields only
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What a call is given, and nothing else."""
+        return (init_settings,)
 
     # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
 
