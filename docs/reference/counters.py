@@ -7,8 +7,6 @@ import re
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.kinds.kind import RECEIVED, RuleKind
-from nats_bridge.kinds.registry import KINDS, kind_named
 from nats_bridge.observability.telemetry.names import (
     DROPPED,
     EVENTS,
@@ -19,6 +17,7 @@ from nats_bridge.observability.telemetry.names import (
     SENT_MESSAGES,
     Metric,
 )
+from nats_bridge.rule_kinds import KINDS, RECEIVED, RuleKind, kind_named
 
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\

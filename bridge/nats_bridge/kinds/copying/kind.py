@@ -1,4 +1,4 @@
-"""Rules of kind sources, mirror and kv_sources, as `registry` offers them."""
+"""Rules of kind sources, mirror and kv_sources, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.late_imports import late
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled, copying
 from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule

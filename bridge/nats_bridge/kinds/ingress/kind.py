@@ -1,4 +1,4 @@
-"""Rules of kind subject_transform, as `registry` offers them."""
+"""Rules of kind subject_transform, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from nats_bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.kinds.ingress.encoder import IngressCounters
 from nats_bridge.kinds.ingress.run import IngressRun
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.late_imports import late
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
 from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import SubjectTransformRule

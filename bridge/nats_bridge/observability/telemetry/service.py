@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.client.tasks import end_tasks, happens
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.rule_metrics import SAMPLE_INTERVAL
 from nats_bridge.observability.telemetry.environment import wanted
 from nats_bridge.observability.telemetry.readings import VERSION, Reading, readings
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Literal, TypeAlias
 
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.settings import Settings
 from nats_bridge.settings.models import NATIVE_DIALECT
