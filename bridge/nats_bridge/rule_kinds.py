@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.consuming.counters import Counters
     from nats_bridge.consuming.rule_consumer import Durable
     from nats_bridge.jobs.handoff.answer import Handoff, Wish
+    from nats_bridge.observability.counters import Counters
     from nats_bridge.permissions.need import Need
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.context import RuleContext

@@ -7,7 +7,8 @@ import re
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.observability.telemetry.names import (
+from nats_bridge.rule_kinds import KINDS, RECEIVED, RuleKind, kind_named
+from nats_bridge.telemetry.names import (
     DROPPED,
     EVENTS,
     FACTS,
@@ -17,7 +18,6 @@ from nats_bridge.observability.telemetry.names import (
     SENT_MESSAGES,
     Metric,
 )
-from nats_bridge.rule_kinds import KINDS, RECEIVED, RuleKind, kind_named
 
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _HEAD: Final = """\

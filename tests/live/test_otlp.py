@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.observability.latency import BOUNDS
-from nats_bridge.observability.telemetry import service
-from nats_bridge.observability.telemetry.names import (
+from nats_bridge.rule_kinds import kind_of
+from nats_bridge.telemetry import service
+from nats_bridge.telemetry.names import (
     ATTRIBUTES,
     HEADROOM,
     LAG_MESSAGES,
@@ -22,7 +23,6 @@ from nats_bridge.observability.telemetry.names import (
     WATCHED_STALLED,
     WATCHED_STATE,
 )
-from nats_bridge.rule_kinds import kind_of
 from tests.live.every_kind import EveryKind
 from tests.live.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 from tests.live.raw_messages import OpenPeer

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nats_bridge.consuming.counters import Counters
+from nats_bridge.observability.counters import Counters
 from nats_bridge.observability.latency import Latencies, quantile
 from nats_bridge.rule_kinds import RECEIVED, kind_named
 

@@ -37,8 +37,8 @@ from nats_bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.observability.telemetry.tracing import RuleTracing
     from nats_bridge.rules.loops.account_graph import AccountGraph
+    from nats_bridge.telemetry.tracing import RuleTracing
 
 
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]

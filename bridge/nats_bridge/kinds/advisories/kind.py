@@ -11,10 +11,10 @@ from nats_bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.kinds.advisories.run import AdvisoriesRun
 from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import AdvisoriesRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
+from nats_transforms.subject_patterns import Pattern
 
 
 def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:

@@ -29,12 +29,12 @@ from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import KvSourcesRule, Settings, Source, SourcesRule
 from nats_transforms.dialect import Dialect, dialect, server_dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.sourcing import compile_sourcing
 from nats_transforms.subject import collide
+from nats_transforms.subject_patterns import Pattern
 
 _BARRIER_WAIT = 10.0  # seconds
 
