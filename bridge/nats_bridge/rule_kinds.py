@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
     from nats_bridge.consuming.rule_consumer import Durable
-    from nats_bridge.jobs.handoff.answer import Handoff, Wish
     from nats_bridge.observability.counters import Counters
     from nats_bridge.permissions.need import Need
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.context import RuleContext
+    from nats_bridge.rules.handoff.answer import Handoff, Wish
     from nats_bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.rules.run import RuleRun
     from nats_bridge.settings import Rule, Settings

@@ -26,7 +26,7 @@ with late(
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.jobs.handoff.answer import Handoff, Wish
+    from nats_bridge.rules.handoff.answer import Handoff, Wish
 
 
 def _refuses_handoff(rule: CopyingRule) -> str:
