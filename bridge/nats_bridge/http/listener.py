@@ -11,8 +11,9 @@ from aiohttp import web
 
 from nats_bridge.errors import ConfigError
 from nats_bridge.http.application import guarded, page_routes, probe_answer
-from nats_bridge.http.callers import foreign_site, is_loopback
+from nats_bridge.http.callers import foreign_site
 from nats_bridge.http.connections import Connections
+from nats_bridge.loopback import is_loopback
 
 if TYPE_CHECKING:
     from nats_bridge.app.sidecar import Sidecar
