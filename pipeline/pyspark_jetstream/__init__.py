@@ -1,4 +1,4 @@
-"""The package that Spark finds by its name, for the sake of the data source `jetstream` of `pipeline.source`.
+"""The package that Spark finds by its name, for the sake of the data source `jetstream` of `nats_bridge_spark`.
 
 Where it is not installed on the driver but shipped (`--py-files`), Spark does not look for it: call `register`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge_spark.source.data_source import JetStreamDataSource
+from nats_bridge_spark.data_source import JetStreamDataSource
 from nats_bridge_spark.source.shares import CORES
 from nats_bridge_spark.worker_python import use_this_python
 
