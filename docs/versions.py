@@ -16,7 +16,7 @@ import click
 from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.history import read_history
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports import judged as judged_run
 from nats_conformance.reports.changes import Change, changes

@@ -10,8 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from nats_bridge.observability.http.application import guarded, page_routes, probe_answer
-from nats_bridge.observability.http.own_state import Check
+from nats_bridge.http.application import guarded, page_routes, probe_answer
+from nats_bridge.http.own_state import Check
 from nats_bridge.settings import Http
 from nats_conformance.native_servers import free_port
 

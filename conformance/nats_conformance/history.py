@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from nats_conformance.errors import HistoryError
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome
 

@@ -14,7 +14,7 @@ from typing import Any
 from nats_conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Refusal, Update
 from nats_conformance.divergences import reconciled
 from nats_conformance.expected_text import matches_text
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Mismatch, Outcome, Verdict
 from nats_transforms.timestamp import rfc3339_nano

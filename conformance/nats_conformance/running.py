@@ -10,8 +10,8 @@ from typing import TypeAlias
 from nats_conformance.catalogue.case import Case
 from nats_conformance.errors import SubjectError
 from nats_conformance.history import HistoryWriter, Played, Unplayed
-from nats_conformance.implementations.subject import Answer, BatchSubject, CannotPlay, SingleSubject, Subject
 from nats_conformance.outcome import Outcome
+from nats_conformance.subject import Answer, BatchSubject, CannotPlay, SingleSubject, Subject
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the subject's label, the number of its finished cases, and their total."""

@@ -7,9 +7,8 @@ import re
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.kinds.kind import RECEIVED, RuleKind
-from nats_bridge.kinds.registry import KINDS, kind_named
-from nats_bridge.observability.telemetry.names import (
+from nats_bridge.rule_kinds import KINDS, RECEIVED, RuleKind, kind_named
+from nats_bridge.telemetry.names import (
     DROPPED,
     EVENTS,
     FACTS,

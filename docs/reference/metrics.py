@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from docs.reference.markdown import code, table
-from nats_bridge.observability.telemetry.names import ATTRIBUTES, METRICS
+from nats_bridge.telemetry.names import ATTRIBUTES, METRICS
 
 _HEAD: Final = """\
 # Metrics

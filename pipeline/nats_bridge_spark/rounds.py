@@ -31,7 +31,7 @@ from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import Window
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
-from nats_bridge_spark.sink.row_bundle import RowBundle
+from nats_bridge_spark.row_bundle import RowBundle
 from nats_bridge_spark.source.stream_state import state_of
 
 _Messages = TypeVar("_Messages", list[Operation], RowBundle)

@@ -116,7 +116,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
-    from pyspark_jetstream import register
+    from nats_bridge_spark.registering import register
 
     if master:
         settings["spark.master"] = master

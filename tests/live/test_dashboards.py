@@ -13,7 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from nats_bridge.observability.telemetry.names import METRICS
+from nats_bridge.telemetry.names import METRICS
 from tests.live.every_kind import EveryKind
 from tests.live.go_programs import go_program
 from tests.live.metrics_endpoint import scrape

@@ -16,8 +16,8 @@ import structlog
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.errors import ConfigError
-from nats_bridge.observability.http import connections
-from nats_bridge.observability.http.connections import AT_ONCE
+from nats_bridge.http import connections
+from nats_bridge.http.connections import AT_ONCE
 from nats_bridge.settings import load
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

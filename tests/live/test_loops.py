@@ -13,7 +13,7 @@ import pytest
 from nats_bridge.client import account_identity as same_account
 from nats_bridge.client.connection_pool import connected, connections_of
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.account_graph import AccountGraph, Outlook
 from nats_bridge.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from nats_bridge.observability.telemetry.names import LEADER, METRICS
+from nats_bridge.telemetry.names import LEADER, METRICS
 from nats_conformance.native_servers import NativeServer
 from tests.live.every_kind import EveryKind
 from tests.live.metrics_endpoint import Scrape, scrape

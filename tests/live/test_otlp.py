@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.latency import BOUNDS
-from nats_bridge.observability.telemetry import service
-from nats_bridge.observability.telemetry.names import (
+from nats_bridge.rule_kinds import kind_of
+from nats_bridge.telemetry import service
+from nats_bridge.telemetry.names import (
     ATTRIBUTES,
     HEADROOM,
     LAG_MESSAGES,

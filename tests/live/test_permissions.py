@@ -17,7 +17,8 @@ from nats_bridge.cli.clean import clean
 from nats_bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError
-from nats_bridge.permissions import ConnectionGrants, Grant, as_text, grants_of, look_up
+from nats_bridge.jobs.stream_facts import look_up
+from nats_bridge.permissions import ConnectionGrants, Grant, as_text, grants_of
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.subject import is_subset
 from tests.live.permitted import FIRST, KEEPER, Scenario, Used, every_kind, used

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.app.preflight import with_server
-from nats_bridge.permissions import as_text, grants_of, look_up
+from nats_bridge.jobs.stream_facts import look_up
+from nats_bridge.permissions import as_text, grants_of
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.reserved import is_reserved

@@ -15,10 +15,10 @@ import structlog
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.cli.status.asking import ask_whether_alive, status_url
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.http import progress_watch
+from nats_bridge.http.progress_watch import ProgressWatch
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.republish.run import RepublishRun
-from nats_bridge.observability.http import progress_watch
-from nats_bridge.observability.http.progress_watch import ProgressWatch
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.processes import stands_still

@@ -10,8 +10,8 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.engine import EngineSubject
 from nats_conformance.implementations.engine_operations import EngineOperations
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.judging import judge
+from nats_conformance.subject import CannotPlay
 from nats_transforms.dialect import NEWEST
 from tests.miniatures.configurations import CONFIGURATIONS
 from tests.miniatures.copies import COPIES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.kinds.kind import RECEIVED
-from nats_bridge.kinds.registry import KINDS, kind_named
+from nats_bridge.rule_kinds import KINDS, RECEIVED, kind_named
 from nats_bridge.settings import rules
 
 

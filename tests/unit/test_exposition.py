@@ -11,11 +11,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.observability.http.own_state import OwnState
+from nats_bridge.http.own_state import OwnState
 from nats_bridge.observability.latency import Latencies
-from nats_bridge.observability.telemetry import names
-from nats_bridge.observability.telemetry.exposition import Exposition
-from nats_bridge.observability.telemetry.readings import Reading
+from nats_bridge.telemetry import names
+from nats_bridge.telemetry.exposition import Exposition
+from nats_bridge.telemetry.readings import Reading
 
 RULES = 1201  # several pieces of each metric, and a rest
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nats_conformance.history import Played
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.native_servers import InvalidVersionError
 from nats_conformance.observation import Decision, Observation
 from nats_conformance.reports import judged

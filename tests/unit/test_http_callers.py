@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.observability.http.callers import foreign_host, foreign_site, is_loopback
+from nats_bridge.http.callers import foreign_host, foreign_site
+from nats_bridge.loopback import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanContext, SpanKind
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.observability.telemetry.tracing import RuleTracing, TraceMode
+from nats_bridge.telemetry.tracing import RuleTracing, TraceMode
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 

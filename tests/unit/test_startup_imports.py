@@ -100,7 +100,7 @@ def test_a_rule_loads_neither_handoff_nor_permissions(kind: str) -> None:
     script = """
 import sys
 import nats_bridge.app.sidecar
-from nats_bridge.kinds.registry import kind_named
+from nats_bridge.rule_kinds import kind_named
 
 run = kind_named(sys.argv[1]).run
 needed_by_commands = ("nats_transforms.stream_config", "nats_bridge.permissions")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nats_bridge.kinds.registry import KINDS, kind_named
-from nats_bridge.observability.telemetry.names import ATTRIBUTES, METRICS
+from nats_bridge.rule_kinds import KINDS, kind_named
+from nats_bridge.telemetry.names import ATTRIBUTES, METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "counters.md").read_text("utf-8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.observability.telemetry.environment import wanted
+from nats_bridge.telemetry.environment import wanted
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 

@@ -25,17 +25,17 @@ from nats_bridge.client.connection_pool import (
 )
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import BridgeError, ConfigError, ConnectionLostError
-from nats_bridge.observability.http.own_state import OwnState
+from nats_bridge.http.own_state import OwnState
 from nats_bridge.observability.logs import configure_logs
-from nats_bridge.observability.telemetry.service import Telemetry
 from nats_bridge.rules.leadership.term import Leadership
 from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.settings import Rule, Settings
+from nats_bridge.telemetry.service import Telemetry
 
 if TYPE_CHECKING:
-    from nats_bridge.observability.http.listener import Listener
+    from nats_bridge.http.listener import Listener
     from nats_bridge.settings.models import LeadershipSettings
 
 
@@ -184,8 +184,8 @@ class Sidecar:
         if settings.http.address is not None:
             self.state.watch.start()
             # What serves HTTP takes longer to import than all the rest, and is not needed without.
-            from nats_bridge.observability.http.listener import Listener
-            from nats_bridge.observability.telemetry.exposition import Exposition
+            from nats_bridge.http.listener import Listener
+            from nats_bridge.telemetry.exposition import Exposition
 
             self.state.exposition = Exposition(self.telemetry.readings)
             self._listener = Listener(self, settings.http)

@@ -54,7 +54,8 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
 
             url = _url(server)
             if permissions:
-                from nats_bridge.permissions import as_text, grants_of, look_up
+                from nats_bridge.jobs.stream_facts import look_up
+                from nats_bridge.permissions import as_text, grants_of
 
                 known = ask(with_server(settings, url, look_up)) if server else None
                 click.echo(as_text(grants_of(settings, known)))

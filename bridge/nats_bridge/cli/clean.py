@@ -13,7 +13,7 @@ from nats_bridge.client.connection_pool import connected
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from nats_bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
 from nats_bridge.settings import Settings, load
 

@@ -10,9 +10,9 @@ import click
 from nats_bridge.cli.asking import ask
 from nats_bridge.cli.options import config_option
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
-from nats_bridge.jobs.handoff.answer import Handoff, Wish
-from nats_bridge.jobs.handoff.rule_handoff import hand_over
+from nats_bridge.jobs.rule_handoff import hand_over
 from nats_bridge.observability.printable import printable
+from nats_bridge.rules.handoff.answer import Handoff, Wish
 from nats_bridge.settings import load
 
 

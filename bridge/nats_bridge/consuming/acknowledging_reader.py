@@ -17,11 +17,11 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge.consuming.counters import ReaderCounters
 from nats_bridge.consuming.lag import Standpoint
 from nats_bridge.consuming.reader import BatchSink, Reader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError
+from nats_bridge.observability.counters import ReaderCounters
 
 
 class AcknowledgingReader(Reader):

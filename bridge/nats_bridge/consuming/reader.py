@@ -27,10 +27,10 @@ from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
-from nats_bridge.consuming.counters import ReaderCounters
 from nats_bridge.consuming.lag import Standpoint
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError
+from nats_bridge.observability.counters import ReaderCounters
 from nats_bridge.observability.log_throttle import Pace
 from nats_transforms import header_block
 

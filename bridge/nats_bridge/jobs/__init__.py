@@ -1,1 +1,1 @@
-"""Jobs of commands: hand a rule over, put dead letters back, watch native copies."""
+"""Jobs of commands: hand a rule over, put dead letters back, find positions in a copy, read facts, test rules."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.kinds.kind import Incoming
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import Incoming, kind_of
 from nats_bridge.settings import Settings
 from nats_bridge.settings.rule_tests import ExpectedMessage, GivenMessage, RuleTest
 from nats_transforms import header_block

@@ -1,1 +1,1 @@
-"""One package for each kind of rule, and `registry`, the table of them."""
+"""One package for each kind of rule."""

@@ -1,1 +1,1 @@
-"""Observability: logs, metrics, traces, and HTTP with probes and the status page."""
+"""Logs, counters, and what rules report to metrics and traces."""

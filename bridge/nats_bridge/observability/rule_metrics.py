@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nats_bridge.consuming.counters import Counters
-from nats_bridge.kinds.kind import RECEIVED
-from nats_bridge.kinds.registry import kind_named
+from nats_bridge.observability.counters import Counters
 from nats_bridge.observability.latency import Latencies, quantile
+from nats_bridge.rule_kinds import RECEIVED, kind_named
 
 if TYPE_CHECKING:
     from nats_bridge.client.wire import Delivered

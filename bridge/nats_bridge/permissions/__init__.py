@@ -6,7 +6,7 @@ and shows it.
 
 from nats_bridge.permissions.granting import ConnectionGrants, Grant, as_text, grants_of, permissions_of
 from nats_bridge.permissions.need import Need, Way
-from nats_bridge.permissions.stream_facts import StreamFacts, look_up
+from nats_bridge.permissions.stream_facts import StreamFacts
 
 __all__ = [
     "ConnectionGrants",
@@ -16,6 +16,5 @@ __all__ = [
     "Way",
     "as_text",
     "grants_of",
-    "look_up",
     "permissions_of",
 ]

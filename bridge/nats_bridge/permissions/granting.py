@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nats_bridge.client.ended_connections import WHY_IT_ENDED
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.permissions.denying import denied_subjects
 from nats_bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
 from nats_bridge.settings import Connection, Rule, Settings
 from nats_bridge.settings.connect_options import connect_options

@@ -12,7 +12,7 @@ from nats_transforms.dialect import Dialect, dialect, server_dialect
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.observability.telemetry.tracing import RuleTracing
+    from nats_bridge.telemetry.tracing import RuleTracing
 
 
 @dataclass(frozen=True, slots=True)

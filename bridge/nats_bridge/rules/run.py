@@ -17,8 +17,8 @@ from nats_transforms.subject import text_of
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
     from nats_bridge.observability.rule_metrics import RuleMetrics
-    from nats_bridge.observability.telemetry.names import Metric
     from nats_bridge.rules.context import RuleContext
+    from nats_bridge.telemetry.names import Metric
     from nats_transforms.republish import Refusal
 
 

@@ -28,8 +28,8 @@ from nats_bridge.client.tasks import end_tasks, happens
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import BridgeError, RuleRefusedError, StreamMissingError
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.rules.run import RuleRun
@@ -37,8 +37,8 @@ from nats_bridge.settings import Rule, Settings
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.observability.telemetry.tracing import RuleTracing
     from nats_bridge.rules.loops.account_graph import AccountGraph
+    from nats_bridge.telemetry.tracing import RuleTracing
 
 
 SupervisorState: TypeAlias = Literal["waiting", "standby", "starting", "ready", "draining", "stopped", "failed"]

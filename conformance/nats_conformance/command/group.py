@@ -143,7 +143,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     from nats_conformance.command.plan import Plan, chosen_cases, found_servers
     from nats_conformance.command.whole_run import record
     from nats_conformance.history import read_history
-    from nats_conformance.implementations.identity import KINDS
+    from nats_conformance.identity import KINDS
     from nats_conformance.reports import judged, write_reports
 
     kinds = given["kinds"] or KINDS

@@ -11,16 +11,16 @@ from nats_conformance.catalogue.case import Case, Level
 from nats_conformance.catalogue.reading import CATALOGUE, read_catalogue
 from nats_conformance.catalogue.selection import select
 from nats_conformance.errors import CatalogueError, ConformanceError
+from nats_conformance.identity import KINDS
 from nats_conformance.implementations.bridge import BridgeSubject
 from nats_conformance.implementations.engine import EngineSubject
-from nats_conformance.implementations.identity import KINDS
 from nats_conformance.implementations.library import LibrarySubject
 from nats_conformance.implementations.native import NativeSubject, RunningServer
-from nats_conformance.implementations.subject import Subject
 from nats_conformance.native_servers import ServersError, fetch
 from nats_conformance.native_servers.binary import version_of
 from nats_conformance.native_servers.versions import numbers
 from nats_conformance.raw_client import Credentials
+from nats_conformance.subject import Subject
 from nats_transforms.dialect import dialect
 from nats_transforms.errors import UnknownDialectError
 from nats_transforms.tested_versions import TESTED

@@ -20,9 +20,9 @@ from nats_conformance.command.progress import Progress
 from nats_conformance.errors import SubjectError
 from nats_conformance.history import HistoryWriter
 from nats_conformance.implementations.native import RunningServer
-from nats_conformance.implementations.subject import Subject
 from nats_conformance.raw_client import shown_address
 from nats_conformance.running import play_all
+from nats_conformance.subject import Subject
 
 
 async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path, progress: Progress) -> None:

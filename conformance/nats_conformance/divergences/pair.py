@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from nats_conformance.catalogue.case import Case, Expectation, ExpectedMessage, Message
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation, Stored
 from nats_transforms.republish import unpublishable
 

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from nats_conformance.catalogue.case import Case, Expectation
 from nats_conformance.divergences import copies, ingress, old_servers, refused, republished
 from nats_conformance.divergences.pair import Normaliser, Pair
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Mismatch
 

@@ -18,16 +18,16 @@ from typing import Final
 
 from nats_conformance.catalogue.case import Case, Json
 from nats_conformance.errors import SubjectError
+from nats_conformance.identity import Identity, Kind
 from nats_conformance.implementations.bridge_plan import Plan, plan
 from nats_conformance.implementations.bridge_process import Checked, Sidecar, SidecarEndedError, check
 from nats_conformance.implementations.bridge_stage import BridgeStage
-from nats_conformance.implementations.identity import Identity, Kind
 from nats_conformance.implementations.native import account_config
-from nats_conformance.implementations.stage import Stage
-from nats_conformance.implementations.subject import Answer, BatchSubject, CannotPlay
 from nats_conformance.native_servers import NativeServer, ServersError
 from nats_conformance.observation import Observation
 from nats_conformance.raw_client import Credentials, RawClient
+from nats_conformance.stage import Stage
+from nats_conformance.subject import Answer, BatchSubject, CannotPlay
 from nats_transforms.dialect import dialect as dialect_of
 
 _LANES: Final = 2

@@ -23,7 +23,7 @@ from nats_conformance.catalogue.case import (
     Update,
     copied_entries,
 )
-from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.subject import CannotPlay
 from nats_transforms.dialect import NEWEST, Dialect
 from nats_transforms.errors import TransformError
 from nats_transforms.stream_config.schema import fields_of, stream_request

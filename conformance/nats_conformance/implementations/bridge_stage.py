@@ -17,9 +17,9 @@ from nats_conformance.catalogue.case import Create, Delete, Json, Publish, Purge
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.bridge_plan import DEAD_LETTERS, Plan, PlannedRule
 from nats_conformance.implementations.bridge_process import Sidecar
-from nats_conformance.implementations.stage import Stage
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.raw_client import Collected
+from nats_conformance.stage import Stage
 
 _LIMIT: Final = 90.0
 """Seconds until a rule that does not come to its end counts as stuck."""

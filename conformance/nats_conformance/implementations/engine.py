@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nats_conformance.catalogue.case import Case
+from nats_conformance.identity import Identity
 from nats_conformance.implementations.account_model import AccountModel
 from nats_conformance.implementations.engine_operations import EngineOperations, TransformsEngine
-from nats_conformance.implementations.identity import Identity
-from nats_conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_conformance.observation import Observation
+from nats_conformance.subject import CannotPlay, SingleSubject
 from nats_transforms.dialect import server_dialect
 from nats_transforms.tested_versions import Version
 

@@ -14,10 +14,10 @@ from typing import Any, TypeGuard, TypeVar
 
 from nats_conformance.catalogue.case import Case, Expectation, Json, Message, Place, Transform
 from nats_conformance.errors import SubjectError
+from nats_conformance.identity import Identity
 from nats_conformance.implementations.account_model import AccountModel
 from nats_conformance.implementations.engine import refuse_unplayable
 from nats_conformance.implementations.engine_operations import Config, Results, TransformsEngine
-from nats_conformance.implementations.identity import Identity
 from nats_conformance.implementations.library_process import LibraryProcess
 from nats_conformance.implementations.library_protocol import (
     CAPABILITIES,
@@ -29,8 +29,8 @@ from nats_conformance.implementations.library_protocol import (
     message_of,
     refusal_of,
 )
-from nats_conformance.implementations.subject import CannotPlay, SingleSubject
 from nats_conformance.observation import Decision, Observation, Stored
+from nats_conformance.subject import CannotPlay, SingleSubject
 from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.subject import matches, tokens
 

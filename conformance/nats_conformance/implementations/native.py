@@ -8,14 +8,14 @@ from pathlib import Path
 
 from nats_conformance.catalogue.case import Case
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.identity import Identity
-from nats_conformance.implementations.relocation import Relocation, obstacle
-from nats_conformance.implementations.stage import Stage
-from nats_conformance.implementations.subject import CannotPlay, SingleSubject
+from nats_conformance.identity import Identity
 from nats_conformance.native_servers import NativeServer, ServersError
 from nats_conformance.observation import Observation
 from nats_conformance.raw_client import Credentials, RawClient, shown_address
+from nats_conformance.relocation import Relocation, obstacle
 from nats_conformance.scenarios import play_scenario
+from nats_conformance.stage import Stage
+from nats_conformance.subject import CannotPlay, SingleSubject
 from nats_transforms.dialect import dialect
 from nats_transforms.errors import UnknownDialectError
 

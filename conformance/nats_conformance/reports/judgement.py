@@ -10,7 +10,7 @@ from itertools import groupby
 from nats_conformance.catalogue.case import Case, Expectation, Level
 from nats_conformance.errors import HistoryError
 from nats_conformance.history import History, Played, Unplayed
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.judging import judge
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome, Verdict

@@ -30,7 +30,7 @@ from nats_conformance.catalogue.case import (
     Step,
     Update,
 )
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation
 from nats_conformance.reports.judgement import Cell, Judged
 from nats_conformance.reports.links import clause_link, document_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 
 
 def reproduction(case_id: str, subject: Identity, server: object = None) -> str:

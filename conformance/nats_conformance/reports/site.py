@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from nats_conformance.errors import HistoryError
-from nats_conformance.implementations.identity import KINDS
+from nats_conformance.identity import KINDS
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports.html import page
 from nats_conformance.reports.json_report import FORMAT, as_report, badge

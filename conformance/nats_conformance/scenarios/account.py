@@ -9,10 +9,10 @@ from typing import Any
 
 from nats_conformance.catalogue.case import Json, Message
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.stage import Stage
 from nats_conformance.observation import Stored
 from nats_conformance.raw_client import Collected, RawClient
 from nats_conformance.scenarios.waiting import first_that
+from nats_conformance.stage import Stage
 
 REPUBLISH: Mapping[str, Json] = {"src": "in.*", "dest": "out.$1"}
 """What most scenarios republish of a stream."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from nats_bridge.kinds.copying.encoder import OUR_ID, CopyEncoder
 from nats_bridge_spark.backfill.rows import Piece
-from nats_bridge_spark.sink.row_bundle import RowBundle, as_text, constant, joined
+from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, joined
 from nats_transforms import header_block
 
 _EMPTY: Final = constant(b"")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.settings import CopyingRule, Settings
 from nats_bridge_spark.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge_spark.backfill.fence import fenced

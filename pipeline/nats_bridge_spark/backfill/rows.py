@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from nats_bridge.client.wire import Delivered
 from nats_bridge_spark.errors import DataLostError, SchemaError
-from nats_bridge_spark.sink.row_bundle import rows_together
+from nats_bridge_spark.row_bundle import rows_together
 
 SCHEMA: Final = pa.schema(
     {

@@ -30,7 +30,7 @@ class Written:
 
 def writing_session(spark: SparkSession) -> SparkSession:
     """A session of the same Spark with the settings that captures are written with."""
-    from pyspark_jetstream import register
+    from nats_bridge_spark.registering import register
 
     own = spark.newSession()
     # Spark's default, INT96, has no statistics by which readers could skip what they do not want.

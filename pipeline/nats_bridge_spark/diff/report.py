@@ -22,7 +22,7 @@ from nats_bridge_spark.diff.summary import as_json, example_line
 from nats_bridge_spark.errors import PipelineError
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports import judged, write_reports

@@ -20,10 +20,10 @@ from nats_bridge.kinds.copying.window import LEAST, Window
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Place, Rounds, Standing
+from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
-from nats_bridge_spark.sink.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
 from nats_bridge_spark.sink.stored_rows import StoredRows, read_range
 from nats_transforms import header_block

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.options import READ, duration, flag, given, number
 from nats_transforms.stream_config.start_time import InvalidTimeError, normal_time
 from nats_transforms.subject import is_valid_filter
+from nats_transforms.subject_patterns import Pattern
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""

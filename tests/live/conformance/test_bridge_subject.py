@@ -10,12 +10,12 @@ from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_file
 from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
 from nats_conformance.implementations.bridge import BridgeSubject
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.judging import judge
 from nats_conformance.native_servers import fetch
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome, Verdict
 from nats_conformance.running import play_all
+from nats_conformance.subject import CannotPlay
 
 DATA = Path(__file__).parents[2] / "data"
 CASES = DATA / "conformance_bridge.yaml"

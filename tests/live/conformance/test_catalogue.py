@@ -17,12 +17,12 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.history import HistoryWriter, Played, read_history
 from nats_conformance.implementations.engine import EngineSubject
 from nats_conformance.implementations.native import NativeSubject
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.native_servers import fetch
 from nats_conformance.observation import Observation
 from nats_conformance.reports import judged
 from nats_conformance.reports.terminal import summary
 from nats_conformance.running import play_all
+from nats_conformance.subject import CannotPlay
 from tests.differential.whole_observation import is_determined, whole
 
 

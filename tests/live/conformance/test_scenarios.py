@@ -9,7 +9,7 @@ import pytest
 from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.judging import judge
 from nats_conformance.native_servers import NativeServer, fetch
 from nats_conformance.outcome import Outcome

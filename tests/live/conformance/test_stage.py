@@ -9,17 +9,17 @@ from textwrap import dedent
 
 import pytest
 
+from nats_conformance import stage as stage_module
 from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_text
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations import stage as stage_module
 from nats_conformance.implementations.native import RunningServer
-from nats_conformance.implementations.stage import Stage
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.judging import mismatches
 from nats_conformance.native_servers import NativeServer, fetch
 from nats_conformance.observation import Observation
 from nats_conformance.raw_client import RawClient
+from nats_conformance.stage import Stage
+from nats_conformance.subject import CannotPlay
 from nats_transforms.dialect import server_dialect
 from nats_transforms.tested_versions import LIVE_VERSIONS
 from tests.live.tiers import OLDEST_AND_NEWEST

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from nats_conformance.catalogue.case import Case
-from nats_conformance.implementations.subject import CannotPlay, Subject
 from nats_conformance.judging import judge
 from nats_conformance.outcome import Outcome
+from nats_conformance.subject import CannotPlay, Subject
 
 
 async def outcomes(subject: Subject, cases: Iterable[Case]) -> tuple[Counter[Outcome], list[str]]:

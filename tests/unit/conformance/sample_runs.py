@@ -25,7 +25,7 @@ from nats_conformance.catalogue.case import (
 )
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
 from nats_conformance.history import History, Played, Unplayed
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome
 from nats_transforms.dialect import Feature

@@ -6,7 +6,7 @@ import pytest
 
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.implementations.bridge_plan import plan
-from nats_conformance.implementations.subject import CannotPlay
+from nats_conformance.subject import CannotPlay
 from nats_transforms.dialect import dialect
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nats_conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
 from nats_conformance.catalogue.reading import read_text
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.judging import judge
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome

@@ -24,7 +24,7 @@ from nats_conformance.catalogue.case import (
 )
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.divergences import NORMALISERS
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.judging import judge
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome

@@ -10,8 +10,8 @@ from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_catalogue, read_text
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.engine import EngineSubject
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.outcome import Outcome
+from nats_conformance.subject import CannotPlay
 from tests.unit.conformance.playing import outcomes
 
 VERSIONS = (

@@ -18,7 +18,7 @@ from nats_conformance.catalogue.case import (
     Refusal,
     Update,
 )
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.judging import judge, mismatches, shown
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.outcome import Outcome

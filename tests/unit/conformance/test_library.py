@@ -15,8 +15,8 @@ from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.library import LibrarySubject
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.outcome import Outcome
+from nats_conformance.subject import CannotPlay
 from tests.unit.conformance.playing import outcomes
 
 ADAPTER = (sys.executable, str(Path(__file__).parents[3] / "docs" / "reference_adapter.py"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nats_conformance.catalogue.case import Case, Create, Expectation, Level, Message, Publish
-from nats_conformance.implementations.relocation import HERE, Relocation, obstacle
+from nats_conformance.relocation import HERE, Relocation, obstacle
 
 MOVED = Relocation("conform-1a2b3c-")
 CONFIG = {

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.reports import judged, write_reports
 from nats_conformance.reports.json_report import as_report
 from nats_conformance.reports.junit import junit

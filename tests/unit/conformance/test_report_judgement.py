@@ -8,7 +8,7 @@ import pytest
 
 from nats_conformance.errors import HistoryError
 from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation
 from nats_conformance.outcome import Outcome
 from nats_conformance.reports import judged

@@ -8,7 +8,7 @@ from docs.versions import version_changes
 from nats_conformance.catalogue.case import Case, Difference, Expectation, Level, Place, Refusal, Transform
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
 from nats_conformance.history import Played
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Decision, Observation
 from nats_conformance.reports import judged
 from nats_transforms.dialect import Feature

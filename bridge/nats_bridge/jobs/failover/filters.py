@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nats_bridge.kinds.copying.filter_choice import SETS_APART
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.errors import TransformError
 from nats_transforms.sourcing import Sourcing
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.transform import Transform
 
 

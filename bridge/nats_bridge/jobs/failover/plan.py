@@ -16,9 +16,9 @@ from nats_bridge.jobs.failover.filters import MovedFilters, moved_filters
 from nats_bridge.jobs.failover.positions import Copies, Place, find_places
 from nats_bridge.jobs.failover.source_identity import identify
 from nats_bridge.jobs.failover.way_back import WayBack, way_back
-from nats_bridge.jobs.handoff.stream_body import body_of
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.permissions.reading import replays
+from nats_bridge.rules.handoff.stream_body import body_of
 from nats_bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.settings import Settings
 from nats_transforms.reserved import is_reserved

@@ -1,4 +1,4 @@
-"""Rules of kind advisories, as `registry` offers them."""
+"""Rules of kind advisories, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.counters import AdvisoriesCounters
 from nats_bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.kinds.advisories.run import AdvisoriesRun
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import AdvisoriesRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
+from nats_transforms.subject_patterns import Pattern
 
 
 def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.jobs.handoff.native_search import Found
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.native_search import Found
 from nats_bridge.kinds.copying.resuming import NEWEST, compared_entry
 
 _MOST_LISTED = 5

@@ -1,4 +1,4 @@
-"""Rules of kind sources, mirror and kv_sources, as `registry` offers them."""
+"""Rules of kind sources, mirror and kv_sources, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nats_bridge.consuming.counters import READING_FACTS
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.late_imports import late
+from nats_bridge.observability.counters import READING_FACTS
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled, copying
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.settings import CopyingRule, KvSourcesRule, MirrorRule, Settings, SourcesRule
 from nats_transforms.dialect import Dialect
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 
 with late(
     f"{__package__}.handoff", f"{__package__}.handoff_back", f"{__package__}.permissions"
@@ -26,7 +26,7 @@ with late(
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.jobs.handoff.answer import Handoff, Wish
+    from nats_bridge.rules.handoff.answer import Handoff, Wish
 
 
 def _refuses_handoff(rule: CopyingRule) -> str:

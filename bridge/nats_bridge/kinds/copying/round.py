@@ -54,7 +54,7 @@ from nats_transforms.source_record import TWIN_HEADER
 from nats_transforms.timestamp import nanoseconds_of
 
 if TYPE_CHECKING:
-    from nats_bridge.observability.telemetry.tracing import RuleTracing
+    from nats_bridge.telemetry.tracing import RuleTracing
 
 
 _log = structlog.get_logger("bridge.copying")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import Source
 from nats_transforms.dialect import Dialect
 from nats_transforms.sourcing import Sourcing, compile_sourcing
 from nats_transforms.subject import REST
+from nats_transforms.subject_patterns import Pattern
 
 
 def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourcing:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.counters import Counters
+from nats_bridge.observability.counters import Counters
 from nats_bridge.rules.known_subjects import KnownSubjects
 from nats_transforms.republish import Refusal, unpublishable
 from nats_transforms.reserved import is_reserved_reply, is_service_reply

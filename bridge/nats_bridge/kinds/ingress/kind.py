@@ -1,4 +1,4 @@
-"""Rules of kind subject_transform, as `registry` offers them."""
+"""Rules of kind subject_transform, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from nats_bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.kinds.ingress.encoder import IngressCounters
 from nats_bridge.kinds.ingress.run import IngressRun
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.late_imports import late
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import SubjectTransformRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
 from nats_transforms.selection import unmatched
+from nats_transforms.subject_patterns import Pattern
 
 with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
     from nats_bridge.kinds.ingress import handoff, permissions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nats_bridge.consuming.counters import ReaderCounters
+from nats_bridge.observability.counters import ReaderCounters
 
 
 @dataclass(slots=True)

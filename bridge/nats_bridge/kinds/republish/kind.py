@@ -1,20 +1,20 @@
-"""Republish rules, as `registry` offers them."""
+"""Republish rules, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nats_bridge.consuming.counters import READING_FACTS
 from nats_bridge.consuming.rule_consumer import Durable
-from nats_bridge.kinds.kind import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.kinds.republish.check import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_bridge.late_imports import late
+from nats_bridge.observability.counters import READING_FACTS
+from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings import RepublishRule
 from nats_transforms.dialect import Dialect
+from nats_transforms.subject_patterns import Pattern
 
 with late(f"{__package__}.handoff", f"{__package__}.permissions"):  # asked for by commands, not by a start
     from nats_bridge.kinds.republish import handoff, permissions

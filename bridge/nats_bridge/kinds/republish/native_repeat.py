@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.republish import Republish, compile_republish
 from nats_transforms.subject import ANY, DOT
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 
 _LONGEST_REST = 3  # tokens that are tried for a `>`
 

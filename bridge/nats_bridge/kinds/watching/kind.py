@@ -1,11 +1,11 @@
-"""Rules of kind watch, as `registry` offers them."""
+"""Rules of kind watch, as `rule_kinds` offers them."""
 
 from __future__ import annotations
 
-from nats_bridge.kinds.kind import Meanings, RuleKind
 from nats_bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.kinds.watching.permissions import watch_needs
 from nats_bridge.kinds.watching.run import WatchRun
+from nats_bridge.rule_kinds import Meanings, RuleKind
 
 KIND = RuleKind(
     operation="watch",

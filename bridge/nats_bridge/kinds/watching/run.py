@@ -19,14 +19,14 @@ from nats_bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.kinds.watching.link import links_of
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.watch import CONDITIONS, LinkState, Selection, Watch
-from nats_bridge.observability.telemetry import names
 from nats_bridge.rules.run import RuleRun
+from nats_bridge.telemetry import names
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.observability.telemetry.names import Metric
     from nats_bridge.rules.context import RuleContext
     from nats_bridge.settings import WatchRule
+    from nats_bridge.telemetry.names import Metric
 
 
 _AGAIN = 600.0  # seconds from the end of a stall until the leader of the same stream may be asked to step down again

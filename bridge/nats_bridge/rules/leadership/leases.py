@@ -20,8 +20,8 @@ from nats_bridge.client.connection import Connection, open_connection
 from nats_bridge.client.connection_pool import close_connections
 from nats_bridge.client.tasks import end_tasks, happens
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.log_throttle import Pace
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease import Lease, Look, Rest, Write
 from nats_bridge.rules.leadership.lease_store import LeaseStore
 from nats_bridge.rules.leadership.sharing import Share

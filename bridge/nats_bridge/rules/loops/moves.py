@@ -22,13 +22,13 @@ from itertools import chain
 from typing import Literal, TypeAlias
 
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.kinds.registry import kind_of
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.settings import Settings
 from nats_bridge.settings.models import NATIVE_DIALECT
 from nats_transforms.dialect import Dialect, dialect
 from nats_transforms.errors import TransformError
 from nats_transforms.subject import bytes_of
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.transform import Transform, compile_transform
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from nats_bridge.rules.loops.moves import Landscape, Move, Place, Reach
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_bridge.settings import Settings
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 
 
 @dataclass(frozen=True, slots=True)

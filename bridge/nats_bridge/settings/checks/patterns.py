@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nats_bridge.marked_yaml import Path
-from nats_bridge.rules.loops.subject_patterns import Pattern
 from nats_bridge.settings.problems import Problem
 from nats_transforms.subject import is_valid_filter, is_valid_pattern
+from nats_transforms.subject_patterns import Pattern
 
 RESERVED: Final = ("$JS.>", "$SYS.>", "_INBOX.>")
 """Subjects of the servers themselves, and of clients' replies."""

@@ -140,7 +140,7 @@ FACTS: Mapping[str, Metric] = MappingProxyType(
         "resumed": _counter("resumed", "Times that the rule resumed after a lost connection.", unit="{time}"),
     }
 )
-"""By the short names of `bridge.kinds.kind.Meanings`."""
+"""By the short names of `rule_kinds.Meanings`."""
 
 EVENTS = _counter("events", "Everything else that rules count, by name.", unit="{event}", labels=(*_BY_RULE, "event"))
 LAG_MESSAGES = _gauge(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected
 from nats_bridge.errors import ConfigError
-from nats_bridge.jobs.handoff.answer import Handoff, Wish, refused
-from nats_bridge.kinds.registry import kind_of
+from nats_bridge.rule_kinds import kind_of
+from nats_bridge.rules.handoff.answer import Handoff, Wish, refused
 from nats_bridge.settings import CopyingRule, Rule, Settings
 
 

@@ -1,22 +1,28 @@
-"""The interface of a kind of rule: process, metrics, permissions, loop checks, handoff."""
+"""The kinds of rules: what each offers (process, metrics, permissions, loop checks, handoff), and the table of them.
+
+Rules, metrics and permissions ask for a kind by its name and import none: the packages of `kinds` are above them. A new
+kind is a package there and a line here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
-    from nats_bridge.consuming.counters import Counters
     from nats_bridge.consuming.rule_consumer import Durable
-    from nats_bridge.jobs.handoff.answer import Handoff, Wish
+    from nats_bridge.observability.counters import Counters
     from nats_bridge.permissions.need import Need
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.context import RuleContext
+    from nats_bridge.rules.handoff.answer import Handoff, Wish
     from nats_bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.rules.run import RuleRun
-    from nats_bridge.settings import Settings
+    from nats_bridge.settings import Rule, Settings
     from nats_transforms.dialect import Dialect
     from nats_transforms.republish import Refusal, Republished, StoredMessage
     from nats_transforms.selection import Unselected
@@ -64,10 +70,10 @@ Opened: TypeAlias = "Mapping[str, Connection]"
 """Open connections by name."""
 
 
-# What takes a rule takes one of the descriptor's own kind, which the registry sees to: hence `Any` there.
+# What takes a rule takes one of the descriptor's own kind, which `KINDS` sees to: hence `Any` there.
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """One kind of rule, or several that run the same way; `registry.kind_of` finds a rule's.
+    """One kind of rule, or several that run the same way; `kind_of` finds a rule's.
 
     Attributes:
         operation: what spans call its work.
@@ -108,3 +114,33 @@ class RuleKind:
         meanings = self.meanings
         named = {RECEIVED, BYTES_OUT, meanings.sent, *meanings.dropped, *meanings.facts}
         return tuple(name for name in self.counters().as_dict() if name not in named)
+
+
+# The packages as text: a sidecar loads the kinds that its configuration has.
+KINDS: Final = MappingProxyType(
+    {
+        "republish": "republish",
+        "sources": "copying",
+        "mirror": "copying",
+        "kv_sources": "copying",
+        "subject_transform": "ingress",
+        "advisories": "advisories",
+        "watch": "watching",
+    }
+)
+"""By the `kind` of a rule, the package whose module `kind` has its `KIND`."""
+
+
+def kind_of(rule: Rule) -> RuleKind:
+    """A rule's kind."""
+    return kind_named(rule.kind)
+
+
+def kind_named(name: str) -> RuleKind:
+    """A kind by the `kind` of its rules.
+
+    Raises:
+        KeyError: there is none.
+    """
+    kind: RuleKind = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
+    return kind

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
-from nats_bridge.kinds.kind import BYTES_OUT, RECEIVED
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.latency import Latencies
-from nats_bridge.observability.telemetry import names
-from nats_bridge.observability.telemetry.names import Metric
+from nats_bridge.rule_kinds import BYTES_OUT, RECEIVED, kind_of
 from nats_bridge.rules.supervisor import SupervisorState
+from nats_bridge.telemetry import names
+from nats_bridge.telemetry.names import Metric
 
 if TYPE_CHECKING:
     from nats_bridge.app.sidecar import Sidecar

@@ -30,10 +30,10 @@ from nats_conformance.catalogue.case import (
     Update,
 )
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.relocation import HERE, Relocation
-from nats_conformance.implementations.subject import CannotPlay
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.raw_client import Collected, RawClient
+from nats_conformance.relocation import HERE, Relocation
+from nats_conformance.subject import CannotPlay
 from nats_transforms.subject import matches
 
 _SETTLE_LIMIT = 60.0

@@ -11,7 +11,7 @@ import requests
 import structlog
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-from nats_bridge.observability.http.callers import is_loopback
+from nats_bridge.loopback import is_loopback
 from nats_bridge.observability.log_throttle import Pace
 
 _log = structlog.get_logger("bridge.telemetry")

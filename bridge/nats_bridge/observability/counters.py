@@ -17,7 +17,7 @@ READING_FACTS: Final[Mapping[str, str]] = MappingProxyType(
         "reconnects": "resumed",
     }
 )
-"""Which of them have a metric of their own, with its short name; see `bridge.kinds.kind.Meanings`."""
+"""Which of them have a metric of their own, with its short name; see `rule_kinds.Meanings`."""
 
 
 @dataclass(slots=True)

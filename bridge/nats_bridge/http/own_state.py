@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from nats_bridge.kinds.registry import kind_of
-from nats_bridge.observability.http.progress_watch import ProgressWatch
+from nats_bridge.http.progress_watch import ProgressWatch
 from nats_bridge.observability.recent_errors import last_errors
+from nats_bridge.rule_kinds import kind_of
 
 if TYPE_CHECKING:
     from nats_bridge.app.sidecar import Sidecar

@@ -1,7 +1,7 @@
 "use strict";
 // Asks the sidecar for its state again and again and shows it. Nodes are made once and changed only where something
 // changed, so nothing flickers and nothing that is selected or focused is lost. All text goes through textContent.
-// What the state says, and in which units: bridge/nats_bridge/observability/http/status_document.py.
+// What the state says, and in which units: bridge/nats_bridge/http/status_document.py.
 
 const byId = (id) => document.getElementById(id);
 const main = byId("main"), list = byId("rules");

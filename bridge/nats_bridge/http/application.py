@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 from aiohttp import web
 
-from nats_bridge.observability.http.callers import foreign_host
-from nats_bridge.observability.http.own_state import Check
+from nats_bridge.http.callers import foreign_host
+from nats_bridge.http.own_state import Check
 from nats_bridge.observability.printable import printable
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def page_routes() -> list[web.RouteDef]:
 
 
 def _static(name: str, kind: str) -> _Handler:
-    content = (files("nats_bridge.observability.http") / "page" / name).read_bytes()
+    content = (files("nats_bridge.http") / "page" / name).read_bytes()
 
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(body=content, content_type=kind, charset="utf-8")

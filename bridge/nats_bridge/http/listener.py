@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.observability.http.application import guarded, page_routes, probe_answer
-from nats_bridge.observability.http.callers import foreign_site, is_loopback
-from nats_bridge.observability.http.connections import Connections
+from nats_bridge.http.application import guarded, page_routes, probe_answer
+from nats_bridge.http.callers import foreign_site
+from nats_bridge.http.connections import Connections
+from nats_bridge.loopback import is_loopback
 
 if TYPE_CHECKING:
     from nats_bridge.app.sidecar import Sidecar

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.jobs.handoff.answer import Handoff, refused
+from nats_bridge.rules.handoff.answer import Handoff, refused
 from nats_transforms.dialect import server_dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import examine

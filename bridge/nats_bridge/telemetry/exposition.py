@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from nats_bridge.observability.latency import BOUNDS, Latencies
-from nats_bridge.observability.telemetry.names import Metric
-from nats_bridge.observability.telemetry.readings import Reading
+from nats_bridge.telemetry.names import Metric
+from nats_bridge.telemetry.readings import Reading
 
 _END = b"# EOF\n"  # of OpenMetrics, once
 _PAUSE = 0.0002  # seconds

@@ -49,15 +49,6 @@ def foreign_site(headers: Mapping[str, str]) -> str | None:
     return None
 
 
-def is_loopback(peer: str | None) -> bool:
-    """Whether the caller is on this machine (in a pod: in the same pod)."""
-    if peer is None or not _is_address(peer):
-        return False
-    address = ipaddress.ip_address(peer)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
-
-
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"

@@ -34,8 +34,8 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.observability.telemetry import names
-from nats_bridge.observability.telemetry.otlp import FailedExports, collector_session
+from nats_bridge.telemetry import names
+from nats_bridge.telemetry.otlp import FailedExports, collector_session
 
 TraceMode: TypeAlias = Literal["link", "continue"]
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from nats_conformance.catalogue.case import Case
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.identity import Identity
+from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation
 
 

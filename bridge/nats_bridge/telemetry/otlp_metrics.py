@@ -27,7 +27,7 @@ from opentelemetry.sdk.metrics.export import Metric as ExportedMetric
 from opentelemetry.sdk.resources import Resource
 
 from nats_bridge.observability.latency import BOUNDS, Latencies
-from nats_bridge.observability.telemetry.names import (
+from nats_bridge.telemetry.names import (
     ATTRIBUTES,
     METRICS,
     OPERATION,
@@ -37,8 +37,8 @@ from nats_bridge.observability.telemetry.names import (
     SYSTEM_NATS,
     Metric,
 )
-from nats_bridge.observability.telemetry.otlp import FailedExports, collector_session
-from nats_bridge.observability.telemetry.readings import Reading
+from nats_bridge.telemetry.otlp import FailedExports, collector_session
+from nats_bridge.telemetry.readings import Reading
 
 _SCOPE = "nats-bridge"
 

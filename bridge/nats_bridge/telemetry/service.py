@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.client.tasks import end_tasks, happens
-from nats_bridge.kinds.registry import kind_of
 from nats_bridge.observability.rule_metrics import SAMPLE_INTERVAL
-from nats_bridge.observability.telemetry.environment import wanted
-from nats_bridge.observability.telemetry.readings import VERSION, Reading, readings
+from nats_bridge.rule_kinds import kind_of
 from nats_bridge.settings import Rule, Settings
+from nats_bridge.telemetry.environment import wanted
+from nats_bridge.telemetry.readings import VERSION, Reading, readings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from nats_bridge.app.sidecar import Sidecar
-    from nats_bridge.observability.telemetry.tracing import RuleTracing
+    from nats_bridge.telemetry.tracing import RuleTracing
 
 
 _log = structlog.get_logger("bridge.telemetry")
@@ -92,22 +92,22 @@ class Telemetry:
         mode = self._settings.telemetry.trace
         if self._spans is None or mode == "passthrough":
             return None
-        from nats_bridge.observability.telemetry.tracing import RuleTracing
+        from nats_bridge.telemetry.tracing import RuleTracing
 
         tracer = self._spans.get_tracer("nats-bridge")
         return RuleTracing(tracer, mode, rule.name, kind_of(rule).operation, rule.about)
 
     def _export(self, *, traces: bool) -> None:
         # Only now: loading all of this takes a while.
-        from nats_bridge.observability.telemetry.otlp import resource_of
+        from nats_bridge.telemetry.otlp import resource_of
 
         resource = resource_of(self._settings.name, VERSION)
         if self._wanted.metrics:
-            from nats_bridge.observability.telemetry.otlp_metrics import export_metrics
+            from nats_bridge.telemetry.otlp_metrics import export_metrics
 
             self._shutdowns.append(export_metrics(self.readings, resource).shutdown)
         if traces:
-            from nats_bridge.observability.telemetry.tracing import start_tracing
+            from nats_bridge.telemetry.tracing import start_tracing
 
             self._spans = start_tracing(resource)
             self._shutdowns.append(self._spans.shutdown)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.rules.loops.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.subject import matches
+from nats_transforms.subject_patterns import EVERYTHING, Pattern
 from nats_transforms.transform import compile_transform
 
 LETTERS = st.sampled_from(["a", "b", "a-b", "7", "12"])
