@@ -17,10 +17,9 @@ import pytest
 from nats_bridge.cli.connection_options import known_connections
 from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.jobs.redrive import job, redriving
-from nats_bridge.jobs.redrive.job import Result
+from nats_bridge.jobs.redrive import redriving
 from nats_bridge.jobs.redrive.journal import JOURNAL, Journal
-from nats_bridge.jobs.redrive.letter import Wanted
+from nats_bridge.jobs.redrive.redriving import Result, Wanted
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
@@ -78,7 +77,7 @@ class Scene:
 
     async def redrive(self, **more: Any) -> Result:
         settings, _ = known_connections(server=self.url, creds=None, context=None, config=None, connection=None)
-        return await job.redrive(settings, Wanted(self.letters, **more), asyncio.Event())
+        return await redriving.redrive(settings, Wanted(self.letters, **more), asyncio.Event())
 
     async def messages(self) -> list[StoredMessage]:
         state = (await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]
@@ -130,11 +129,11 @@ async def test_filters_and_the_most(
     await here.given_up(6, reason="No such customer")
     await here.given_up(6, consumer="billing")
     result = await here.redrive(apply=True, consumer="workers", subject=f"{here.name}.1", most=1)
-    assert (result.outcome and result.outcome.redriven, result.plan.beyond) == (1, 1)
+    assert (result.redriven, result.beyond) == (1, 1)
     assert await here.put_back(12) == [1]
     result = await here.redrive(apply=True, consumer="billing")
     assert await here.put_back(13) == [1, 2, 3, 4, 5, 6]
-    assert (result.outcome and result.outcome.redriven) == 6
+    assert result.redriven == 6
     assert (await here.redrive(apply=True)).good
     assert await here.put_back(19) == [2, 3, 4, 5, 6]
 
@@ -149,9 +148,9 @@ async def test_a_message_that_two_consumers_gave_up_comes_back_once(
     block = attached_block(here.advisory(1, "billing"), StoredMessage(stored.subject, b"", b"1", 1, 1), timed=True)
     await here.peer.store(f"dlq.{here.name}.billing".encode(), b"1", block)
     result = await here.redrive(apply=True)
-    assert (len(result.plan.letters), result.plan.done) == (1, 1)
+    assert (len(result.letters), result.done) == (1, 1)
     assert await here.put_back(1) == [1]
-    assert (await here.redrive(apply=True, consumer="billing")).plan.letters == []
+    assert (await here.redrive(apply=True, consumer="billing")).letters == []
 
 
 async def test_what_cannot_go_back_says_why(
@@ -197,7 +196,7 @@ async def test_a_rejected_copy_does_not_go_to_the_source_that_has_it(
     async with running(settings_for(url, rule)):
         await until(lambda: holds(here.peer, here.letters, 1))
     result = await here.redrive(apply=True)
-    assert [group.outcome for group in result.plan.groups] == [
+    assert [group.outcome for group in result.groups] == [
         f"stream {source} has it already: it is the source of the rule that could not copy it"
     ]
     assert (await here.peer.api(f"STREAM.INFO.{source}"))["state"]["messages"] == 1
@@ -262,7 +261,7 @@ async def test_a_kill_around_each_record_doubles_and_loses_nothing(
     result = await here.redrive(apply=True)
     assert result.good
     assert await here.put_back(9) == list(range(1, 10))
-    assert (await here.redrive(apply=True)).plan.letters == []
+    assert (await here.redrive(apply=True)).letters == []
 
 
 async def test_a_work_queue_that_processed_everything_leaves_a_doubt(
@@ -292,10 +291,9 @@ async def test_a_work_queue_that_processed_everything_leaves_a_doubt(
     shown = await here.redrive()
     assert shown.unsettled == 3
     result = await here.redrive(apply=True)
-    assert result.outcome is not None
-    assert (sorted(result.outcome.doubtful), result.outcome.redriven, result.good) == ([1, 2, 3], 0, False)
+    assert (sorted(result.doubtful), result.redriven, result.good) == ([1, 2, 3], 0, False)
     again = await here.redrive(apply=True)
-    assert (again.plan.doubtful, again.good) == (3, False)
+    assert (again.doubtful_before, again.good) == (3, False)
     assert (await here.peer.api(f"STREAM.INFO.{name}"))["state"]["messages"] == 0
     await here.redrive(apply=True, resend_doubtful=True)
     assert (await here.peer.api(f"STREAM.INFO.{name}"))["state"]["messages"] == 3
@@ -430,8 +428,7 @@ async def test_a_full_account_ends_it_with_nothing_in_doubt(
         await here.given_up(3)
         await fill(peer, "memory")
         result = await here.redrive(apply=True)
-        assert result.outcome is not None
-        assert result.outcome.interrupted == "by stream T: resource limits exceeded for account"
+        assert result.interrupted == "by stream T: resource limits exceeded for account"
         await peer.api("STREAM.DELETE.FILL")
         await peer.api("STREAM.PURGE.T")
         result = await here.redrive(apply=True)
@@ -502,8 +499,7 @@ async def test_what_a_stream_rejects_after_it_may_have_stored_it_is_in_doubt(
     recorded(monkeypatch, f"{here.name}.".encode(), [PENDING, TOO_LARGE], is_stored=False)
     assert not (await here.redrive(apply=True)).good
     result = await here.redrive(apply=True)
-    assert result.outcome is not None
-    assert (result.outcome.doubtful, result.outcome.refused, result.outcome.redriven) == ([1], {}, 0)
+    assert (result.doubtful, result.refused, result.redriven) == ([1], {}, 0)
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, subjects: bytes, answers: list[bytes], *, is_stored: bool) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from nats_bridge.jobs.redrive.destinations import Destinations
-from nats_bridge.jobs.redrive.letter import Letter, Wanted, read_letter, redrive_id, restored
+from nats_bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored
+from nats_bridge.jobs.redrive.redriving import Destinations, Wanted
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_transforms.republish import StoredMessage
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,10 +16,11 @@ from nats_bridge.observability.printable import printable
 from nats_transforms.subject import is_valid_filter
 
 if TYPE_CHECKING:
-    from nats_bridge.jobs.redrive.job import Result
+    from nats_bridge.jobs.redrive.redriving import Result
 
 
 _NAMED: Final = 20  # letters that a line names
+_DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of the result if it was applied
 
 
 @click.command("redrive")
@@ -52,8 +52,7 @@ def redrive_command(stream: str, as_json: bool, permissions: bool, **given: Any)
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers --max 1000 --rate 50 --apply
     """
-    from nats_bridge.jobs.redrive.job import redrive, redrive_needs
-    from nats_bridge.jobs.redrive.letter import Wanted
+    from nats_bridge.jobs.redrive.redriving import Wanted, redrive, redrive_needs
 
     settings, connection = known_connections(**given)
     if not STREAM_NAME.fullmatch(stream):
@@ -78,51 +77,42 @@ def _done(seconds: float, done: int, total: int) -> str:
 
 
 def _lines(stream: str, result: Result) -> Iterator[str]:
-    plan, outcome = result.plan, result.outcome
-    yield f"{stream} holds {plan.held:,} dead letter{'' if plan.held == 1 else 's'}"
-    table = [("letters", "stream", "consumer", "reason", "to")] if plan.groups else []
-    for group, number in sorted(plan.groups.items(), key=lambda each: (not each[0].redriven, -each[1], each[0].reason)):
-        outcome_of = group.outcome if group.redriven else f"not: {group.outcome}"
-        cells = (f"{number:,}", group.stream, group.consumer, group.reason, outcome_of)
-        number_of, stream_of, consumer, reason, to = map(printable, cells)
-        table.append((number_of, stream_of, consumer, reason, to))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join((first.strip().rjust(widths[0]), *rest)).rstrip()
+    yield f"{stream} holds {result.held:,} dead letter{'' if result.held == 1 else 's'}"
+    for group, number in sorted(result.groups.items(), key=lambda each: (not each[0].redriven, -each[1], each[0])):
+        to = f"to {group.outcome}" if group.redriven else f"not, because {group.outcome}"
+        yield printable(f"  {number:,} of {group.stream}, {group.consumer}, {group.reason}: {to}")
     for number, what in (
-        (plan.done, "already put back"),
-        (plan.doubtful, "perhaps put back by an interrupted redrive, see --resend-doubtful"),
-        (plan.beyond, "beyond --max"),
+        (result.done, "already put back"),
+        (result.doubtful_before, "perhaps put back by an interrupted redrive, see --resend-doubtful"),
+        (result.beyond, "beyond --max"),
     ):
         if number:
             yield f"{what}: {number:,}"
-    if outcome is None:
+    if not result.applied:
         if result.unsettled:
             yield f"left unfinished by an interrupted redrive, which --apply settles first: {result.unsettled:,}"
-        yield f"would put back {len(plan.letters):,}; --apply does it" if plan.letters else "nothing to put back"
+        yield f"would put back {len(result.letters):,}; --apply does it" if result.letters else "nothing to put back"
         return
-    yield f"put back {outcome.redriven:,}"
-    for reason, number in outcome.refused.items():
+    yield f"put back {result.redriven:,}"
+    for reason, number in result.refused.items():
         yield f"{printable(reason)}: {number:,}"
-    if outcome.doubtful:
-        some = ", ".join(map(str, outcome.doubtful[:_NAMED])) + (", …" if len(outcome.doubtful) > _NAMED else "")
-        yield f"perhaps put back, which cannot be known, see --resend-doubtful: {len(outcome.doubtful):,} ({some})"
-    if outcome.interrupted:
-        yield f"interrupted {printable(outcome.interrupted)}; the same command resumes"
+    if result.doubtful:
+        some = ", ".join(map(str, result.doubtful[:_NAMED])) + (", …" if len(result.doubtful) > _NAMED else "")
+        yield f"perhaps put back, which cannot be known, see --resend-doubtful: {len(result.doubtful):,} ({some})"
+    if result.interrupted:
+        yield f"interrupted {printable(result.interrupted)}; the same command resumes"
 
 
 def _data(stream: str, result: Result) -> dict[str, Any]:
-    plan, outcome = result.plan, result.outcome
     return {
         "ok": result.good,
         "stream": stream,
-        "held": plan.held,
-        "selected": [{**group._asdict(), "letters": number} for group, number in plan.groups.items()],
-        "to_redrive": len(plan.letters),
-        "redriven_before": plan.done,
-        "doubtful_before": plan.doubtful,
-        "beyond_max": plan.beyond,
+        "held": result.held,
+        "selected": [{**group._asdict(), "letters": number} for group, number in result.groups.items()],
+        "to_redrive": len(result.letters),
+        "redriven_before": result.done,
+        "doubtful_before": result.doubtful_before,
+        "beyond_max": result.beyond,
         "unsettled": result.unsettled,
-        "outcome": None if outcome is None else asdict(outcome),
+        "outcome": {name: getattr(result, name) for name in _DONE} if result.applied else None,
     }

@@ -32,13 +32,13 @@ class RawRequests:
         inbox = self._connection.client.new_inbox()
         self._inbox = inbox.encode()
         self._subscription = await self._connection.client.subscribe_batches(f"{inbox}.*", self._answered)
-        self._connection.on_disconnect(self._disconnected)
+        self._connection.on_disconnect(self.give_up)
         await self._connection.flush()
 
     async def close(self) -> None:
         """Unsubscribe, and stop waiting for answers."""
-        self._connection.forget(self._disconnected)
-        self._disconnected()
+        self._connection.forget(self.give_up)
+        self.give_up()
         if self._subscription is not None:
             await self._subscription.release()
 
@@ -65,14 +65,15 @@ class RawRequests:
         finally:
             answer.cancel()
 
+    def give_up(self) -> None:
+        """Answer every request that waits with None."""
+        for waiting in list(self._waiting.values()):
+            if not waiting.done():
+                waiting.set_result(None)
+
     def _answered(self, batch: list[Delivered]) -> None:
         for message in batch:
             waiting = self._waiting.get(message[0])
             if waiting is not None and not waiting.done():
                 is_unanswered = message[2].startswith(_NO_RESPONDERS) and not message[3]
                 waiting.set_result(None if is_unanswered else message)
-
-    def _disconnected(self) -> None:
-        for waiting in list(self._waiting.values()):
-            if not waiting.done():
-                waiting.set_result(None)

@@ -9,47 +9,83 @@ the next one, with what it needs to find out which of them were stored.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
-from uuid import uuid4
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi, Json
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.permission_violations import refused_publication
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.jobs.redrive.publisher import Publisher
 from nats_transforms.header_block import START
 
 JOURNAL: Final = "nats-bridge_redrive"
 """The stream that holds the records, in the account of the dead letters."""
+_ANSWER: Final = 5.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A window that was begun.
+async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tuple[int, bytes, bytes]]:
+    """Sequence, header block and payload of each message there, in order."""
+    async with contextlib.aclosing(replay.between(first, last)) as batches:
+        async for batch in batches:
+            for _, reply, block, payload in batch:
+                yield AckReply.parse(reply).stream_sequence, block, payload
 
-    Attributes:
-        letters: the sequences of its letters, each with those of the same message behind it.
-        floors: for each stream that takes them, the newest sequence that it had before.
-        since_ns: when the first of them may have been published, nanoseconds since 1970; 0 is the record's own time.
-    """
 
-    letters: tuple[tuple[int, ...], ...] = ()
-    floors: Mapping[str, int] = field(default_factory=dict)
-    since_ns: int = 0
+class Publisher:
+    """Publishes on one connection, for one caller at a time, within `async with`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._requests = RawRequests(connection)
+        self._subjects: set[bytes] = set()
+        self._refused: RuleRefusedError | None = None
+
+    async def __aenter__(self) -> None:
+        self._connection.on_refusal(self._on_refusal)
+        await self._requests.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._connection.forget(self._on_refusal)
+        await self._requests.close()
+
+    async def publish(self, messages: Sequence[tuple[bytes, bytes, bytes]]) -> list[PubAck]:
+        """Publish subjects, header blocks and payloads; return the answers, which come within five seconds or not.
+
+        Raises:
+            RuleRefusedError: the user may not publish on one of the subjects.
+        """
+        self._subjects = {subject for subject, _, _ in messages}
+        answers = await asyncio.gather(*(self._requests.ask(*each, within=_ANSWER) for each in messages))
+        if self._refused is not None:
+            raise self._refused
+        return [PubAck.of(answer) for answer in answers]
+
+    def _on_refusal(self, text: str) -> None:
+        subject = refused_publication(text)
+        if subject in self._subjects:
+            advice = f"allow the user to publish to '{subject.decode()}'; --permissions prints all that it needs"
+            self._refused = RuleRefusedError(f"the server refuses ({text}): {advice}")
+            self._requests.give_up()
+
+
+class Pending(NamedTuple):
+    """A window that was begun."""
+
+    letters: tuple[tuple[int, ...], ...] = ()  # the sequences of its letters, each with those of the same message
+    floors: Mapping[str, int] = {}  # for each stream that takes them, the newest sequence that it had before
+    since_ns: int = 0  # when the first may have been published, since 1970; 0 is the record's own time
 
 
 class Journal:
-    """The records of one stream's letters.
-
-    Args:
-        api: the API of the dead letters' connection.
-        publisher: publishes the records.
-        info: `STREAM.INFO` of the dead letters' stream; one that is recreated has other records.
+    """The records of one stream's letters; `info` is its `STREAM.INFO`: one that is recreated has other records.
 
     Attributes:
         done: the letters that were redriven.
@@ -57,8 +93,8 @@ class Journal:
         pending: the window that was begun and not ended.
     """
 
-    def __init__(self, api: JetStreamApi, publisher: Publisher, info: Json) -> None:
-        self._api = api
+    def __init__(self, connection: Connection, publisher: Publisher, info: Json) -> None:
+        self._api = connection.api
         self._publisher = publisher
         self._config: Json = info["config"]
         self._subject = f"{JOURNAL}.{self._config['name']}.{zlib.crc32(info['created'].encode()):08x}"
@@ -77,11 +113,8 @@ class Journal:
         while newest is not None and self._newest != newest.sequence:  # a replica may not have the newest ones yet
             self.done, self.doubtful, self._newest = set(), set(), 0
             replay = Replay(self._api, JOURNAL, (self._subject,))
-            async with contextlib.aclosing(replay.between(1, newest.sequence)) as batches:
-                async for batch in batches:
-                    for _, reply, _, payload in batch:
-                        self._newest = AckReply.parse(reply).stream_sequence
-                        self._apply(json.loads(payload))
+            async for self._newest, _, payload in messages_of(replay, 1, newest.sequence):
+                self._apply(json.loads(payload))
 
     async def open(self) -> None:
         """Create the stream of the records if it does not exist; raises `ApiError`."""
@@ -107,7 +140,7 @@ class Journal:
         Raises:
             RuleRefusedError: another process appended, or no answer confirms the record.
         """
-        record: Json = {"id": uuid4().hex, "done": list(done), "doubtful": list(doubtful)}
+        record: Json = {"done": list(done), "doubtful": list(doubtful)}
         if begin is not None and begin.letters:
             record |= {"begin": begin.letters, "floors": dict(begin.floors), "since": begin.since_ns}
         payload = json.dumps(record, separators=(",", ":")).encode()
@@ -134,7 +167,7 @@ class Journal:
             RuleRefusedError: as for `append`.
         """
         since = self.pending.since_ns or await self._time_of_newest()
-        await self.append(begin=replace(self.pending, since_ns=since))
+        await self.append(begin=self.pending._replace(since_ns=since))
         return (await self._time_of_newest() - since) / 1e9
 
     async def _time_of_newest(self) -> int:

@@ -13,7 +13,6 @@ from typing import Final
 
 from nats_bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_transforms import header_block
-from nats_transforms.subject import matches
 
 _ACTING: Final = re.compile(
     rb"(?<=\n)Nats-(?:Bridge-Original-)?(?:Rollup|Stream-Source|Incr|Expected-[^:\r\n]*|Batch-[^:\r\n]*"
@@ -27,31 +26,18 @@ _SEQUENCE: Final = re.compile(rb"[0-9]{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter's facts about its message.
+    """A dead letter's facts about its message."""
 
-    Attributes:
-        sequence: its own sequence, in the dead letters' stream.
-        stream: the stream that held the message.
-        subject: the message's subject there; of an advisory alone that of the advisory.
-        original: the message's sequence there.
-        stamp: when the message was stored there, as its header says; empty where none does.
-        copy_id: of a rejected copy, the id that its rule gave it; else empty.
-        consumer: who gave it up; empty for a rejected copy.
-        reason: why, in words.
-        rejected: whether it is a copy that a rule's target rejected.
-        complete: whether it holds the message itself.
-    """
-
-    sequence: int
+    sequence: int  # its own, in the dead letters' stream
     stream: str
-    subject: bytes
-    original: int
-    stamp: bytes
-    consumer: str
-    reason: str
-    rejected: bool
-    complete: bool
-    copy_id: bytes = b""
+    subject: bytes  # the message's; of an advisory alone that of the advisory
+    original: int  # the message's sequence in `stream`
+    stamp: bytes  # when the message was stored there, as its header says; empty where none does
+    consumer: str  # who gave it up; empty for a rejected copy
+    reason: str  # in words
+    rejected: bool  # whether it is a copy that a rule's target rejected
+    complete: bool  # whether it holds the message itself
+    copy_id: bytes = b""  # of a rejected copy, the id that its rule gave it
 
     @property
     def message(self) -> tuple[str, int, bytes, bytes]:
@@ -136,34 +122,3 @@ def without_last(block: bytes, name: bytes) -> bytes:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The request.
-
-    Attributes:
-        stream: the dead letters' stream.
-        connection: the name of the connection that holds it, and the streams that take the messages.
-        consumer: only what this one gave up; empty for all.
-        subject: only messages with this subject, perhaps with wildcards; empty for all.
-        most: how many letters at most; 0 for all.
-        rate: messages a second at most; 0 for no limit.
-        apply: whether anything is done.
-        resend_doubtful: whether letters in doubt go again.
-    """
-
-    stream: str
-    connection: str = "default"
-    consumer: str = ""
-    subject: str = ""
-    most: int = 0
-    rate: float = 0
-    apply: bool = False
-    resend_doubtful: bool = False
-
-    def selects(self, letter: Letter) -> bool:
-        """Whether a letter is meant, whatever their number."""
-        return self.consumer in ("", letter.consumer) and (
-            not self.subject or matches(letter.subject, self.subject.encode())
-        )

@@ -13,38 +13,169 @@ was killed or a stream did not answer, is settled like this:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from nats_bridge.client.jetstream_api import JetStreamApi, Json
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.connection_pool import connected
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.tasks import happens
-from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.missing_streams import named_stream
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.jobs.redrive.destinations import Destinations
-from nats_bridge.jobs.redrive.journal import Journal, Pending
-from nats_bridge.jobs.redrive.letter import Wanted, read_letter, redrive_id, restored
-from nats_bridge.jobs.redrive.publisher import Publisher
+from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, Pending, Publisher, messages_of
+from nats_bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored, without_last
+from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
+from nats_bridge.permissions.reading import replays
+from nats_bridge.settings import Settings
 from nats_transforms import header_block
+from nats_transforms.republish import Refusal, unpublishable
+from nats_transforms.subject import matches
 
 LARGEST: Final = 64  # letters of a window
 _PAUSE: Final = 0.25  # seconds until a stream is read again, of which a replica does not have the end
 _WINDOW: Final = 120 * 10**9  # nanoseconds; what a server takes where a stream names no duplicate window
 _SAFE: Final = 0.5  # of the duplicate window: the rest is for what is still travelling
+_UNKNOWN: Final = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
-    """A letter's message, ready.
+class Wanted:
+    """The request; empty or 0 is no limit."""
 
-    Attributes:
-        letters: the letter's sequence, followed by those of the same message.
-        taker: the configuration of the stream that takes it.
-        subject, block, payload: what is published.
-        identity: its `Nats-Msg-Id`.
+    stream: str
+    connection: str = "default"
+    consumer: str = ""  # only what this one gave up
+    subject: str = ""  # only messages with this subject; wildcards are fine
+    most: int = 0
+    rate: float = 0  # messages a second
+    apply: bool = False
+    resend_doubtful: bool = False
+
+    def selects(self, letter: Letter) -> bool:
+        """Whether a letter is meant, whatever their number."""
+        return self.consumer in ("", letter.consumer) and (
+            not self.subject or matches(letter.subject, self.subject.encode())
+        )
+
+
+class Group(NamedTuple):
+    """Similar letters, and where they go: `outcome` is that, or why they do not go (`redriven`)."""
+
+    stream: str
+    consumer: str
+    reason: str
+    outcome: str
+    redriven: bool
+
+
+@dataclass(slots=True)
+class Result:
+    """The plan, as it is when what an interrupted redrive had left is settled; from `redriven` on, what was done."""
+
+    applied: bool = False
+    unsettled: int = 0  # letters that an interrupted redrive had begun
+    held: int = 0  # dead letters in the stream
+    letters: list[tuple[int, ...]] = field(default_factory=list)  # what goes, each with others of its message behind it
+    groups: Counter[Group] = field(default_factory=Counter)  # the letters that are selected
+    done: int = 0  # selected letters that were redriven before, or whose message was
+    doubtful_before: int = 0  # selected letters of which it is unknown whether they were
+    beyond: int = 0  # selected letters left out because there are more than wanted
+    redriven: int = 0
+    doubtful: list[int] = field(default_factory=list)  # of these it is unknown whether they were put back now
+    refused: Counter[str] = field(default_factory=Counter)  # for each reason, letters rejected, or removed before
+    interrupted: str = ""  # why it ended before its end
+
+    @property
+    def good(self) -> bool:
+        """Whether every letter that is selected is put back, or could be."""
+        stuck = any(not group.redriven for group in self.groups)
+        return not (stuck or self.doubtful_before or self.doubtful or self.refused or self.interrupted)
+
+
+class Destinations:
+    """Finds the stream of a subject: of the configurations `known`, where `letters` holds the dead letters."""
+
+    def __init__(self, known: Iterable[Json], letters: str) -> None:
+        self._known = [([subject.encode() for subject in config.get("subjects") or ()], config) for config in known]
+        self._letters = letters
+        self._found: dict[bytes, Json | None] = {}
+
+    def taker(self, subject: bytes) -> Json | None:
+        """The configuration of the stream that stores what is published on a subject."""
+        if subject not in self._found:
+            takers = (config for subjects, config in self._known if any(matches(subject, own) for own in subjects))
+            self._found[subject] = next(takers, None)
+        return self._found[subject]
+
+    def obstacle(self, letter: Letter) -> str:
+        """Why a letter's message cannot go back to its subject; empty if it can."""
+        subject = letter.subject
+        if not letter.complete:
+            return "its dead letter does not hold the message"
+        if _UNKNOWN in subject:
+            return "its subject is not UTF-8, and its dead letter does not hold it"
+        if (code := unpublishable(subject)) is not None:
+            return f"its subject {Refusal(code, subject, native=False).reason}"
+        taker = self.taker(subject)
+        if taker is None:
+            return "no stream that answers takes its subject"
+        name, transform = taker["name"], taker.get("subject_transform") or {}
+        if taker.get("no_ack"):
+            return f"stream {name} confirms nothing (no_ack)"
+        if name == self._letters:
+            return "the dead letters' own stream takes its subject"
+        if transform.get("dest") and matches(subject, (transform.get("src") or ">").encode()):
+            return f"stream {name} transforms its subject at the ingress"
+        if letter.rejected and name == letter.stream:
+            return f"stream {name} has it already: it is the source of the rule that could not copy it"
+        return ""
+
+
+def redrive_needs(wanted: Wanted) -> Iterator[Need]:
+    """The needs of `nats-bridge redrive STREAM`."""
+    here, stream = wanted.connection, wanted.stream
+    yield write(here, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
+    yield from replays(here, stream)
+    yield write(here, api_subject("STREAM.MSG.GET", stream), "reads the dead letters")
+    for request in ("STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"):
+        yield write(here, api_subject(request, JOURNAL), "keeps what was put back")
+    yield from replays(here, JOURNAL)
+    yield write(here, f"{JOURNAL}.{stream}.*", "keeps what was put back")
+    yield write(here, api_subject("STREAM.LIST"), "finds the streams that take the messages")
+    yield write(here, api_subject("STREAM.INFO", ANY_STREAM), "how far they are")
+    yield write(here, api_subject("STREAM.MSG.GET", ANY_STREAM), "whether a replica has their end")
+    yield from replays(here, ANY_STREAM)
+    why = "puts the messages back" + ("" if wanted.subject else "; --subject allows less")
+    yield write(here, wanted.subject or ">", why, computed=True)
+
+
+async def redrive(
+    settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Callable[[int, int], None] = lambda *_: None
+) -> Result:
+    """Look, and put dead letters back where that is wanted.
+
+    Args:
+        settings: with the connection.
+        wanted: what to do.
+        stop: set when it should end early, in a state that the next one resumes.
+        report: called with how many letters are put back, of how many.
+
+    Raises:
+        StreamMissingError: there is no such stream.
+        RuleRefusedError: another redrive runs, the server refuses permanently, or no record can be stored.
+        BridgeError: a server cannot be reached or asked.
     """
+    async with connected(settings, {wanted.connection}) as connections:
+        connection = connections[wanted.connection]
+        info = await named_stream(connection, wanted.stream, "give the one that holds dead letters")
+        streams = [each["config"] for each in (await connection.api.streams())[0]]
+        return await Redriving(connection, wanted, info, Destinations(streams, wanted.stream), stop).run(report)
+
+
+class _Message(NamedTuple):
+    """A letter's message, ready: `letters` are its sequence and those of the same message; `taker` is who takes it."""
 
     letters: tuple[int, ...]
     taker: Json
@@ -54,71 +185,77 @@ class _Message:
     identity: bytes
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The results of letters.
-
-    Attributes:
-        redriven: put back.
-        doubtful: sequences of letters of which it is unknown whether they were put back.
-        refused: for each reason, letters that their stream rejects, or that were removed before they were read.
-        interrupted: why it ended before its end; empty if it did not.
-    """
-
-    redriven: int = 0
-    doubtful: list[int] = field(default_factory=list)
-    refused: Counter[str] = field(default_factory=Counter)
-    interrupted: str = ""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every letter was put back."""
-        return not (self.doubtful or self.refused or self.interrupted)
-
-
 class Redriving:
-    """Redrives the letters of one stream.
-
-    Args:
-        wanted: the request.
-        created: when the dead letters' stream was created, as its server writes it.
-        api: the API of its connection.
-        publisher: publishes the messages.
-        destinations: the streams that take them.
-        journal: what was redriven, read and open.
-        stop: set when it should end early.
-    """
+    """Redrives the letters of one stream, whose `STREAM.INFO` is `info`; see `redrive`."""
 
     def __init__(
-        self,
-        wanted: Wanted,
-        created: str,
-        api: JetStreamApi,
-        publisher: Publisher,
-        destinations: Destinations,
-        journal: Journal,
-        stop: asyncio.Event,
+        self, connection: Connection, wanted: Wanted, info: Json, destinations: Destinations, stop: asyncio.Event
     ) -> None:
-        self._stream = wanted.stream
-        self._rate = wanted.rate
-        self._created = created
-        self._api = api
-        self._publisher = publisher
+        self._wanted = wanted
+        self._info = info
+        self._api = connection.api
+        self._publisher = Publisher(connection)
+        self._journal = Journal(connection, self._publisher, info)
         self._destinations = destinations
-        self._journal = journal
         self._stop = stop
-        self._floors: dict[str, int] = {}
         self._done: list[int] = []  # not in the journal yet, as those in doubt
         self._doubtful: list[int] = []
-        self.outcome = Outcome()
+        self.result = Result(wanted.apply)
 
-    async def settle(self) -> None:
-        """Finish the window that an earlier redrive began.
+    async def run(self, report: Callable[[int, int], None]) -> Result:
+        """Plan, and do it if that is wanted; raises as `redrive`."""
+        await self._journal.read()
+        self.result.unsettled = len(self._journal.pending.letters)
+        if not self._wanted.apply:
+            await self._plan()
+            return self.result
+        await self._journal.open()
+        async with self._publisher:
+            await self._settle()
+            await self._plan()
+            if not self.result.interrupted:
+                total = self.result.redriven + len(self.result.letters)
+                await self._put_back(lambda: report(self.result.redriven, total))
+        return self.result
 
-        Raises:
-            ApiError: a server cannot be asked.
-            RuleRefusedError: another redrive runs, or no record can be stored.
-        """
+    async def _plan(self) -> None:
+        """Read every dead letter once, headers only, and decide."""
+        wanted, result, journal = self._wanted, self.result, self._journal
+        info = await self._api.stream_info(wanted.stream)
+        first, last = max(info["state"]["first_seq"], 1), info["state"]["last_seq"]
+        direct = info["config"].get("retention", "limits") != "limits"
+        letters = [
+            letter
+            async for number, block, _ in messages_of(
+                Replay(self._api, wanted.stream, headers_only=True, direct=direct), first, last
+            )
+            if (letter := read_letter(number, without_last(block, b"Nats-Msg-Size")))  # the server appends that
+        ]
+        result.held = len(letters)
+        begun = {number for twins in journal.pending.letters for number in twins}
+        twins: dict[tuple[str, int, bytes, bytes], list[int]] = {}
+        for letter in letters:
+            twins.setdefault(letter.message, []).append(letter.sequence)
+        done = {message for message, numbers in twins.items() if not journal.done.isdisjoint(numbers)}
+        for letter in letters:
+            if letter.sequence in begun or not wanted.selects(letter):
+                continue
+            if letter.message in done:  # perhaps another consumer gave up the same message
+                result.done += 1
+            elif letter.sequence in journal.doubtful and not wanted.resend_doubtful:
+                result.doubtful_before += 1
+            elif obstacle := self._destinations.obstacle(letter):
+                result.groups[Group(*letter.about, obstacle, False)] += 1
+            elif wanted.most and len(result.letters) >= wanted.most:
+                result.beyond += 1
+            elif taker := self._destinations.taker(letter.subject):
+                result.groups[Group(*letter.about, taker["name"], True)] += 1
+                others = (number for number in twins[letter.message] if number != letter.sequence)
+                result.letters.append((letter.sequence, *others))
+                done.add(letter.message)
+
+    async def _settle(self) -> None:
+        """Finish the window that an earlier redrive began."""
         pending = self._journal.pending
         if not pending.letters:
             return
@@ -131,7 +268,7 @@ class Redriving:
         for message in messages:
             ids, has_gaps = stored[message.taker["name"]]
             if message.identity in ids:
-                self._put_back(message)
+                self._is_back(message)
             elif has_gaps and age * 1e9 >= _SAFE * (message.taker.get("duplicate_window") or _WINDOW):
                 self._doubt(message)
             else:
@@ -140,41 +277,32 @@ class Redriving:
         if await self._publish(left, perhaps):
             await self._append()
 
-    async def run(self, letters: Sequence[tuple[int, ...]], report: Callable[[int], None]) -> None:
-        """Redrive letters, in order.
-
-        Args:
-            letters: each one's sequence, with those of the same message behind it.
-            report: called after each window with the number of letters put back.
-
-        Raises:
-            ApiError: a server cannot be asked.
-            RuleRefusedError: another redrive runs, or no record can be stored.
-        """
-        size = max(1, min(LARGEST, int(self._rate))) if self._rate else LARGEST
+    async def _put_back(self, report: Callable[[], None]) -> None:
+        """Redrive what is planned, in order; `report` is called after each window."""
+        letters, rate = self.result.letters, self._wanted.rate
+        size = max(1, min(LARGEST, int(rate))) if rate else LARGEST
         clock = asyncio.get_running_loop().time
         due = clock()
         for start in range(0, len(letters), size):
             await happens(self._stop, within=due - clock())
             if self._stop.is_set():
-                self.outcome.interrupted = "by a signal"
-            if self.outcome.interrupted:
+                self.result.interrupted = "by a signal"
+            if self.result.interrupted:
                 break
             window = letters[start : start + size]
-            due = max(due, clock()) + (len(window) / self._rate if self._rate else 0)
+            due = max(due, clock()) + (len(window) / rate if rate else 0)
             messages = await self._read(window)
-            floors = {name: await self._floor(name) for name in {message.taker["name"] for message in messages}}
+            takers = {message.taker["name"] for message in messages}
+            floors = {name: await self._last_sequence(name) for name in takers}
             await self._append(Pending(tuple(one.letters for one in messages), floors))
             if not await self._publish(messages, set()):
                 return  # the journal still has this window
-            report(self.outcome.redriven)
+            report()
         if self._done or self._doubtful or self._journal.pending.letters:
             await self._append()
 
-    async def _floor(self, name: str) -> int:
-        if name not in self._floors:
-            self._floors[name] = int((await self._api.stream_info(name))["state"]["last_seq"])
-        return self._floors[name]
+    async def _last_sequence(self, stream: str) -> int:
+        return int((await self._api.stream_info(stream))["state"]["last_seq"])
 
     async def _read(self, window: Iterable[tuple[int, ...]]) -> list[_Message]:
         found = await asyncio.gather(*(self._message(letters) for letters in window))
@@ -182,13 +310,13 @@ class Redriving:
 
     async def _message(self, letters: tuple[int, ...]) -> _Message | None:
         """The message to publish for a letter; None if that was removed."""
-        stored = await self._api.stored_message(self._stream, letters[0])
+        stored = await self._api.stored_message(self._wanted.stream, letters[0])
         letter = read_letter(letters[0], stored.header_block) if stored is not None else None
         taker = self._destinations.taker(letter.subject) if letter is not None else None
         if stored is None or letter is None or taker is None:
-            self.outcome.refused["removed before they could be read"] += 1
+            self.result.refused["removed before they could be read"] += 1
             return None
-        identity = redrive_id(self._stream, self._created, letters[0])
+        identity = redrive_id(self._wanted.stream, self._info["created"], letters[0])
         block = restored(stored.header_block, identity)
         return _Message(letters, taker, letter.subject, block, stored.payload, identity)
 
@@ -204,23 +332,22 @@ class Redriving:
         for message, pub_ack in zip(messages, answers, strict=True):
             place = f"by stream {message.taker['name']}: {pub_ack.description}"
             if pub_ack.kind in ("stored", "duplicate"):
-                self._floors[pub_ack.stream] = max(self._floors.get(pub_ack.stream, 0), pub_ack.sequence)
-                self._put_back(message)
+                self._is_back(message)
             elif pub_ack.kind == "later" or pub_ack.leaves_open:
-                self.outcome.interrupted = place
+                self.result.interrupted = place
                 is_decided &= not pub_ack.leaves_open and message.identity not in perhaps
             elif message.identity in perhaps:
                 self._doubt(message)
             else:
-                self.outcome.refused[f"refused {place}"] += 1
+                self.result.refused[f"refused {place}"] += 1
         return is_decided
 
-    def _put_back(self, message: _Message) -> None:
-        self.outcome.redriven += 1
+    def _is_back(self, message: _Message) -> None:
+        self.result.redriven += 1
         self._done += message.letters
 
     def _doubt(self, message: _Message) -> None:
-        self.outcome.doubtful.append(message.letters[0])
+        self.result.doubtful.append(message.letters[0])
         self._doubtful += message.letters
 
     async def _append(self, begin: Pending | None = None) -> None:
@@ -231,17 +358,15 @@ class Redriving:
         """The ids of what a stream stored after a sequence, and whether sequences are missing there."""
         name, keeps_read = stream["name"], stream.get("retention", "limits") == "limits"
         while True:
-            last = int((await self._api.stream_info(name))["state"]["last_seq"])
+            last = await self._last_sequence(name)
             recreated = last < floor  # what it stores now does not show what it stored before
             floor = 0 if recreated else floor
             ids: set[bytes] = set()
             seen, end = 0, floor
             replay = Replay(self._api, name, headers_only=True, direct=not keeps_read)
-            async with contextlib.aclosing(replay.between(floor + 1, last)) as batches:
-                async for batch in batches:
-                    seen += len(batch)
-                    end = AckReply.parse(batch[-1][1]).stream_sequence
-                    ids |= {header_block.read(block, b"Nats-Msg-Id") or b"" for _, _, block, _ in batch}
+            async for sequence, block, _ in messages_of(replay, floor + 1, last):
+                seen, end = seen + 1, sequence
+                ids.add(header_block.read(block, b"Nats-Msg-Id") or b"")
             # A replica may not have the end yet.
             if end == last or await self._api.stored_message(name, last) is None:
                 return ids, recreated or seen < last - floor
