@@ -43,7 +43,7 @@ handle some codes first: they wait for a missing stream, and create a missing co
 _REFUSED: Final = """\
 ## What a server answers to a stream configuration
 
-`nats-bridge validate`, `check` and `nats_transforms.stream_config` answer a configuration as the server of the
+`nats-bridge check` and `nats_transforms.stream_config` answer a configuration as the server of the
 chosen [dialect](dialects.md) does: with its HTTP code, its `err_code` and its words. Which of them are given depends on
 the dialect; servers check in a fixed order, and the first mistake is the one that is reported. `case`
 is the name in `transforms/nats_transforms/stream_config/refusals.py`; texts in braces are filled in.

@@ -78,7 +78,7 @@ FOR_ALL: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         ("adr43/messages/ingress/1", "adr49/messages/renamed/1", "adr50/messages/ingress/1"),
     ),
     (
-        "`validate`",
+        "`check`",
         "accepts, refuses and completes a configuration as servers of the dialect do, also `--previous`",
         (_STREAM_CONFIGS, "tests/unit/test_cli_validate.py::test_an_update_of_a_configuration"),
     ),

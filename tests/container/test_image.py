@@ -99,7 +99,7 @@ async def test_what_is_wrong_is_reported_in_a_line_and_an_exit_code(image: Image
 
 async def test_every_command_answers(image: Image) -> None:
     assert await finished(*image.started_by("--version")) == (0, f"nats-bridge, version {DECLARED['version']}\n")
-    code, said = await finished(*image.started_by("schema"))
+    code, said = await finished(*image.started_by("check", "--schema"))
     assert (code, said) == (0, (PROJECT / "config/schema.json").read_text("utf-8"))
 
 

@@ -57,7 +57,7 @@ def test_every_command_has_help(command: str, installed: Installed) -> None:
 
 
 def test_the_schema_is_the_published_one(installed: Installed) -> None:
-    done = installed.run("nats-bridge", "schema")
+    done = installed.run("nats-bridge", "check", "--schema")
     assert json.loads(done.stdout) == json.loads((PROJECT / "config" / "schema.json").read_text("utf-8"))
 
 

@@ -31,13 +31,11 @@ COMMANDS = [
         "status",
         "check",
         "explain",
-        "validate",
         "servers",
         "conform",
         "handoff",
         "failover",
         "demo",
-        "schema",
         "clean",
         "redrive",
         "watch",
@@ -99,14 +97,22 @@ def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
         (["explan"], "nats-bridge: unknown command 'explan'; did you mean 'explain'?\nSee: nats-bridge --help\n"),
         (["--nope"], "nats-bridge: no such option '--nope'\nSee: nats-bridge --help\n"),
         (["run"], "nats-bridge run: missing option '-c' / '--config': -c FILE\nSee: nats-bridge run --help\n"),
-        (["check", "monitor.yaml"], "nats-bridge check: missing option '-c' / '--config': -c monitor.yaml\nSee: "),
+        (["check", "-c", GOOD, "stream.json"], "nats-bridge check: give the bridge's configuration (-c FILE), or "),
+        (["check"], "nats-bridge check: give the bridge's configuration (-c FILE), or "),
+        (["check", "-", "--permissions"], "nats-bridge check: --server and --permissions need -c FILE"),
+        (["check", "-c", GOOD, "--dialect", "2.10"], "nats-bridge check: --previous and --dialect need STREAM.json"),
+        (["check", "--schema", "--json"], "nats-bridge check: --permissions and --schema have an output of their own"),
+        (
+            ["check", "monitor.yaml"],
+            "nats-bridge check: the bridge's configuration comes after -c: -c monitor.yaml\nSee: ",
+        ),
         (["explain", "a"], "nats-bridge explain: needs SRC and DEST, such as 'orders.*' 'o.$1' (or --jsonl)\n"),
         (["explain", "a", "--jsonl"], "nats-bridge explain: --jsonl reads src, dest and subject from stdin"),
         (["explain", "a", "b", "--dialect", "2.13"], "--dialect: unknown dialect '2.13': known are 2.9, 2.10"),
         (["check", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
         (["clean", "-c", "none.yaml"], "none.yaml: no such file; name the configuration with -c FILE\n"),
         (["check", "-c", GOOD, "--server", "http://h"], "--server: 'http://h': unknown scheme 'http'"),
-        (["validate", "none.json"], "none.json: cannot be read (No such file or directory); give a file, or -"),
+        (["check", "none.json"], "none.json: cannot be read (No such file or directory); give a file, or -"),
     ],
 )
 def test_usage_errors_are_two_lines_and_exit_2(run: Any, arguments: list[str], said: str) -> None:
@@ -281,7 +287,10 @@ def test_the_console_command_and_a_closed_pipe() -> None:
     os.close(closed)  # before anything can be written
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "nats_bridge", "schema"], stdout=stdout, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "nats_bridge", "check", "--schema"],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            check=False,
         )
     finally:
         os.close(stdout)

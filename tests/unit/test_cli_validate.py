@@ -1,4 +1,4 @@
-"""`validate`: a stream configuration in, a server's answer out."""
+"""`check STREAM.json`: a stream configuration in, a server's answer out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def validate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         raw = config if isinstance(config, bytes) else json.dumps(config).encode()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
         with pytest.raises(SystemExit) as ended:
-            main(["validate", *arguments])
+            main(["check", *(() if arguments and not arguments[0].startswith("--") else "-"), *arguments])
         printed = capsys.readouterr()
         assert isinstance(ended.value.code, int)
         return ended.value.code, printed.out, printed.err
@@ -167,4 +167,4 @@ def test_a_present_configuration_that_is_none_exits_2(validate: Any, tmp_path: P
 
 def test_stdin_is_read_once(validate: Any) -> None:
     code, _, err = validate(GOOD, "-", "--previous", "-")
-    assert (code, err) == (2, "stdin holds one configuration: give a file for FILE or for --previous\n")
+    assert (code, err) == (2, "stdin holds one configuration: give a file for STREAM.json or for --previous\n")

@@ -91,11 +91,11 @@ def test_it_is_a_schema() -> None:
 
 def test_the_published_schema_is_the_one_of_the_models(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["schema"])
+        main(["check", "--schema"])
     printed = capsys.readouterr().out
     assert ended.value.code == 0
     published = PUBLISHED.read_text(encoding="utf-8")
-    assert printed == published, "regenerate it: nats-bridge schema > config/schema.json"
+    assert printed == published, "regenerate it: nats-bridge check --schema > config/schema.json"
     assert json.loads(published) == SCHEMA
 
 

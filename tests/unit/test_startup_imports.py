@@ -50,7 +50,7 @@ def loaded_by(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [("--help",), ("--version",), ("explain", "a.*", "b.$1", "a.x"), ("validate", "-"), ("check", "-c", GOOD)],
+    [("--help",), ("--version",), ("explain", "a.*", "b.$1", "a.x"), ("check", "-"), ("check", "-c", GOOD)],
     ids=lambda command: command[0].strip("-"),
 )
 def test_commands_that_ask_no_server_load_no_client(command: tuple[str, ...]) -> None:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.cli.options import config_option
+from nats_bridge.cli.options import DEFAULT, to_dialect
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.observability.printable import printable
 from nats_bridge.rules.finding import Finding
 from nats_bridge.rules.reserved_destinations import reserved_findings
-from nats_bridge.settings import load
+from nats_bridge.settings import Settings, load
 from nats_bridge.settings.connections import check_server_url
+
+if TYPE_CHECKING:
+    from nats_bridge.jobs.rule_tests import Verdict
 
 
 @click.command("check")
-@config_option
+@click.argument("stream", metavar="[STREAM.json]", required=False)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The configuration (YAML). BRIDGE_ environment variables win over it.",
+)
 @click.option(
     "--server",
-    "server",
     metavar="URL",
     help="Check the cluster as well: streams, loops, side effects. 'config' uses the file's own servers.",
 )
@@ -29,22 +40,72 @@ from nats_bridge.settings.connections import check_server_url
     is_flag=True,
     help="Print what the connections' users must be allowed; with --server as narrow as the streams there permit.",
 )
-@click.option("--json", "as_json", is_flag=True, help='{"ok", "problems", "findings"} on stdout.')
-def check_command(config: Path, server: str | None, permissions: bool, as_json: bool) -> int:
-    """Validate a configuration; with --server also check the cluster as `run` would.
+@click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors and other tools.")
+@click.option(
+    "--previous",
+    metavar="FILE",
+    help="The stream's present configuration, or its `nats stream info --json`: STREAM.json is an update of it then.",
+)
+@click.option(
+    "--dialect", metavar="V", help=f"Of STREAM.json: the server's version, such as 2.10.27.  [default: {DEFAULT}]"
+)
+@click.option("--json", "as_json", is_flag=True, help='{"ok", …} on stdout.')
+def check_command(
+    stream: str | None,
+    config: Path | None,
+    server: str | None,
+    permissions: bool,
+    schema: bool,
+    previous: str | None,
+    dialect: str | None,
+    as_json: bool,
+) -> int:
+    """Check a configuration and run its tests; with --server also check the cluster as `run` would. Nothing is changed
+    there.
 
-    Nothing is changed there. Exit code 0: it can run. 1: a rule cannot run on that cluster. 2: the
-    configuration is wrong. 3: no server answers.
+    Or validate a native stream configuration (STREAM.json, - is stdin) as a server of a version would on create or,
+    with --previous, on update: every setting, with the server's own words and codes, but not what only a running server
+    knows: its limits and those of the account, how many servers there are, other streams, the stream's consumers.
+
+    Exit code 0: it can run; the server takes it. 1: a rule cannot run on that cluster, a test failed, the server
+    refuses it. 2: the configuration is wrong. 3: no server answers.
 
     \b
     Example:
-      nats-bridge check -c config/republish-monitor.yaml
+      nats-bridge check -c config/tested-rules.yaml
       nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
       nats-bridge check -c config/republish-monitor.yaml --permissions
+      nats-bridge check new.json --previous old.json --dialect 2.12
+      nats-bridge check --schema > schema.json
     """
-    if permissions and as_json:
-        raise click.UsageError("--permissions prints a server's configuration; leave out --json")
+    if stream and stream.endswith((".yaml", ".yml")):
+        raise click.UsageError(f"the bridge's configuration comes after -c: -c {stream}")
+    if (config is not None) + (stream is not None) + schema != 1:
+        raise click.UsageError(
+            "give the bridge's configuration (-c FILE), or that of a stream (STREAM.json, - is stdin)"
+        )
+    if config is None and (server or permissions):
+        raise click.UsageError("--server and --permissions need -c FILE")
+    if stream is None and (previous or dialect):
+        raise click.UsageError("--previous and --dialect need STREAM.json")
+    if (permissions or schema) and as_json:
+        raise click.UsageError("--permissions and --schema have an output of their own; leave out --json")
+    if schema:
+        from nats_bridge.settings.schema import configuration_schema
+
+        click.echo(json.dumps(configuration_schema(), indent=2, ensure_ascii=False))
+        return EXIT_GOOD
+    if stream is not None:
+        from nats_bridge.cli.stream_validation import validate
+
+        return validate(stream, previous, to_dialect(None, None, dialect or DEFAULT), as_json=as_json)
+    assert config is not None
+    return _check(config, server, permissions=permissions, as_json=as_json)
+
+
+def _check(config: Path, server: str | None, *, permissions: bool, as_json: bool) -> int:
     findings: list[Finding] = []
+    verdicts: list[Verdict] = []
     try:
         settings = load(config)
         if server or permissions:
@@ -63,6 +124,10 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
             findings += ask(check_server(settings, url))
         else:
             findings += reserved_findings(settings)
+        if settings.tests:
+            from nats_bridge.jobs.rule_tests import run_tests
+
+            verdicts += run_tests(settings)
     except BridgeError as error:
         if as_json:
             click.echo(
@@ -70,17 +135,41 @@ def check_command(config: Path, server: str | None, permissions: bool, as_json: 
             )
             return error.exit_code
         raise
-    ok = all(finding.ok for finding in findings)
+    ok = all(finding.ok for finding in findings) and not any(verdict.differences for verdict in verdicts)
     if as_json:
-        reported = [finding.as_dict() for finding in findings]
-        click.echo(json.dumps({"ok": ok, "problems": [], "findings": reported}, indent=2))
-    else:
-        if not server:
-            rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
-            click.echo(f"{config}: ok, {rules}; --server config checks the cluster as well")
-        for finding in findings:
-            click.echo(finding_line(finding), err=not finding.ok)
+        reported: dict[str, Any] = {"ok": ok, "problems": [], "findings": [finding.as_dict() for finding in findings]}
+        if verdicts:
+            reported |= {"tests": [verdict.as_dict() for verdict in verdicts], "untested": _untested(settings)}
+        click.echo(json.dumps(reported, indent=2))
+        return EXIT_GOOD if ok else EXIT_NO
+    if ok and not server:
+        rules = f"{len(settings.rules)} rule{'s' if len(settings.rules) != 1 else ''}"
+        click.echo(f"{config}: ok, {rules}; --server config checks the cluster as well")
+    for finding in findings:
+        click.echo(finding_line(finding), err=not finding.ok)
+    if verdicts:
+        _show_tests(settings, verdicts)
     return EXIT_GOOD if ok else EXIT_NO
+
+
+def _untested(settings: Settings) -> list[str]:
+    tested = {test.rule for test in settings.tests}
+    return [rule.name for rule in settings.rules if rule.name not in tested]
+
+
+def _show_tests(settings: Settings, verdicts: Sequence[Verdict]) -> None:
+    for verdict in verdicts:
+        if not verdict.differences:
+            click.echo(f"{click.style('ok  ', fg='green')} {verdict.test.title}")
+            continue
+        click.echo(f"{click.style('FAIL', fg='red')} {verdict.test.title} (tests[{verdict.position}])")
+        for difference in verdict.differences:
+            click.echo(f"     {difference}")
+    failed = sum(bool(verdict.differences) for verdict in verdicts)
+    tests = "1 test" if len(verdicts) == 1 else f"{len(verdicts)} tests"
+    click.echo(f"{tests}: {len(verdicts) - failed} passed, {failed} failed")
+    if untested := _untested(settings):
+        click.echo(f"rules without a test: {', '.join(untested)}")
 
 
 def _url(server: str | None) -> str | None:

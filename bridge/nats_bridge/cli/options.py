@@ -62,7 +62,7 @@ def print_permissions(settings: Settings, connections: Iterable[str], needs: Ite
     return EXIT_GOOD
 
 
-def to_dialect(_: click.Context, __: click.Parameter, value: str) -> Dialect:
+def to_dialect(_: click.Context | None, __: click.Parameter | None, value: str) -> Dialect:
     """A callback of options: the dialect of that name."""
     try:
         return dialect(value)

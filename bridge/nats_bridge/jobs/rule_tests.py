@@ -37,6 +37,16 @@ class Verdict:
     differences: tuple[str, ...]
     made: tuple[str, ...]
 
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "name": self.test.title,
+            "rule": self.test.rule,
+            "ok": not self.differences,
+            "made": list(self.made),
+            "differences": list(self.differences),
+        }
+
 
 def run_tests(settings: Settings) -> Iterator[Verdict]:
     """Run all tests, in order; nothing connects to a server.

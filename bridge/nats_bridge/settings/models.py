@@ -183,7 +183,7 @@ class Settings(BaseSettings):
     rules: tuple[Rule, ...] = Field(default=(), description="what to do")
     tests: tuple[RuleTest, ...] = Field(
         default=(),
-        description="messages, and what rules must make of them; for nats-bridge test alone",
+        description="messages, and what rules must make of them; for nats-bridge check alone",
     )
 
     def rule_named(self, name: str) -> Rule:

@@ -1,4 +1,4 @@
-"""`nats-bridge validate`: a server's answer to a stream configuration."""
+"""A server's answer to a stream configuration: `nats-bridge check STREAM.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from nats_bridge.cli.options import dialect_option
 from nats_bridge.cli.stream_config_file import read_stream_config
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_transforms.dialect import Dialect
@@ -17,29 +16,8 @@ from nats_transforms.stream_config import examine
 from nats_transforms.stream_config.reading import read_request
 
 
-@click.command("validate")
-@click.argument("file", metavar="[FILE|-]", default="-")
-@click.option(
-    "--previous",
-    metavar="FILE",
-    help="The stream's present configuration, or its `nats stream info --json`: FILE is an update of it then.",
-)
-@dialect_option
-@click.option("--json", "as_json", is_flag=True, help='{"ok": true, "config"} or {"ok": false, "code", "err_code", …}.')
-def validate_command(file: str, previous: str | None, version: Dialect, as_json: bool) -> int:
-    """Validate a native stream configuration (JSON) as a server of a version would on create or, with --previous, on
-    update.
-
-    Checks every setting, with the server's own words and codes, but not what only a running server knows: its
-    limits and those of the account, how many servers there are, other streams, the stream's consumers. Exit code 0: it
-    takes it. 1: it refuses it. 2: no JSON.
-
-    \b
-    Example:
-      nats-bridge validate stream.json --dialect 2.10
-      nats-bridge validate new.json --previous old.json --dialect 2.12
-      echo '{"name":"S","subjects":["a.>"],"republish":{"dest":"a.b"}}' | nats-bridge validate - --json
-    """
+def validate(file: str, previous: str | None, version: Dialect, *, as_json: bool) -> int:
+    """Print the answer of a server of that version to a stream configuration; returns the exit code."""
     config = read_stream_config(file)
     before = None if previous is None else _present_config(previous, file, version)
     what = "it" if before is None else "the update"
@@ -68,7 +46,7 @@ def validate_command(file: str, previous: str | None, version: Dialect, as_json:
 
 def _present_config(previous: str, file: str, version: Dialect) -> dict[str, Any]:
     if previous == file == "-":
-        raise ConfigError("stdin holds one configuration: give a file for FILE or for --previous")
+        raise ConfigError("stdin holds one configuration: give a file for STREAM.json or for --previous")
     before = read_stream_config(previous)
     shown = "stdin" if previous == "-" else previous
     if not isinstance(before, dict) or not before.get("name"):
