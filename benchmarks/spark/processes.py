@@ -72,7 +72,7 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
     Args:
         folder: where it runs.
         cores: of this machine, for Spark.
-        words: the command, without `--json` and `--master`.
+        words: the command, without `--json` and `--spark spark.master`.
         exits: exit codes that are good.
 
     Returns:
@@ -81,7 +81,7 @@ def run_job(folder: Path, cores: int, *words: str, exits: tuple[int, ...] = (0,)
     Raises:
         BenchmarkError: it failed.
     """
-    command = [sys.executable, "-m", "nats_bridge", *words, "--json", "--quiet", "--master", f"local[{cores}]"]
+    command = [sys.executable, "-m", "nats_bridge", *words, "--json", "--spark", f"spark.master=local[{cores}]"]
     with peak_of_tree() as peak:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode not in exits:

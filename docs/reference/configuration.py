@@ -140,8 +140,8 @@ _HEAD: Final = """\
 Every key of the configuration file, from its JSON schema. This page is generated: `python -m docs.reference --write`.
 
 `nats-bridge check --schema > schema.json` prints the schema; with `# yaml-language-server: $schema=schema.json` as a
-file's first line, editors complete keys and mark mistakes. `nats-bridge check -c FILE` says what is wrong with a file, with
-line and column. A key that is not listed here is an error.
+file's first line, editors complete keys and mark mistakes. `nats-bridge check -c FILE` says what is wrong with a file,
+with line and column. A key that is not listed here is an error.
 
 Every value can be given by the environment, which wins over the file: `BRIDGE_`, then the keys in capitals with two
 underscores between levels, as in `BRIDGE_HTTP__LISTEN=:8322`. Lists and mappings are JSON:

@@ -135,8 +135,8 @@ class Scene(Copies):
             config.write_text(json.dumps(document), "utf-8")
             where[:2] = ["-c", str(config)]
         if self.url != self.target_url:
-            where += ["--connection", "west", "--to", "default"]
-        ran = await command_here("failover", "plan", *where, "--out", str(self.folder / "out"), *options)
+            where += ["--server", "west", "--to", "default"]
+        ran = await command_here("failover", *where, "--out", str(self.folder / "out"), *options)
         assert ran.code == code, ran.out + ran.err
         return ran
 
@@ -238,7 +238,7 @@ async def test_functions_that_mirrors_of_an_old_dialect_know(servers: SharedServ
     rule["mirror"]["subject_transforms"] = [{"src": f"{here.name}.*.*", "dest": f"{here.target}.{{{{left(1,1)}}}}.$2"}]
     config = here.folder / "left.yaml"
     config.write_text(json.dumps(here.document(rule) | {"dialect": "2.10.27"}), "utf-8")
-    ran = await command_here("failover", "plan", "-c", str(config), "--stream", here.name, "--json")
+    ran = await command_here("failover", "-c", str(config), "--stream", here.name, "--json")
     assert ran.code == 0, ran.out + ran.err
     (stream,) = json.loads(ran.out)["streams"]
     assert (stream["source"], stream["target"]) == (here.name, here.target)
@@ -335,7 +335,7 @@ async def test_when_the_source_is_away(
     await here.consumer("ahead", 8, list(range(8)))
     saved = str(here.folder / "west.json")
     (here.folder / "bridge.yaml").write_text(json.dumps(here.document()), "utf-8")
-    ran = await command_here("failover", "save", saved, "-c", str(here.folder / "bridge.yaml"), "--connection", "west")
+    ran = await command_here("failover", "--save", saved, "-c", str(here.folder / "bridge.yaml"), "--server", "west")
     assert (ran.code, ran.out.partition(", as of")[0]) == (0, f"{saved}: streams: 1, durable consumers: 2")
     west.kill()
     planned = await here.planned("--saved", saved, code=1)
@@ -367,7 +367,7 @@ async def test_another_creation_time_of_the_source(
         here.client = here.target_client = await connect(server.url)
         await here.consumer("plain", 5, [0, 1, 2, 3, 4])
         saved = str(here.folder / "saved.json")
-        ran = await command_here("failover", "save", saved, "--server", server.url)
+        ran = await command_here("failover", "--save", saved, "--server", server.url)
         assert ran.code == 0, ran.out + ran.err
         for options in ([], ["--saved", saved]):
             assert (await here.planned(*options))["plain"]["begins"] == 6
@@ -414,9 +414,7 @@ async def test_the_way_back_and_forth(twin_version: str, servers: SharedServers,
     async def plan(rule: dict[str, Any]) -> dict[str, Any]:
         config = here.folder / "one.yaml"
         config.write_text(json.dumps(here.document(rule)), "utf-8")
-        ran = await command_here(
-            "failover", "plan", "-c", str(config), "--stream", rule["sources"][0]["name"], "--json"
-        )
+        ran = await command_here("failover", "-c", str(config), "--stream", rule["sources"][0]["name"], "--json")
         (stream,) = json.loads(ran.out)["streams"]
         return dict(stream)
 
@@ -454,8 +452,8 @@ async def test_the_printed_permissions_are_enough(
 ) -> None:
     saved = tmp_path / "saved.json"
     users = "{ user: all, password: all }"
-    for user, *command in (("few", "plan"), ("saver", "save", str(saved))):
-        printed = await command_here("failover", *command, "--server", "nats://127.0.0.1:1", "--permissions")
+    for user, *command in (("few",), ("saver", "--save", str(saved))):
+        printed = await command_here("--permissions", "failover", *command, "--server", "nats://127.0.0.1:1")
         assert printed.code == 0, printed.err
         users += f", {{ user: {user}, password: few, permissions: {printed.out.partition('permissions:')[2]} }}"
     users = f"accounts {{ A {{ jetstream: enabled, users: [ {users} ] }} }}\n"
@@ -472,11 +470,11 @@ async def test_the_printed_permissions_are_enough(
             "rules: [{name: a, kind: republish, stream: S, republish: {src: '>', dest: 'seen.>'}}]\n",
             "utf-8",
         )
-        ran = await command_here("failover", "plan", "-c", str(config))
+        ran = await command_here("failover", "-c", str(config))
         assert (ran.code, "plain: acknowledged to 1, begins at 2\n      redelivered: 2\n" in ran.out) == (0, True), ran
-        ran = await command_here("failover", "save", str(saved), "-c", str(config), "--connection", "saver")
+        ran = await command_here("failover", "--save", str(saved), "-c", str(config), "--server", "saver")
         assert (ran.code, "streams: 2, durable consumers: 1, " in ran.out) == (0, True), ran
-        ran = await command_here("failover", "plan", "-c", str(config), "--stream", "none")
+        ran = await command_here("failover", "-c", str(config), "--stream", "none")
         assert (ran.code, ran.out) == (1, "no stream is copied from the one to the other\n")
-        ran = await command_here("failover", "save", str(tmp_path), "-c", str(config))
+        ran = await command_here("failover", "--save", str(tmp_path), "-c", str(config))
         assert (ran.code, f"'{tmp_path}' is a directory" in ran.err) == (2, True), ran

@@ -76,7 +76,7 @@ class Scene:
             await self.peer.store(f"dlq.{self.name}.{consumer}".encode(), message.payload, block)
 
     async def redrive(self, **more: Any) -> Result:
-        settings, _ = known_connections(server=self.url, creds=None, context=None, config=None, connection=None)
+        settings, _ = known_connections(server=self.url, config=None)
         return await redriving.redrive(settings, Wanted(self.letters, **more), asyncio.Event())
 
     async def messages(self) -> list[StoredMessage]:
@@ -523,8 +523,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch, subjects: bytes, answers: list[byt
 async def test_the_printed_permissions_are_enough(
     newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    options = ("--server", "nats://127.0.0.1:1", "--permissions", "--subject", "T.>")
-    printed = await command_here("redrive", "DLQ", *options)
+    options = ("--server", "nats://127.0.0.1:1", "--subject", "T.>")
+    printed = await command_here("--permissions", "redrive", "DLQ", *options)
     assert printed.code == 0, printed.err
     block = printed.out.partition("permissions:")[2]
     few = f"{{ user: few, password: few, permissions: {block} }}"

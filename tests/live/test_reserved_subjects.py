@@ -216,7 +216,7 @@ async def test_redrive_puts_no_letter_back_on_a_command(stage: Stage, tmp_path: 
     rule = {"name": "any", "kind": "watch", "connection": "b"}
     file = tmp_path / "bridge.json"
     file.write_text(json.dumps({"connections": stage.connections, "rules": [rule]}))
-    ran = await command_here("redrive", "DLQ", "-c", str(file), "--connection", "b", "--apply", "--json")
+    ran = await command_here("redrive", "DLQ", "-c", str(file), "--server", "b", "--apply", "--json")
     assert ran.code == 1
     outcomes = [each["outcome"] for each in json.loads(ran.out)["selected"]]
     assert len(outcomes) == len(COMMANDS)

@@ -385,7 +385,7 @@ async def test_a_work_queue_and_several_sources(
 async def test_the_printed_permissions_are_enough(
     newest_version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
-    printed = await command_here("watch", "--server", "nats://127.0.0.1:1", "--permissions")
+    printed = await command_here("--permissions", "watch", "--server", "nats://127.0.0.1:1")
     assert printed.code == 0, printed.err
     few = f"{{ user: few, password: few, permissions: {printed.out.partition('permissions:')[2]} }}"
     users = f"accounts {{ A {{ jetstream: enabled, users: [ {{ user: all, password: all }}, {few} ] }} }}\n"

@@ -135,7 +135,7 @@ async def command(config: Path) -> asyncio.subprocess.Process:
     """`nats-bridge backfill`, started."""
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nats_bridge", "backfill", "-c", str(config), "rule"),
-        *("--master", "local[1]", "--spark", "spark.driver.memory=512m", "--quiet", "--json"),
+        *("--spark", "spark.master=local[1]", "--spark", "spark.driver.memory=512m", "--json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,

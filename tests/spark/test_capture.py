@@ -375,9 +375,7 @@ async def test_a_directory_that_holds_something_else(
 
     assert refused(stream=other) == f"{kept}: holds a capture of stream '{stream}', not of '{other}'"
     assert refused(subjects=(f"{stream}.1",)).startswith(f"--subjects: {kept} holds a capture of all subjects;")
-    assert refused(from_sequence=2).startswith(
-        f"--from-sequence 2: {kept} holds a capture from 1 on, which resumes at 6"
-    )
+    assert refused(from_sequence=2).startswith(f"--from 2: {kept} holds a capture from 1 on, which resumes at 6")
     assert refused(stream="NOWHERE", kind=PipelineError).startswith(f"{kept}: holds a capture of stream '{stream}'")
     assert refused(directory=__file__) == f"{__file__}: not a directory"
     assert refused(directory=f"{__file__}/below").startswith(f"{__file__}/below: ")

@@ -32,7 +32,7 @@ class Commands:
         """What it printed on stdout, or on stderr where it is to fail."""
         self._capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            await asyncio.to_thread(main, [*arguments, "--quiet"])
+            await asyncio.to_thread(main, list(arguments))
         printed = self._capfd.readouterr()
         assert ended.value.code == code, printed.err
         return printed.err if code else printed.out
@@ -116,7 +116,7 @@ async def test_the_printed_permissions_are_enough(
     """Of two accounts, one is captured, and the other one gets everything."""
     commands, backup, accounts = Commands(capfd), str(tmp_path / "backup"), []
     for name, command in (("from", ("capture", "--all")), ("to", ("restore",))):
-        printed = await commands.run(*command, backup, "--server", "nats://127.0.0.1:4222", "--permissions")
+        printed = await commands.run("--permissions", *command, backup, "--server", "nats://127.0.0.1:4222")
         allowed = printed.partition("permissions:")[2]
         users = f"{{ user: all-{name}, password: all }}, {{ user: {name}, password: few, permissions: {allowed} }}"
         accounts.append(f"{name} {{ jetstream: enabled, users: [ {users} ] }}")
@@ -151,7 +151,7 @@ async def test_everything_there_and_back(both: Any) -> None:
 
     # Up to a sequence, held: nothing is open yet.
     of_orders = ("restore", str(backup), "--stream", "ORDERS")
-    printed = await commands.run(*of_orders, "--to-sequence", "50", "--hold", *there)
+    printed = await commands.run(*of_orders, "--to", "50", "--hold", *there)
     assert printed.startswith("ORDERS: 45 messages (6 to 50) restored")
     assert await other.request_raw(b"orders.eu.1", b"too early") is None
     assert (await other.api("CONSUMER.INFO.ORDERS.work"))["error"]["err_code"] == 10014
@@ -193,24 +193,8 @@ async def test_everything_there_and_back(both: Any) -> None:
 
     # Under another name, other subjects, and up to a time.
     moment = (await stored_messages(peer, "ORDERS", 60))[-1].time_ns
-    rule = {
-        "connections": {"default": {"servers": [second.url]}},
-        "rules": [
-            {
-                "name": "old",
-                "kind": "sources",
-                "stream": "OLD",
-                "sources": [
-                    {"name": "ORDERS", "subject_transforms": [{"src": "orders.eu.*", "dest": "old.{{wildcard(1)}}"}]}
-                ],
-            }
-        ],
-    }
-    config = backup.parent / "old.yaml"
-    config.write_text(yaml.safe_dump(rule))
-    said = json.loads(
-        await commands.run(*of_orders, "-c", str(config), "--rule", "old", "--to-time", rfc3339_nano(moment), "--json")
-    )
+    transform = ("--as", "OLD", "--transform", "orders.eu.*", "old.{{wildcard(1)}}")
+    said = json.loads(await commands.run(*of_orders, *transform, "--to", rfc3339_nano(moment), "--json", *there))
     (summary,) = said["streams"]
     expected = [
         (sequence, b"old." + subject.split(b".")[2], payload)

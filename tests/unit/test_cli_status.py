@@ -169,13 +169,6 @@ def test_a_listener_that_speaks_something_else(capsys: pytest.CaptureFixture[str
     assert err.startswith(f"{url}/status: answers, but not in HTTP: is nats-bridge running")
 
 
-@pytest.mark.parametrize("interval", ["nan", "inf", "1e300", "0"])
-def test_an_interval_that_is_none(interval: str, server: StatusServer, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "--url", server.url, "--watch", "--interval", interval)
-    assert (code, out) == (2, "")
-    assert "--interval" in err
-
-
 def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", "")
     assert (code, err.splitlines()[0][:5]) == (2, "--url")
@@ -183,7 +176,7 @@ def test_an_empty_address_is_not_the_usual_one(capsys: pytest.CaptureFixture[str
 
 def test_watching_without_a_terminal_prints_one_whole_state_after_the_other(server: StatusServer) -> None:
     server.document = samples.document(*[samples.rule(f"rule-{number:02}") for number in range(40)])
-    arguments = (*COMMAND, "--url", server.url, "--watch", "--interval", "0.1")
+    arguments = (*COMMAND, "--url", server.url, "--watch")
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         assert watching.stderr is not None
@@ -207,7 +200,7 @@ class Terminal:
         self.seen = b""
         environment = {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            (*COMMAND, "--url", url, "--watch", "--interval", "0.1"),
+            (*COMMAND, "--url", url, "--watch"),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,63 +16,58 @@ from nats_bridge.settings.connections import check_server_url
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+def server_option(command: _Command) -> _Command:
+    """`--server URL|NAME`, whose members of a connection are `members_of`."""
+    text = "The servers' URL, or the name of a context of `nats`, or with -c FILE of one of its connections."
+    return click.option("--server", metavar="URL|NAME", help=text)(command)
+
+
 def connection_options(command: _Command) -> _Command:
-    """`--server URL`, `--creds FILE`, `--context NAME`, or `-c FILE` with `--connection NAME`."""
-    for option in reversed(
-        [
-            click.option("--server", "server", metavar="URL", help="The servers, with commas between them."),
-            click.option("--creds", "creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file."),
-            click.option("--context", "context", metavar="NAME", help="A context of the `nats` command line."),
-            click.option(
-                "-c",
-                "--config",
-                "config",
-                metavar="FILE",
-                type=click.Path(path_type=Path),
-                help="A configuration of the bridge to take the connection from.",
-            ),
-            click.option("--connection", "connection", metavar="NAME", help="Its connection.  [default: default]"),
-        ]
-    ):
-        command = option(command)
-    return command
+    """`--server URL|NAME` and `-c FILE`."""
+    text = "A configuration of the bridge to take the connection from."
+    path = click.Path(path_type=Path)
+    return server_option(click.option("-c", "--config", metavar="FILE", type=path, help=text)(command))
 
 
-def known_connections(
-    *,
-    server: str | None,
-    creds: Path | None,
-    context: str | None,
-    config: Path | None,
-    connection: str | None,
-    **_: object,
-) -> tuple[Settings, str]:
+def members_of(server: str) -> dict[str, Any]:
+    """The connection that `--server` names without a configuration, as one holds it.
+
+    URLs have a colon, and commas between them; `NATS_CREDS` in the environment names their credentials file, as it does
+    for `nats`. Everything else is a context of `nats`.
+
+    Raises:
+        ConfigError: it is no URL.
+    """
+    if ":" not in server:
+        return {"context": server}
+    servers = [url.strip() for url in server.split(",") if url.strip()]
+    for url in servers:
+        if reason := check_server_url(url):
+            raise ConfigError(f"--server: {reason}")
+    creds = os.environ.get("NATS_CREDS")
+    return {"servers": servers, **({"creds": str(Path(creds).resolve())} if creds else {})}
+
+
+def known_connections(*, server: str | None, config: Path | None, **_: object) -> tuple[Settings, str]:
     """Settings with the connections of `connection_options`, and the name of the chosen one.
 
     Other options of a command may be given, too.
 
     Raises:
-        ConfigError: none is named, or several ways are mixed, or the configuration lacks it.
+        ConfigError: none is named, or the configuration lacks it.
     """
-    if config is not None:
-        if server or creds or context:
-            raise ConfigError("-c FILE: its connection says it all; leave out --server, --creds and --context")
-        settings, name = load(config), connection or "default"
-        if name not in settings.connections:
-            known = ", ".join(settings.connections)
-            raise ConfigError(f"--connection {name}: {config} has no such connection; it has {known}")
-        return settings, name
-    if connection:
-        raise ConfigError("--connection NAME needs -c FILE")
-    if bool(server) == bool(context):
-        raise ConfigError("say where the servers are: --server nats://127.0.0.1:4222, or --context NAME, or -c FILE")
-    servers = [url.strip() for url in (server or "").split(",") if url.strip()]
-    for url in servers:
-        if reason := check_server_url(url):
-            raise ConfigError(f"--server: {reason}")
-    given = {"servers": servers or None, "context": context, "creds": str(creds.resolve()) if creds else None}
-    one = Connection.model_validate({name: value for name, value in given.items() if value})
-    return Settings(connections={"default": one}), "default"
+    if config is None:
+        if not server:
+            raise ConfigError(
+                "say where the servers are: --server nats://127.0.0.1:4222, or the name of a context of `nats`,"
+                " or -c FILE"
+            )
+        return Settings(connections={"default": Connection.model_validate(members_of(server))}), "default"
+    settings, name = load(config), server or "default"
+    if name not in settings.connections:
+        known = ", ".join(settings.connections)
+        raise ConfigError(f"--server {name}: {config} has no such connection; it has {known}")
+    return settings, name
 
 
 def connection_named(**given: Any) -> Connection:

@@ -48,6 +48,7 @@ _ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "diff": ("nats-bridge-spark", "Compare two streams or captures, message by message, on Spark."),
 }
 _NAMES: Final = (*_COMMANDS, *_ELSEWHERE)
+_WITH_PERMISSIONS: Final = ("failover", "watch", "redrive", "capture", "restore")
 
 
 class _Commands(click.Group):
@@ -117,8 +118,14 @@ def _version() -> str:
     no_args_is_help=True,
 )
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
+@click.option(
+    "--permissions",
+    is_flag=True,
+    help=f"Print what the users of the command must be allowed, and do nothing. Of {', '.join(_WITH_PERMISSIONS)}.",
+)
 @click.version_option(package_name="nats-bridge", prog_name="nats-bridge")
-def program(debug: bool) -> None:
+@click.pass_context
+def program(ctx: click.Context, debug: bool, permissions: bool) -> None:
     """Republish and subject transforms for NATS JetStream, exactly as the server does them.
 
     Exit codes: 0 good, 1 the answer is no, 2 usage or configuration error, 3 server not reachable.
@@ -128,6 +135,10 @@ def program(debug: bool) -> None:
       nats-bridge demo
       nats-bridge run -c config/republish-monitor.yaml
     """
+    if permissions and ctx.invoked_subcommand not in _WITH_PERMISSIONS:
+        raise click.UsageError(
+            f"--permissions is of {', '.join(_WITH_PERMISSIONS)}; check -c FILE --permissions prints those of run", ctx
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ import click
 
 from nats_bridge.cli.asking import ask, show
 from nats_bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.cli.options import permissions_option, print_permissions
+from nats_bridge.cli.options import only_permissions, print_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
 
@@ -25,37 +25,66 @@ if TYPE_CHECKING:
 _NAMED: Final = 10  # ranges that a line names
 
 
-@click.group("failover")
-def failover_command() -> None:
-    """Plan how consumers move to the copy of their stream, and save what a plan needs before the source is away.
-
-    \b
-    Example:
-      nats-bridge failover save west.json -c bridge.yaml --connection west
-      nats-bridge failover plan -c bridge.yaml --connection west --to east --saved west.json --out consumers
-    """
-
-
-@failover_command.command("save")
-@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.command("failover")
 @connection_options
-@permissions_option
-def save_command(file: Path, permissions: bool, **given: Any) -> int:
-    """Save streams and consumers of an account to FILE, with how far each consumer has acknowledged.
+@click.option("--to", "target", metavar="NAME", help="With -c: the connection of the copies.")
+@click.option("--stream", metavar="NAME", help="Only the copies of this stream.")
+@click.option(
+    "--save",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save streams, consumers and how far these have acknowledged, for a later plan, and plan nothing.",
+)
+@click.option(
+    "--saved", metavar="FILE", type=click.Path(path_type=Path), help="What --save wrote, instead of asking the source."
+)
+@click.option(
+    "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
+)
+@click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
+def failover_command(save: Path | None, saved: Path | None, folder: Path | None, as_json: bool, **given: Any) -> int:
+    """Plan how consumers move to the copies of their streams: where each durable consumer begins there, what is
+    redelivered, and what is lost. Nothing is changed on any server.
 
-    A plan that is made of FILE knows nothing later: run it regularly. FILE is replaced when the new one is complete.
+    Copied is what rules of the configuration copy from one connection (--server) to the other (--to), and what servers
+    copy natively. The files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes
+    them, too. A plan from a file of --save knows nothing later: save regularly. A file is replaced when the new one is
+    complete.
 
-    Exit codes: 0 saved; 1 saved, but some streams or consumers did not answer; 2 usage or configuration; 3 no server.
+    Exit codes: 0 every consumer continues with its next message, or saved; 1 one does not, no stream is copied, or some
+    did not answer; 2 usage or configuration; 3 no server.
 
     \b
     Example:
-      nats-bridge failover save west.json --context west
+      nats-bridge failover -c bridge.yaml --server west --save west.json
+      nats-bridge failover -c bridge.yaml --server west --to east --saved west.json --out consumers
+      nats-bridge failover --server nats://127.0.0.1:4222
     """
-    from nats_bridge.jobs.failover.account import save_account, saving_needs
+    from nats_bridge.jobs.failover.account import load_account, saving_needs
+    from nats_bridge.jobs.failover.plan import failover_needs, make_plan
 
-    settings, name = known_connections(**given)
-    if permissions:
-        return print_permissions(settings, (name,), saving_needs(name))
+    settings, source = known_connections(**given)
+    target, stream = given["target"] or source, given["stream"] or ""
+    if save is not None:
+        if given["target"] or stream or saved or folder or as_json:
+            raise click.UsageError("--save saves the whole account, and plans nothing: leave out the plan's options")
+        if only_permissions():
+            return print_permissions(settings, (source,), saving_needs(source))
+        return _save(settings, source, save)
+    if target not in settings.connections:
+        raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
+    if only_permissions():
+        return print_permissions(settings, (source, target), failover_needs(source, target))
+    account = load_account(saved) if saved is not None else None
+    plan = ask(make_plan(settings, source, target, stream, account))
+    files = _write(plan, folder) if folder is not None else {}
+    show(plan.as_dict, lambda: _lines(plan, files, is_saved=saved is not None), as_json=as_json)
+    return EXIT_GOOD if plan.good else EXIT_NO
+
+
+def _save(settings: Settings, name: str, file: Path) -> int:
+    from nats_bridge.jobs.failover.account import save_account
+
     account = ask(_read(settings, name))
     save_account(account, file)
     silent = [f"stream {each}" for each in account.silent]
@@ -66,54 +95,6 @@ def save_command(file: Path, permissions: bool, **given: Any) -> int:
     for each in silent:
         click.echo(f"without {printable(each)}: no answer", err=True)
     return EXIT_NO if silent else EXIT_GOOD
-
-
-@failover_command.command("plan")
-@connection_options
-@click.option("--to", "target", metavar="NAME", help="With -c: the connection of the copies.")
-@click.option("--stream", "stream", metavar="NAME", help="Only the copies of this stream.")
-@click.option(
-    "--saved",
-    "saved",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="What failover save wrote, instead of asking the source's server.",
-)
-@click.option(
-    "--out", "folder", metavar="DIR", type=click.Path(path_type=Path), help="Write the consumers' configurations here."
-)
-@permissions_option
-@click.option("--json", "as_json", is_flag=True, help="The plan on stdout as JSON.")
-def plan_command(saved: Path | None, folder: Path | None, permissions: bool, as_json: bool, **given: Any) -> int:
-    """Show where the durable consumers of copied streams begin in the copies, what is redelivered, and what is lost.
-
-    Copied is what rules of the configuration copy from one connection to the other, and what servers copy natively. The
-    files of --out are requests for CONSUMER.CREATE; `nats consumer add STREAM --config FILE` takes them, too. Nothing
-    is changed on any server.
-
-    Exit codes: 0 every consumer continues with its next message; 1 one does not, or no stream is copied; 2 usage or
-    configuration; 3 no server.
-
-    \b
-    Example:
-      nats-bridge failover plan -c bridge.yaml --connection west --to east --out consumers
-      nats-bridge failover plan -c bridge.yaml --connection west --to east --saved west.json
-      nats-bridge failover plan --server nats://127.0.0.1:4222
-    """
-    from nats_bridge.jobs.failover.account import load_account
-    from nats_bridge.jobs.failover.plan import failover_needs, make_plan
-
-    settings, source = known_connections(**given)
-    target, stream = given["target"] or source, given["stream"] or ""
-    if target not in settings.connections:
-        raise ConfigError(f"--to {target}: no such connection; there is {', '.join(settings.connections)}")
-    if permissions:
-        return print_permissions(settings, (source, target), failover_needs(source, target))
-    account = load_account(saved) if saved is not None else None
-    plan = ask(make_plan(settings, source, target, stream, account))
-    files = _write(plan, folder) if folder is not None else {}
-    show(plan.as_dict, lambda: _lines(plan, files, is_saved=saved is not None), as_json=as_json)
-    return EXIT_GOOD if plan.good else EXIT_NO
 
 
 async def _read(settings: Settings, name: str) -> Account:

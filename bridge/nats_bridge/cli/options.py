@@ -48,10 +48,9 @@ def dialect_option(command: _Command) -> _Command:
     )(command)
 
 
-def permissions_option(command: _Command) -> _Command:
-    """`--permissions`, as `permissions`; `print_permissions` does it."""
-    text = "Print what the users must be allowed, and do nothing."
-    return click.option("--permissions", "permissions", is_flag=True, help=text)(command)
+def only_permissions() -> bool:
+    """Whether `nats-bridge --permissions COMMAND` asks what the users must be allowed; nothing else is done then."""
+    return bool(click.get_current_context().find_root().params.get("permissions"))
 
 
 def print_permissions(settings: Settings, connections: Iterable[str], needs: Iterable[Need]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from nats_bridge.cli.asking import run_job, show
 from nats_bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.cli.options import permissions_option, print_permissions
+from nats_bridge.cli.options import only_permissions, print_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.kinds.advisories.advisory import STREAM_NAME
 from nats_bridge.observability.printable import printable
@@ -36,9 +36,8 @@ _DONE: Final = ("redriven", "doubtful", "refused", "interrupted")  # members of 
     help="Also those of which an interrupted redrive left unknown whether they were stored; may duplicate them.",
 )
 @click.option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
-@permissions_option
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
-def redrive_command(stream: str, as_json: bool, permissions: bool, **given: Any) -> int:
+def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     """Put the dead letters of STREAM back on their original subjects, each message once; first only show which.
 
     What was put back is kept in the stream nats-bridge_redrive, so that another run, also after a crash, puts nothing
@@ -65,7 +64,7 @@ def redrive_command(stream: str, as_json: bool, permissions: bool, **given: Any)
         apply=given["apply"],
         resend_doubtful=given["resend_doubtful"],
     )
-    if permissions:
+    if only_permissions():
         return print_permissions(settings, (connection,), redrive_needs(wanted))
     result, code = run_job(lambda stop, report: redrive(settings, wanted, stop, report), _done)
     show(lambda: _data(stream, result), lambda: _lines(stream, result), as_json=as_json)

@@ -10,7 +10,7 @@ import click
 
 from nats_bridge.cli.asking import ask, show, stopping
 from nats_bridge.cli.connection_options import connection_options, known_connections
-from nats_bridge.cli.options import permissions_option, print_permissions
+from nats_bridge.cli.options import only_permissions, print_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO
 from nats_bridge.observability.printable import printable
 
@@ -33,9 +33,8 @@ _REQUESTS = 200.0  # per second, at most
     metavar="SECONDS",
     help="Without progress for so long, while messages are missing, a link is stalled.",
 )
-@permissions_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def watch_command(stalled_after: float, permissions: bool, as_json: bool, **given: Any) -> int:
+def watch_command(stalled_after: float, as_json: bool, **given: Any) -> int:
     """Check whether every native mirror and source of an account makes progress; name what stalls one, and the remedy.
 
     Compared are the messages of source and target themselves, not the lag that the server reports. Nothing is changed.
@@ -47,10 +46,10 @@ def watch_command(stalled_after: float, permissions: bool, as_json: bool, **give
     \b
     Example:
       nats-bridge watch --server nats://127.0.0.1:4222
-      nats-bridge watch --context prod --stalled-after 30
+      nats-bridge watch --server prod --stalled-after 30
     """
     settings, name = known_connections(**given)
-    if permissions:
+    if only_permissions():
         from nats_bridge.kinds.watching.permissions import account_needs
 
         return print_permissions(settings, (name,), account_needs(name))

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import ssl
 import sys
 import tempfile
 from pathlib import Path
@@ -60,12 +59,6 @@ _cases_option = click.option(
 )
 @click.option("--server", metavar="URL", envvar="NATS_URL", help="A running server instead; see below.")
 @click.option(
-    "--creds", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Credentials file for --server."
-)
-@click.option(
-    "--tls-ca", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="CA certificate for --server."
-)
-@click.option(
     "--subjects",
     "kinds",
     type=_Listed(),
@@ -107,7 +100,8 @@ def conform(ctx: click.Context, /, **given: Any) -> int | None:
 
     Servers are fetched and started here, on loopback. With --server a running one is tested without harming it:
     streams and subjects have names of their own, are removed afterwards, and no case is played that could end the
-    server or reach what is not ours.
+    server or reach what is not ours. NATS_CREDS in the environment names a credentials file for it, and SSL_CERT_FILE
+    the certificates of authorities that are trusted.
 
     Exit codes: 0 all as expected, known differences included; 1 a case failed; 2 usage, or a malformed case file;
     3 a server cannot be had or reached (what could be tested is reported).
@@ -153,7 +147,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     plan = Plan(
         versions=versions,
         server="" if given["versions"] else given["server"] or "",
-        credentials=_credentials(given),
+        credentials=Credentials(creds=Path(creds) if (creds := os.environ.get("NATS_CREDS")) else None),
         kinds=kinds,
         level=Level(given["level"]),
         **{name: given[name] for name in ("libraries", "bridge_dialect", "patterns", "cases")},
@@ -206,11 +200,6 @@ def _print(result: Any, *, as_json: bool) -> None:
     click.echo(summary(result, shutil.get_terminal_size().columns, wants_colour(sys.stdout, os.environ)))
 
 
-def _credentials(given: dict[str, Any]) -> Credentials:
-    context = ssl.create_default_context(cafile=given["tls_ca"]) if given["tls_ca"] else None
-    return Credentials(creds=given["creds"], tls=context)
-
-
 def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_conformance.command.plan import found_servers
     from nats_conformance.command.stream_question import answers, read_stream, reported
@@ -233,20 +222,14 @@ def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
 
 @conform.command("list")
 @click.argument("patterns", nargs=-1, metavar="[ID]...")
-@_level_option
-@click.option("--json", "as_json", is_flag=True, help="Ids, titles, levels, clauses as JSON.")
-def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
+def list_cases(patterns: tuple[str, ...]) -> None:
     """List the cases.
 
     \b
     Example:
       nats-bridge conform list adr28/headers
     """
-    cases = select(read_catalogue(), patterns, Level(level))
-    if as_json:
-        rows = [{"id": each.id, "title": each.title, "level": each.level, "clause": each.clause} for each in cases]
-        click.echo(json.dumps(rows, indent=2))
-        return
+    cases = select(read_catalogue(), patterns, Level.OBSERVED)
     width = max(len(case.id) for case in cases)
     for case in cases:
         click.echo(f"{case.id:<{width}}  {case.level:<8}  {case.title}")
@@ -257,8 +240,7 @@ def list_cases(patterns: tuple[str, ...], level: str, as_json: bool) -> None:
 @click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
 @_report_option
 @_cases_option
-@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
-def judge_history(history: Path, report: Path | None, cases: Path | None, as_json: bool) -> int:
+def judge_history(history: Path, report: Path | None, cases: Path | None) -> int:
     """Judge a recorded run again, without any server.
 
     \b
@@ -273,7 +255,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None, as_jso
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)
         write_reports(result, report)
-    _print(result, as_json=as_json)
+    _print(result, as_json=False)
     return _EXIT_GOOD if result.passed else _EXIT_NO
 
 

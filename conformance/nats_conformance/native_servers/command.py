@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
@@ -23,24 +22,14 @@ def servers() -> None:
 
 
 @servers.command("list")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help='A list of {"version", "origin", "path"} objects instead of lines.',
-)
-def list_servers(as_json: bool) -> None:
+def list_servers() -> None:
     """List the servers on PATH and in the cache.
 
     \b
     Example:
-      nats-bridge servers list --json
+      nats-bridge servers list
     """
     found = available()
-    if as_json:
-        rows = [{"version": one.version, "origin": one.origin, "path": str(one.binary)} for one in found]
-        click.echo(json.dumps(rows, indent=2))
-        return
     for one in found:
         click.echo(f"{one.version:<10} {one.origin:<6} {one.binary}")
     if not found:

@@ -142,7 +142,7 @@ async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> 
         tail = await streams.newest(1)
         if tail.copies:
             raise OptionError(
-                f"--from-sequence {wanted + 1}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to"
-                f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from-sequence out"
+                f"--from {wanted + 1}: stream '{plan.stream}' holds everything of '{plan.source.name}' up to"
+                f" sequence {handled}, so {handled + 1} to {wanted} would be missing: leave --from out"
             )
     return handled

@@ -84,6 +84,6 @@ class Planned:
         if first < capture.begin and self.held_from < capture.begin:
             raise OptionError(
                 f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
-                f" stream holds from {self.held_from} on: capture these, leave --capture out, or say --from-sequence"
+                f" stream holds from {self.held_from} on: capture these, leave --capture out, or say --from"
                 f" {capture.begin}"
             )

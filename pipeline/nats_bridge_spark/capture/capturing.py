@@ -205,7 +205,7 @@ class _Capturing:
             raise OptionError(f"--subjects: {place} holds a capture of {has}; give the same, or another directory")
         if wanted.from_sequence is not None and wanted.from_sequence != held.begin:
             raise OptionError(
-                f"--from-sequence {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which resumes"
+                f"--from {wanted.from_sequence}: {place} holds a capture from {held.begin} on, which resumes"
                 f" at {held.next}; leave it out, or take another directory"
             )
 

@@ -54,11 +54,11 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.from_sequence is not None and self.from_time is not None:
-            raise OptionError("--from-time: --from-sequence says where to begin already; leave one out")
+            raise OptionError("--from: a sequence and a time say where to begin; leave one out")
         if self.to_sequence is not None and self.to_time is not None:
-            raise OptionError("--to-time: --to-sequence says where to end already; leave one out")
+            raise OptionError("--to: a sequence and a time say where to end; leave one out")
         if self.continuous and (self.to_sequence is not None or self.to_time is not None):
-            raise OptionError("--continuous: has no end; leave out --to-sequence and --to-time")
+            raise OptionError("--continuous: has no end; leave out --to")
 
 
 @dataclass(slots=True)

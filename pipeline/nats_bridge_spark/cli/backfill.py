@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nats_bridge.cli.options import config_option
-from nats_bridge_spark.cli.options import progress_options, spark_options
+from nats_bridge_spark.cli.options import spark_option
 
 
 @click.command("backfill")
@@ -18,22 +18,13 @@ from nats_bridge_spark.cli.options import progress_options, spark_options
 @click.argument("rule", metavar="RULE")
 @click.option("--source", "sources", multiple=True, metavar="NAME", help="Only this source of the rule; repeatable.")
 @click.option("--capture", "capture", metavar="DIR", help="Read a capture instead of the live stream.")
-@click.option("--from-sequence", "first", type=click.IntRange(1), metavar="N", help="The first message wanted.")
+@click.option("--from", "first", type=click.IntRange(1), metavar="N", help="The first message wanted.")
 @click.option(
-    "--to-sequence", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
+    "--to", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
-@spark_options
-@progress_options
-def backfill_command(
-    config: Path,
-    as_json: bool,
-    master: str | None,
-    settings: dict[str, str],
-    quiet: bool,
-    every: float,
-    **given: Any,
-) -> None:
+@spark_option
+def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
     The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
@@ -62,8 +53,8 @@ def backfill_command(
         summaries = backfill(
             loaded,
             request,
-            lambda: sessions.enter_context(job_session(name, master=master, settings=settings, quiet=quiet)),
-            Shown(quiet, every),
+            lambda: sessions.enter_context(job_session(name, settings=settings, quiet=False)),
+            Shown(),
         )
     if as_json:
         click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nats_bridge.cli.connection_options import connection_named, connection_options
+from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
-from nats_bridge_spark.cli.options import progress_options, spark_options
+from nats_bridge_spark.cli.options import sequence_or_time, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Connection
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from nats_bridge_spark.source.read_options import ReadOptions
 
 
-_NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from-time", "endTime": "--to-time"}
+_NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--from", "endTime": "--to"}
 
 
 @click.command("capture")
@@ -27,39 +28,28 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 @connection_options
 @click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
 @click.option("--subjects", metavar="FILTER,…", default="", help="Only messages with these subjects.")
-@click.option("--from-sequence", type=click.IntRange(min=1), metavar="N", help="Begin at this sequence.")
-@click.option("--to-sequence", type=click.IntRange(min=1), metavar="N", help="End with this sequence.")
-@click.option("--from-time", metavar="TIME", help="Begin with messages stored then or later (2026-01-31T12:00:00Z).")
-@click.option("--to-time", metavar="TIME", help="End with messages stored before.")
 @click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Tasks, and so files, per chunk.  [default: the cores]",
+    "--from",
+    "begin",
+    metavar="N|TIME",
+    help="Begin at this sequence, or with messages stored then or later (2026-01-31T12:00:00Z).",
 )
+@click.option("--to", "end", metavar="N|TIME", help="End with this sequence, or with messages stored before.")
 @click.option("--chunk", type=click.IntRange(min=1), metavar="N", help="Messages per chunk, about.  [default: 4000000]")
 @click.option("--allow-gaps", is_flag=True, help="Continue where messages were removed before they were captured.")
-@click.option("--continuous", is_flag=True, help="Continue with new messages until SIGTERM or Ctrl-C.")
 @click.option(
-    "--interval",
+    "--continuous",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="With --continuous: how often to look for new messages; each look that finds some writes files."
-    "  [default: 60]",
+    help="Continue until SIGTERM or Ctrl-C, and look for new messages so often; what a look finds is a file.",
 )
-@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
-@spark_options
-@progress_options
+@spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
     stream: str,
     directory: str | None,
     everything: bool,
-    permissions: bool,
-    master: str | None,
     settings: dict[str, str],
-    quiet: bool,
-    every: float,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -75,7 +65,7 @@ def capture_command(
     \b
     Example:
       nats-bridge capture ORDERS orders/ --server nats://127.0.0.1:4222
-      nats-bridge capture ORDERS /data/orders -c bridge.yaml --connection west --continuous --interval 30
+      nats-bridge capture ORDERS /data/orders -c bridge.yaml --server west --continuous 30
       nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
     from nats_bridge.cli.asking import ask
@@ -88,33 +78,28 @@ def capture_command(
         stream, directory = _all_of(stream, directory, given)
     elif directory is None:
         raise click.UsageError("Missing argument 'DIR'.")
-    connection = connection_named(
-        server=given["server"],
-        creds=given["creds"],
-        context=given["context"],
-        config=given["config"],
-        connection=given["connection"],
-    )
-    if permissions:
+    connection = connection_named(**given)
+    if only_permissions():
         from nats_bridge_spark.permissions import capture_permissions
 
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
-    checked = _checked(connection, stream, given)
+    from_sequence, begin = sequence_or_time(given["begin"])
+    to_sequence, end = sequence_or_time(given["end"])
+    checked = _checked(connection, stream, given["subjects"], begin, end)
     wanted = Wanted(
         connection=connection,
         stream=stream,
         directory=absolute(directory),
         subjects=checked.subjects,
-        from_sequence=given["from_sequence"],
-        to_sequence=given["to_sequence"],
+        from_sequence=from_sequence,
+        to_sequence=to_sequence,
         from_time=checked.start_time,
         to_time=checked.end_time,
-        partitions=given["partitions"],
         chunk=given["chunk"] or CHUNK,
         allow_gaps=given["allow_gaps"],
-        continuous=given["continuous"],
-        interval=given["interval"] or INTERVAL,
+        continuous=given["continuous"] is not None,
+        interval=given["continuous"] or INTERVAL,
     )
     # A missing server or stream is an error before Java has started.
     account = ask(Account.of(connection)) if everything else None
@@ -125,8 +110,8 @@ def capture_command(
     from nats_bridge_spark.progress import Shown, watched
     from nats_bridge_spark.session import job_session
 
-    job, shown = f"capture {stream}", Shown(quiet, every)
-    with job_session(job, master=master, settings=settings, quiet=quiet) as spark:
+    job, shown = f"capture {stream}", Shown()
+    with job_session(job, settings=settings, quiet=False) as spark:
         if account is None:
             with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)
@@ -164,24 +149,19 @@ def _all_of(first: str, second: str | None, given: dict[str, Any]) -> tuple[str,
     """
     if second is not None:
         raise ConfigError(f"--all: captures every stream, also '{first}'; leave one out")
-    for option in ("subjects", "from_sequence", "to_sequence", "from_time", "to_time", "continuous"):
-        if given[option]:
-            raise ConfigError(f"--{option.replace('_', '-')}: is for one stream; leave out --all")
+    for name, option in (("subjects", "subjects"), ("begin", "from"), ("end", "to"), ("continuous", "continuous")):
+        if given[name]:
+            raise ConfigError(f"--{option}: is for one stream; leave out --all")
     return "all", first
 
 
-def _checked(connection: Connection, stream: str, given: dict[str, Any]) -> ReadOptions:
+def _checked(connection: Connection, stream: str, subjects: str, begin: str | None, end: str | None) -> ReadOptions:
     """Check the options as the data source does, with the names of the command line."""
     from nats_bridge_spark.connections import options_of
     from nats_bridge_spark.errors import OptionError
     from nats_bridge_spark.source.read_options import ReadOptions
 
-    options = {
-        "stream": stream,
-        "subjects": given["subjects"],
-        "startTime": given["from_time"],
-        "endTime": given["to_time"],
-    }
+    options = {"stream": stream, "subjects": subjects, "startTime": begin, "endTime": end}
     try:
         return ReadOptions.of({**options_of(connection), **{name: value for name, value in options.items() if value}})
     except OptionError as error:

@@ -1,4 +1,4 @@
-"""Options that the commands on Spark share: where Spark runs, and what the terminal shows until it ends."""
+"""The option that the commands on Spark share."""
 
 from __future__ import annotations
 
@@ -8,37 +8,27 @@ from typing import Any, TypeVar
 import click
 
 from nats_bridge.errors import ConfigError
-from nats_bridge_spark.progress import INTERVAL
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def spark_options(command: _Command) -> _Command:
-    """`--master URL` and `--spark NAME=VALUE` (as `settings`, a mapping)."""
-    master = click.option("--master", metavar="URL", help="Where Spark runs.  [default: spark-submit's, else local[*]]")
-    spark = click.option(
+def spark_option(command: _Command) -> _Command:
+    """`--spark NAME=VALUE` (as `settings`, a mapping)."""
+    return click.option(
         "--spark",
         "settings",
         metavar="NAME=VALUE",
         multiple=True,
         callback=_settings,
-        help="A setting of Spark, such as spark.driver.memory=4g.",
-    )
-    return master(spark(command))
+        help="A setting of Spark, such as spark.driver.memory=4g or spark.master=local[4]; repeatable.",
+    )(command)
 
 
-def progress_options(command: _Command) -> _Command:
-    """`--quiet` and `--every SECONDS`: what `pipeline.progress.Shown` takes."""
-    quiet = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
-    every = click.option(
-        "--every",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        default=INTERVAL,
-        show_default=True,
-        help="Between two lines of progress, where stderr is no terminal.",
-    )
-    return quiet(every(command))
+def sequence_or_time(given: str | None) -> tuple[int | None, str | None]:
+    """A bound as a sequence or as a time, which is not checked; the other one is None, or both."""
+    if given is not None and given.isdecimal():
+        return int(given), None
+    return None, given
 
 
 def _settings(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nats_bridge.cli.connection_options import connection_named, connection_options
-from nats_bridge.errors import EXIT_GOOD, ConfigError
-from nats_bridge_spark.cli.options import progress_options, spark_options
+from nats_bridge.cli.options import only_permissions
+from nats_bridge.errors import EXIT_GOOD
+from nats_bridge_spark.cli.options import sequence_or_time, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge_spark.restore.request import Selection
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 @connection_options
 @click.option("--stream", "streams", metavar="NAME", multiple=True, help="Only this captured stream; repeatable.")
 @click.option("--as", "name", metavar="NAME", help="The name of the restored stream.")
-@click.option("--to-sequence", type=click.IntRange(min=0), metavar="N", help="End with this sequence.")
-@click.option("--to-time", metavar="TIME", help="End with messages stored before (2026-01-31T12:00:00Z).")
+@click.option(
+    "--to", metavar="N|TIME", help="End with this sequence, or with messages stored before (2026-01-31T12:00:00Z)."
+)
 @click.option(
     "--transform", nargs=2, metavar="SRC DEST", help="A subject transform; messages that do not match it stay out."
 )
-@click.option("--rule", metavar="NAME", help="With -c: the rule whose target, filters and transforms are taken.")
 @click.option(
     "--consumers",
     type=click.Choice(["resume", "as-saved", "none"]),
@@ -36,20 +37,9 @@ if TYPE_CHECKING:
 )
 @click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration; repeatable.")
 @click.option("--hold", is_flag=True, help="Do not open the streams yet: a later run continues with a newer capture.")
-@click.option("--permissions", is_flag=True, help="Print what the user must be allowed, and do nothing.")
-@spark_options
-@progress_options
+@spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
-def restore_command(
-    directory: str,
-    master: str | None,
-    settings: dict[str, str],
-    quiet: bool,
-    every: float,
-    as_json: bool,
-    permissions: bool,
-    **given: Any,
-) -> int:
+def restore_command(directory: str, settings: dict[str, str], as_json: bool, **given: Any) -> int:
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message gets its subject, headers, payload and sequence again, and a new time stamp. A stream takes no other
@@ -61,22 +51,15 @@ def restore_command(
     \b
     Example:
       nats-bridge restore backup/ --server nats://127.0.0.1:4222
-      nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --context west
-      nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to-time 2026-01-31T12:00:00Z
+      nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --server west
+      nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to 2026-01-31T12:00:00Z
     """
-    selection, target = _selection(given)
-    connection = connection_named(
-        server=given["server"],
-        creds=given["creds"],
-        context=given["context"],
-        config=given["config"],
-        connection=given["connection"] or target,
-    )
-    if permissions:
+    selection = _selection(given)
+    connection = connection_named(**given)
+    if only_permissions():
         from nats_bridge_spark.permissions import restore_permissions
 
-        name = given["name"] or (selection.target if selection else None)
-        click.echo(restore_permissions(connection, (name,) if name else given["streams"]))
+        click.echo(restore_permissions(connection, (given["name"],) if given["name"] else given["streams"]))
         return EXIT_GOOD
     from nats_bridge.cli.asking import quiet_logs
     from nats_bridge_spark.capture.place import absolute
@@ -86,13 +69,14 @@ def restore_command(
     from nats_bridge_spark.session import job_session
     from nats_bridge_spark.source.read_options import time_of
 
+    to_sequence, to_time = sequence_or_time(given["to"])
     request = Request(
         connection=connection,
         directory=absolute(directory),
         streams=given["streams"],
         name=given["name"],
-        to_sequence=given["to_sequence"],
-        to_time=time_of("--to-time", given["to_time"]) if given["to_time"] else None,
+        to_sequence=to_sequence,
+        to_time=time_of("--to", to_time) if to_time else None,
         selection=selection,
         without=given["without"],
         consumers=given["consumers"],
@@ -101,8 +85,8 @@ def restore_command(
     with ExitStack() as sessions, quiet_logs():
         summaries = restore(
             request,
-            lambda: sessions.enter_context(job_session("restore", master=master, settings=settings, quiet=quiet)),
-            Shown(quiet, every),
+            lambda: sessions.enter_context(job_session("restore", settings=settings, quiet=False)),
+            Shown(),
         )
     if as_json:
         click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
@@ -113,23 +97,15 @@ def restore_command(
     return EXIT_GOOD
 
 
-def _selection(given: dict[str, Any]) -> tuple[Selection | None, str | None]:
-    """What changes subjects, and the connection that the rule writes to; both may be None."""
+def _selection(given: dict[str, Any]) -> Selection | None:
+    """What changes subjects."""
     from nats_bridge.kinds.copying.target_subjects import destinations
-    from nats_bridge.settings import CopyingRule, load
-    from nats_bridge_spark.diff.rules import named_by
+    from nats_bridge_spark.diff.rules import transform_of
     from nats_bridge_spark.restore.request import Selection
-    from nats_transforms.sourcing import Sourcing
 
-    sourcing = named_by(given, given["streams"][0] if len(given["streams"]) == 1 else "")
-    if sourcing is None:
-        return None, None
-    target = connection = None
-    if given["rule"]:
-        rule = load(given["config"]).rule_named(given["rule"])
-        if not isinstance(rule, CopyingRule):
-            raise ConfigError(f"--rule {given['rule']}: is of kind {rule.kind}; say one that copies")
-        target, connection = rule.target_stream, rule.target_connection
-    assert isinstance(sourcing, Sourcing)
+    if not given["transform"]:
+        return None
+    source, destination = given["transform"]
+    sourcing = transform_of(source, destination, given["streams"][0] if len(given["streams"]) == 1 else "SOURCE")
     stored = dict.fromkeys(pattern.decode() for pattern in destinations(sourcing))
-    return Selection(sourcing, tuple(stored) if ">" not in stored else (), target), connection
+    return Selection(sourcing, tuple(stored) if ">" not in stored else ())

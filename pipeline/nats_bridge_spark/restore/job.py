@@ -129,8 +129,8 @@ def _found(place: Place, request: Request) -> list[_Saved]:
     chosen = [each for each in found if not request.streams or each.stream.name in request.streams]
     for option, given in (
         ("--as", request.name),
-        ("--to-sequence", request.to_sequence),
-        ("--transform, --rule", request.selection),
+        ("--to", request.to_sequence),
+        ("--transform", request.selection),
     ):
         if given is not None and len(chosen) > 1:
             raise OptionError(f"{option}: is for one stream, and {place} has {', '.join(names)}: say --stream NAME")
@@ -156,9 +156,7 @@ async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Pla
         ApiError: the server cannot be asked.
     """
     selection, capture = request.selection, saved.capture
-    if selection and selection.target and selection.source != saved.stream.name:
-        raise OptionError(f"--rule: copies '{selection.source}', and {saved.path} is of stream '{saved.stream.name}'")
-    name = request.name or (selection.target if selection else None) or saved.stream.name
+    name = request.name or saved.stream.name
     subjects = selection.subjects if selection else None
     config = restored_config(saved.stream.config, name, subjects, request.without)
     if config.get("allow_msg_counter"):

@@ -20,17 +20,10 @@ class Selection:
     Attributes:
         sourcing: selects messages and gives them their subjects.
         subjects: what the restored stream is to store; none for what the captured one did.
-        target: the name of the restored stream, if it says so.
     """
 
     sourcing: Sourcing
     subjects: tuple[str, ...]
-    target: str | None = None
-
-    @property
-    def source(self) -> str:
-        """The stream whose messages it selects."""
-        return self.sourcing.source.decode().partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.to_sequence is not None and self.to_time is not None:
-            raise OptionError("--to-time: --to-sequence says where to end already; leave one out")
+            raise OptionError("--to: a sequence and a time say where to end; leave one out")
         if self.hold and self.consumers == "as-saved":
             raise OptionError("--hold: makes no consumers; leave out --consumers")
 

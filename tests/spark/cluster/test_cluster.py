@@ -98,7 +98,7 @@ async def test_a_command_of_ours_is_submitted_through_a_file_of_two_lines(
     url = await servers.url(VERSION)
     stream = unique_name("CLUSTER_MAIN")
     await filled(await raw_peer(url), stream, "main")
-    given = ["capture", stream, str(tmp_path / "captured"), "--server", url, "--quiet"]
+    given = ["capture", stream, str(tmp_path / "captured"), "--server", url]
     job = cluster.submit(JOBS / "nats_bridge_main.py", *given, shipped=shipped)
     assert await asyncio.to_thread(job.ended) == 0, job.text[-5000:]
     assert f"/captured: {MESSAGES:,} messages (1 to {MESSAGES}) captured in 1 file" in job.text

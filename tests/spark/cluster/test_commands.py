@@ -67,9 +67,9 @@ async def test_capture_backfill_and_diff(
     await filled(copies, messages)
     config, kept = configured(tmp_path, {"default": url}, copies.rule()), str(tmp_path / "kept")
     job = submit(
-        ["capture", copies.name, kept, "--server", url, "--json", "--quiet"],
-        ["backfill", "-c", config, "rule", "--json", "--quiet"],
-        ["diff", kept, copies.target, "--server", url, "-c", config, "--rule", "rule", "--json", "--quiet"],
+        ["capture", copies.name, kept, "--server", url, "--json"],
+        ["backfill", "-c", config, "rule", "--json"],
+        ["diff", kept, copies.target, "--server", url, "-c", config, "--rule", "rule", "--json"],
     )
     assert await asyncio.to_thread(job.ended) == 0, job.text[-5000:]
     reported = answers(tmp_path)
@@ -96,7 +96,7 @@ async def test_a_backfill_whose_executors_are_killed_continues(
     async with cut_wire(url) as wire:
         config = configured(tmp_path, {"default": url, "west": wire.url}, copies.rule(to="west"))
         wire.fall_silent_after(b"number 1000.")
-        job = submit(["backfill", "-c", config, "rule", "--json", "--quiet"])
+        job = submit(["backfill", "-c", config, "rule", "--json"])
         ended = asyncio.create_task(asyncio.to_thread(job.ended))
         while not wire.is_silent:
             assert not ended.done(), job.text[-5000:]

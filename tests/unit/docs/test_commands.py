@@ -40,6 +40,8 @@ def _words(command: str) -> list[str]:
     words: list[str] = []
     for word in reading:
         if word[0] in "|&;<>":
+            if word[0] == ">" and words[-1].isdecimal():  # 2> FILE
+                words.pop()
             break
         words.append(word)
     return words[1:]

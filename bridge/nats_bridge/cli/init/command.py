@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import click
 
 from nats_bridge.cli.asking import ask
+from nats_bridge.cli.connection_options import members_of
 from nats_bridge.cli.init.native_rules import Feature, NativeRule, Surroundings, native_rules
 from nats_bridge.cli.init.rule_text import configuration_text
 from nats_bridge.cli.options import to_dialect
@@ -17,11 +17,9 @@ from nats_bridge.client.connection_pool import connected
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
 from nats_bridge.settings import Settings
-from nats_bridge.settings.connections import check_server_url
 from nats_bridge.settings.problems import did_you_mean
 from nats_transforms.dialect import Dialect
 
-_DEFAULT_SERVER = "nats://127.0.0.1:4222"
 _FILE = re.compile(r"-|.*[./\\].*", re.DOTALL)
 """Matches the values of `--from` that are files. The name of a stream holds no dot or slash."""
 _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no  ", "red")}
@@ -37,9 +35,13 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     help="A stream of the server; or a native stream configuration (JSON), with a dot or slash in its name, - is stdin."
     " Repeatable.",
 )
-@click.option("--server", metavar="URL", help=f"The servers, with commas between them.  [default: {_DEFAULT_SERVER}]")
-@click.option("--context", metavar="NAME", help="A context of the `nats` command line, instead.")
-@click.option("--creds", metavar="FILE", type=click.Path(path_type=Path), help="Credentials file.")
+@click.option(
+    "--server",
+    metavar="URL|NAME",
+    default="nats://127.0.0.1:4222",
+    show_default=True,
+    help="The servers' URL, or the name of a context of `nats`.",
+)
 @click.option(
     "--dialect",
     "version",
@@ -47,9 +49,7 @@ _MARKS = {"native": ("ok  ", "green"), "rule": ("rule", "cyan"), "neither": ("no
     callback=lambda context, option, value: to_dialect(context, option, value) if value else None,
     help="Rules next to a server of this version, such as 2.9.10.  [default: the version of the server]",
 )
-def init_command(
-    wanted: tuple[str, ...], server: str | None, context: str | None, creds: Path | None, version: Dialect | None
-) -> int:
+def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) -> int:
     """Print the rules for a native stream configuration: what the server ignores or refuses of it.
 
     Taken are republish, subject_transform, sources and mirror. On stdout only a configuration with the rules, whose
@@ -63,7 +63,7 @@ def init_command(
     """
     if wanted.count("-") > 1:
         raise click.UsageError("--from - reads stdin, once")
-    connection = _connection(server, context, creds)
+    connection = members_of(server)
     offline = version is not None and all(map(_FILE.fullmatch, wanted))
     here = Surroundings(version.name) if offline and version else ask(_look(connection))
     judge = here if version is None else Surroundings(version.name)
@@ -87,21 +87,6 @@ def init_command(
     else:
         click.echo("nothing for a rule to do", err=True)
     return EXIT_NO if any(feature.answer == "neither" for _, feature in found) else EXIT_GOOD
-
-
-def _connection(server: str | None, context: str | None, creds: Path | None) -> dict[str, Any]:
-    """The connection as a configuration holds it."""
-    if context is not None:
-        if server is not None or creds is not None:
-            raise click.UsageError(
-                "--context says where the servers are and who we are: leave out --server and --creds"
-            )
-        return {"context": context}
-    servers = [part.strip() for part in (server or _DEFAULT_SERVER).split(",")]
-    for url in servers:
-        if reason := check_server_url(url):
-            raise ConfigError(f"--server: {reason}")
-    return {"servers": servers, **({"creds": str(creds.resolve())} if creds is not None else {})}
 
 
 async def _look(connection: dict[str, Any]) -> Surroundings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import shutil
 import sys
 import time
@@ -24,7 +23,7 @@ from nats_bridge.cli.status.table import status_lines
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ServerUnreachableError
 
 _PLAIN_WIDTH = 160  # columns where there is no terminal
-_LONGEST_INTERVAL = 3600  # seconds
+_BETWEEN = 1.0  # seconds from one look of --watch to the next
 
 
 @click.command("status")
@@ -39,18 +38,8 @@ _LONGEST_INTERVAL = 3600  # seconds
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole state on stdout, as GET /status returns it.")
 @click.option("--live", is_flag=True, help="Liveness only; ignore the state of servers. Exit code 0 or 1.")
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.1, max=_LONGEST_INTERVAL),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Seconds between two looks of --watch.",
-)
-def status_command(
-    url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool, interval: float
-) -> int:
+@click.option("--watch", is_flag=True, help="Show it every second, until Ctrl-C.")
+def status_command(url: str | None, config: Path | None, as_json: bool, live: bool, watch: bool) -> int:
     """Show a running sidecar: its rules, rates, lag and last errors.
 
     Exit code 0: it is ready. 1: it is not, and the lines say why. 3: it does not answer.
@@ -61,8 +50,6 @@ def status_command(
       nats-bridge status --watch
       nats-bridge status -c config/republish-monitor.yaml --json
     """
-    if math.isnan(interval):  # which no range leaves out
-        raise click.UsageError("--interval: 'nan' is no number of seconds")
     if live and (watch or as_json):
         raise click.UsageError("--live goes with neither --watch nor --json: it asks /livez once")
     if watch and as_json:
@@ -74,7 +61,7 @@ def status_command(
         return EXIT_GOOD if lives else EXIT_NO
     if watch:
         with contextlib.suppress(KeyboardInterrupt):  # that is how it is ended
-            _show_again_and_again(address, interval)
+            _show_again_and_again(address)
         return EXIT_GOOD
     document = ask_for_status(address, history=as_json)
     _print(document, as_json)
@@ -100,7 +87,7 @@ def _print(document: dict[str, Any], as_json: bool) -> None:
         click.echo(line)
 
 
-def _show_again_and_again(address: str, interval: float) -> None:
+def _show_again_and_again(address: str) -> None:
     document: dict[str, Any] | None = None
     while True:
         silent = ""
@@ -115,7 +102,7 @@ def _show_again_and_again(address: str, interval: float) -> None:
             lines = [silent] if silent or document is None else status_lines(document, _PLAIN_WIDTH)
             sys.stdout.write("\n".join([*lines, "", ""]))
         sys.stdout.flush()
-        time.sleep(interval)
+        time.sleep(_BETWEEN)
 
 
 def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:

@@ -107,4 +107,4 @@ def load_account(path: Path) -> Account:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{path}: is no file that nats-bridge failover save wrote") from None
+        raise ConfigError(f"{path}: is no file that nats-bridge failover --save wrote") from None

@@ -158,7 +158,7 @@ class Plan:
 
 
 def failover_needs(source: str, target: str) -> Iterator[Need]:
-    """The needs of `nats-bridge failover plan`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
+    """The needs of `nats-bridge failover`; for a source elsewhere, also `STREAM.INFO` below the prefix of its API.
 
     Args:
         source: the connection of the source streams.

@@ -38,7 +38,7 @@ class Reason:
 
 def not_permitted(error: NotPermittedError) -> Reason:
     """The reason where nothing is known of a link: the watching user may not ask."""
-    return Reason("not_permitted", str(error), "allow what nats-bridge watch --permissions prints")
+    return Reason("not_permitted", str(error), "allow what nats-bridge --permissions watch prints")
 
 
 def leaderless(target: str) -> Reason:
