@@ -89,6 +89,7 @@ def _value(node: yaml.Node, path: YamlPath, lines: PlacedYaml, around: tuple[yam
             lines.key_lines[(*path, key)] = at
             built[key] = _value(value_node, (*path, key), lines, (*around, node))
         return built
+    assert isinstance(node, yaml.ScalarNode)
     text: str = node.value
     if node.style or node.tag == "tag:yaml.org,2002:str":
         return text

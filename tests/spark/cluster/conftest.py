@@ -25,9 +25,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The four packages in one archive, as docs/spark.md says."""
+    """The packages in one archive, as docs/spark.md says."""
     place = tmp_path_factory.mktemp("shipped")
-    packages = [f"./{folder}" for folder in ("transforms", "bridge", "conformance", "pipeline")]
+    packages = [f"./{folder}" for folder in ("transforms", "bridge", "pipeline")]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run(
         [*pip, "--target", str(place / "sent"), *packages], cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE
