@@ -47,7 +47,7 @@ help:
 	@echo "make follow  what nats-server versions newer than the table change, and whether the engine follows; the report is in build/follow"
 	@echo "             (FOLLOW='--versions 2.16.0' for some, FOLLOW='--from 2.15.1' as if the table ended there; needs Go)"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
-	@echo "make mutants   whether the tests find every planted defect; M=reload for one area, M=reload/half-applied for one"
+	@echo "make mutants   whether the unit tests find changes of pure modules; M=nats_transforms.subject for one module"
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
@@ -133,10 +133,8 @@ follow: install
 stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
-# M=intake, M='reload/* copying/probe-is-stored'; nothing for all of them.
-mutants: spark
-	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
-	$(BIN)/python -m tests.mutants $(M) --table build/mutants.md
+mutants: $(TESTS)
+	$(BIN)/python .ci/mutants $(M)
 
 # TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
 twins: install
@@ -232,7 +230,7 @@ GROUP = $(addprefix --group pyproject.toml:,$(1))
 lock: install
 	$(COMPILE) $(ALL) $(call GROUP,dev figures tables) -o requirements/spark.lock
 	cp requirements/spark.lock requirements/tests.lock
-	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev browser docs kubernetes package) -o requirements/tests.lock
+	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev browser docs kubernetes mutants package) -o requirements/tests.lock
 	cp requirements/spark.lock requirements/dev.lock
 	$(COMPILE) $(filter-out pipeline/%,$(ALL)) $(call GROUP,dev) -o requirements/dev.lock
 	cp requirements/spark.lock requirements/run.lock
