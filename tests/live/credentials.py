@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,10 @@ class Operator:
             f"resolver: MEMORY\nresolver_preload: {{\n{preloaded}\n}}\n"
         )
 
-    def creds(self, user: int, expires: int = 0) -> str:
-        """A user's credentials file."""
+    def creds(self, user: int, expires: int = 0, permissions: Mapping[str, Any] | None = None) -> str:
+        """A user's credentials file; `permissions` are its `pub` and `sub`, everything without them."""
         keys = new_keys(nkeys.PREFIX_BYTE_USER, user)
-        limits = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1}
+        limits = {"type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1, **(permissions or {})}
         token = jwt(self._account, public(keys), f"u{user}", limits, expires)
         seed = seed_of(nkeys.PREFIX_BYTE_USER, user).decode()
         return (

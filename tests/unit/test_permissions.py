@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,21 @@ def test_a_block_to_paste(tmp_path: Path) -> None:
     ) in plain
     assert '"_IN_side.>" # answers and deliveries' in plain
     assert "west" not in text, "no rule uses it"
+
+
+def test_a_command_of_nsc_to_run(tmp_path: Path) -> None:
+    lines = [" ".join(line.split()) for line in _printed(_file(tmp_path, MONITOR), "--nsc").splitlines()]
+    assert lines[:3] == [
+        "# connection 'default': the permissions of its user, who has none so far",
+        "permissions=(",
+        "--allow-pub 'out.*.*' # publishes (a)",
+    ]
+    assert lines[-2:] == [")", 'nsc edit user --name NAME "${permissions[@]}"']
+
+
+def test_nsc_is_for_permissions(tmp_path: Path) -> None:
+    result = CliRunner().invoke(check_command, ["-c", str(_file(tmp_path, MONITOR)), "--nsc"], standalone_mode=False)
+    assert isinstance(result.exception, UsageError)
 
 
 def test_at_least_once_may_acknowledge_and_nothing_else_may(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print what the connections' users must be allowed; with --server as narrow as the streams there permit.",
 )
+@click.option("--nsc", is_flag=True, help="Print --permissions as commands of nsc, for users with a JWT.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configurations, for editors and other tools.")
 @click.option(
     "--previous",
@@ -55,6 +56,7 @@ def check_command(
     config: Path | None,
     server: str | None,
     permissions: bool,
+    nsc: bool,
     schema: bool,
     previous: str | None,
     dialect: str | None,
@@ -74,7 +76,7 @@ def check_command(
     Example:
       nats-bridge check -c config/tested-rules.yaml
       nats-bridge check -c config/republish-monitor.yaml --server nats://127.0.0.1:4222 --json
-      nats-bridge check -c config/republish-monitor.yaml --permissions
+      nats-bridge check -c config/republish-monitor.yaml --permissions --nsc
       nats-bridge check new.json --previous old.json --dialect 2.12
       nats-bridge check --schema > schema.json
     """
@@ -90,6 +92,8 @@ def check_command(
         raise click.UsageError("--previous and --dialect need STREAM.json")
     if (permissions or schema) and as_json:
         raise click.UsageError("--permissions and --schema have an output of their own; leave out --json")
+    if nsc and not permissions:
+        raise click.UsageError("--nsc is for --permissions: say both")
     if schema:
         from nats_bridge.settings.schema import configuration_schema
 
@@ -100,10 +104,10 @@ def check_command(
 
         return validate(stream, previous, to_dialect(None, None, dialect or DEFAULT), as_json=as_json)
     assert config is not None
-    return _check(config, server, permissions=permissions, as_json=as_json)
+    return _check(config, server, permissions=permissions, nsc=nsc, as_json=as_json)
 
 
-def _check(config: Path, server: str | None, *, permissions: bool, as_json: bool) -> int:
+def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as_json: bool) -> int:
     findings: list[Finding] = []
     verdicts: list[Verdict] = []
     try:
@@ -116,10 +120,10 @@ def _check(config: Path, server: str | None, *, permissions: bool, as_json: bool
             url = _url(server)
             if permissions:
                 from nats_bridge.jobs.stream_facts import look_up
-                from nats_bridge.permissions import as_text, grants_of
+                from nats_bridge.permissions import as_nsc, as_text, grants_of
 
                 known = ask(with_server(settings, url, look_up)) if server else None
-                click.echo(as_text(grants_of(settings, known)))
+                click.echo((as_nsc if nsc else as_text)(grants_of(settings, known)))
                 return EXIT_GOOD
             findings += ask(check_server(settings, url))
         else:

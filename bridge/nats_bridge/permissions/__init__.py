@@ -4,7 +4,14 @@ Every kind of rule states its needs; `granting` adds those of the sidecar itself
 and shows it.
 """
 
-from nats_bridge.permissions.granting import ConnectionGrants, Grant, as_text, grants_of, permissions_of
+from nats_bridge.permissions.granting import (
+    ConnectionGrants,
+    Grant,
+    as_nsc,
+    as_text,
+    grants_of,
+    permissions_of,
+)
 from nats_bridge.permissions.need import Need, Way
 from nats_bridge.permissions.stream_facts import StreamFacts
 
@@ -14,6 +21,7 @@ __all__ = [
     "Need",
     "StreamFacts",
     "Way",
+    "as_nsc",
     "as_text",
     "grants_of",
     "permissions_of",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -236,6 +237,30 @@ def _block(connection: ConnectionGrants) -> Iterable[str]:
             yield from (f"    {json.dumps(subject)}" for subject in connection.denied)
         yield "  ] }"
     yield "}"
+
+
+def as_nsc(connections: Sequence[ConnectionGrants]) -> str:
+    """One command of bash per connection that gives its user the same permissions in a JWT, by nsc."""
+    return "\n".join(line for connection in connections for line in _command(connection))
+
+
+def _command(connection: ConnectionGrants) -> Iterable[str]:
+    yield f"# connection '{connection.connection}': the permissions of its user, who has none so far"
+    yield "permissions=("
+    for way, flag in (("publish", "pub"), ("subscribe", "sub")):
+        grants = [grant for grant in connection.grants if grant.way == way]
+        yield from (f"  --allow-{flag} {_argument(grant.subject)}  # {_comment(grant)}" for grant in grants)
+        if not grants:
+            yield f"  --deny-{flag} '>'"
+    yield from (f"  --deny-pub {_argument(subject)}" for subject in connection.denied)
+    yield ")"
+    yield 'nsc edit user --name NAME "${permissions[@]}"'
+
+
+def _argument(subject: str) -> str:
+    """A subject as nsc reads it: a line of values that commas separate, and quotes surround."""
+    plain = not set(subject) & set(',"')
+    return shlex.quote(subject if plain else '"' + subject.replace('"', '""') + '"')
 
 
 def _comment(grant: Grant) -> str:
