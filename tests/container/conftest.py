@@ -10,9 +10,9 @@ import pytest
 
 from tests.container.base_image import base_image, machine_architecture, wheels
 from tests.container.engine import Engine, Image
-from tests.live.conftest import native_server, raw_peer
+from tests.live.conftest import enduring_peer, native_server, raw_peer
 
-__all__ = ["native_server", "raw_peer"]
+__all__ = ["enduring_peer", "native_server", "raw_peer"]
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCKERFILE = PROJECT / "Dockerfile"

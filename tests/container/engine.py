@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_TOOLS = ("podman", "runc", "debootstrap")
+_TOOLS = ("podman", "runc", "catatonit", "debootstrap")
 _LIMIT = 900.0  # seconds; a bound for hangs
 _UNPRIVILEGED = (
     *("--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"),
     *("--network=host", "--no-healthcheck"),  # a timer would need systemd
-    # No more than the tests have: only a process with the right to may raise its limits.
-    *("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"),
 )
+# No more than the tests have: only a process with the right to may raise its limits.
+_DEFAULTS = '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n'
 
 
 class MissingToolError(Exception):
@@ -54,20 +54,26 @@ class Engine:
         # The engine remembers it with the store. Short: sockets below it have paths of limited length.
         self._state = f"/run/nats-bridge-{hashlib.sha256(str(store).encode()).hexdigest()[:8]}"
         self._store = store
+        defaults = store.with_name("containers.conf")
+        defaults.write_text(_DEFAULTS, "utf-8")
+        # The second one is --no-healthcheck of pods, whose command has no such option.
+        self._variables = {"CONTAINERS_CONF": str(defaults), "DISABLE_HC_SYSTEMD": "true"}
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of one of its commands."""
         places = (f"--storage-driver={self._driver}", "--root", str(self._store), "--runroot", self._state)
         # runc: crun 1.8, bookworm's default, refuses a machine with both kinds of cgroups.
-        return ["podman", *places, "--runtime=runc", "--cgroup-manager=cgroupfs", *arguments]
+        settings = [f"{name}={value}" for name, value in self._variables.items()]
+        return ["env", *settings, "podman", *places, "--runtime=runc", "--cgroup-manager=cgroupfs", *arguments]
 
-    def run(self, *arguments: str) -> str:
-        """Run one of its commands and return what it printed.
+    def run(self, *arguments: str, given: str | None = None) -> str:
+        """Run one of its commands and return what it printed; `given` is its standard input.
 
         Raises:
             EngineError: it failed.
         """
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=_LIMIT, check=False)
+        command = self.command(*arguments)
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=_LIMIT, check=False)
         if done.returncode != 0:
             raise EngineError(f"podman {' '.join(arguments)}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout

@@ -53,6 +53,6 @@ def test_the_lock_of_the_image_has_what_the_package_needs() -> None:
 
 def test_a_machine_that_lacks_something_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingToolError, match=r"root on Linux|podman, runc, debootstrap: not on PATH; apt"):
+    with pytest.raises(MissingToolError, match=r"root on Linux|podman, runc, catatonit, debootstrap: not on PATH; apt"):
         Engine(tmp_path)
     assert list(tmp_path.iterdir()) == []
