@@ -47,7 +47,7 @@ help:
 	@echo "make follow  what nats-server versions newer than the table change, and whether the engine follows; the report is in build/follow"
 	@echo "             (FOLLOW='--versions 2.16.0' for some, FOLLOW='--from 2.15.1' as if the table ended there; needs Go)"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
-	@echo "make mutants   whether the unit tests find changes of pure modules; M=nats_transforms.subject for one module"
+	@echo "make mutants   whether tests find changes of pure modules; M=nats_transforms.subject for one module"
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
@@ -134,6 +134,7 @@ stress: install
 	@$(BIN)/python -m tests.stress --times $(N) $(T)
 
 mutants: $(TESTS)
+	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python .ci/mutants $(M)
 
 # TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.

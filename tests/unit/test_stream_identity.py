@@ -38,6 +38,8 @@ END = Stored(12, 2012)
         pytest.param([Stored(5, 2005)], END, "recreated", id="younger ones are left"),
         pytest.param([Stored(11, 1011)], Stored(12, 1012), "unknown", id="it begins behind them"),
         pytest.param([], END, "unknown", id="nothing is left"),
+        pytest.param([], Stored(10, 2010), "unknown", id="nothing is left up to the same sequence"),
+        pytest.param([Stored(5, 1010)], END, "same", id="one of the same time is left"),
     ],
 )
 def test_the_table(messages: list[Stored], last: Stored, verdict: Verdict) -> None:
@@ -63,6 +65,9 @@ def test_what_is_known_of_a_stream() -> None:
     assert KnownStream.of({"created": "then", "state": purged}).messages == (Stored(7, 2_500_000_000),)
     unused = purged | {"first_seq": 0, "last_seq": 0, "last_ts": "0001-01-01T00:00:00Z"}
     assert KnownStream.of({"created": "then", "state": unused}).messages == ()
+    assert Bounds.of({"state": unused}).last == Stored(0, 0)
+    without_time = purged | {"last_ts": "0001-01-01T00:00:00Z"}
+    assert KnownStream.of({"created": "then", "state": without_time}).messages == ()
 
 
 @st.composite

@@ -9,7 +9,9 @@ from nats_transforms.subject import (
     is_valid_literal,
     is_valid_pattern,
     is_valid_publish,
+    is_wild,
     matches,
+    one_line,
     tokens,
 )
 
@@ -87,6 +89,8 @@ def test_subscriptions_and_consumer_filters_match(subject: bytes, pattern: bytes
         (b"foo.*x", b"foo.*x", True),
         (b"foo.*", b"foo.*x", False),
         (b"foo..a", b"foo.*.a", False),
+        (b"$x.a", b"$x.*", True),  # in the order of bytes before `*`
+        (b"*", b"$x", False),
     ],
 )
 def test_subset(a: bytes, b: bytes, expected: bool) -> None:
@@ -126,3 +130,11 @@ def test_until_2_14_10_and_2_15_3_the_first_byte_of_a_token_decides(one: bytes) 
     assert collide(b"foo.q.*", one, by_first_byte=True)
     assert is_subset(b"foo.q.a", one, by_first_byte=True) is (b">" not in one)
     assert not is_subset(b"foo.*.a", one, by_first_byte=True)
+
+
+def test_a_token_is_wild_by_its_first_byte_only_where_asked() -> None:
+    assert (is_wild(b"*"), is_wild(b"*x"), is_wild(b"*x", by_first_byte=True)) == (True, False, True)
+
+
+def test_a_text_for_a_screen_has_no_control_characters() -> None:
+    assert one_line("orders.é\n\x1b[2J") == "orders.é\\n\\x1b[2J"
