@@ -248,6 +248,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "reader.consumer_recreated": LogEvent(
         "warning", "The rule's consumer was deleted, and was recreated.", ("consumer", "after")
     ),
+    "reader.consumer_edited": LogEvent(
+        "warning",
+        "Another client changed the rule's consumer, or recreated it otherwise. It may have left out messages after"
+        " `after`, up to `upto`: `left_out` says how many (copies that acknowledge do not count them). `at_least_once`"
+        " reads them again; if not, they count as lost. With `headers_only`, their payloads are missing.",
+        ("consumer", "field", "found", "expected", "after", "upto", "left_out"),
+    ),
     "reader.creation_time_changed": LogEvent(
         "info",
         "The server reports another creation time, as servers before 2.14 do after restarts; the stream is the same,"
@@ -271,6 +278,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "The durable consumer was recreated, because a subscription matches its inbox: of a process that lost the lead,"
         " or one such as `>`.",
         ("consumer", "after"),
+    ),
+    "consumer.reconfigured": LogEvent(
+        "warning",
+        "At its start, the rule found a consumer that selects other messages, or delivers them in another way: the rule"
+        " was changed, or another client changed the consumer. It is recreated at its position. What another client's"
+        " filter left out before that is not read again.",
+        ("consumer", "fields", "after"),
     ),
     "consumer.leaderless": LogEvent(
         "warning",

@@ -248,7 +248,7 @@ async def test_a_message_that_the_server_cannot_read(
             readable = [number for number in range(1, 31) if number != 15]
             assert seen.sequences == readable
             assert await here.source_sequences() == readable
-            assert bridge.supervisors[0].counters()["vanished"] == 1
+            await until(lambda: bridge.supervisors[0].counters()["vanished"] == 1)
 
 
 async def test_a_target_whose_file_is_damaged(

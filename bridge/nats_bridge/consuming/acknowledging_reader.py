@@ -116,6 +116,7 @@ class AcknowledgingReader(Reader):
         if info is None:
             await self.consumer.create(self.handled)
             self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
+        self._prove(self.handled, self._messages, self._jumped)
         self._began_behind = self.handled
         self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._last_read = asyncio.get_running_loop().time()
@@ -124,12 +125,17 @@ class AcknowledgingReader(Reader):
         await self._fence.opened()
         try:
             info = await self.consumer.info()
+            edits = self.consumer.edits(info) if info is not None else []
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND and not error.passing:
                 raise
             self._broken(f"the consumer of the source cannot be asked ({error})")
             return
-        if info is None or not self.consumer.delivers_here(info):
+        if edits:
+            self.consumer.proven = self._unproven.after
+            self._say_edited(edits)
+            self._broken("another client has changed the consumer of the source")
+        elif info is None or not self.consumer.delivers_here(info):
             self._broken("the consumer of the source was deleted")
         elif self._is_silent and not info.get("push_bound"):
             self._broken("the consumer of the source accepts no subscription")

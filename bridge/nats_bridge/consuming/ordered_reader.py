@@ -205,6 +205,7 @@ class OrderedReader(Reader):
             if self._reports_arrival:
                 self._report_arrival()  # what came before the consumer's name was known
             delivered = {"consumer_seq": 0, "stream_seq": 0}
+        self._prove(self.handled, self._messages, self._jumped)
         self._last_read = asyncio.get_running_loop().time()
         # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
         if int(delivered["consumer_seq"]) >= self._next:
@@ -231,7 +232,7 @@ class OrderedReader(Reader):
             kept = await self._kept_until(int(stream["state"]["last_seq"]))
             if kept is not None:
                 await self._stream_shortened(stream, kept)
-            elif info is not None:
+            elif info is not None and not await self._replace_edited(stream, info):
                 return await self._resume(info)
             self._counters.recreated_consumers += 1
             self._log.warning("reader.consumer_recreated", consumer=self.consumer.name, after=self.handled)
@@ -258,6 +259,47 @@ class OrderedReader(Reader):
             await consumer.keep_limit(info)
         self._last_read = asyncio.get_running_loop().time()
         return True
+
+    async def _replace_edited(self, stream: Json, info: Json) -> bool:
+        """Undo what another client has changed of the consumer; whether a new one has to be created for that.
+
+        What the consumer left out since it was last known to be as it was created is read again, if the rule may
+        publish twice; if not, it is counted as lost.
+        """
+        consumer, edits = self.consumer, self.consumer.edits(info)
+        if not edits:
+            return False
+        skipped = await self._left_out()
+        self._say_edited(edits, left_out=skipped)
+        if self.plan.position != "none" and not any(edit.needs_another for edit in edits):
+            await consumer.keep_limit(info)
+            return False
+        await self._sink.settled()
+        incomplete = skipped != 0 or any(edit.field == "headers_only" for edit in edits)
+        if self.plan.position == "confirmed" and incomplete:
+            self._jumped = self._unproven.jumped  # counted when they are read again
+            self.handled, self._gap_after, self._last_reply = self._unproven.after, None, b""
+        else:
+            self._counters.lost += skipped or 0
+            self._jumped = max(self._jumped - (skipped or 0), self._unproven.jumped)
+        if incomplete:
+            await self._sink.read_on(stream, self.handled)
+        # Messages that the old consumer may have sent must not mix with those of its successor.
+        await self._listen()
+        self._queue.clear()
+        await consumer.delete()
+        return True
+
+    async def _left_out(self) -> int | None:
+        """The number of messages that the stream holds of what is unproven, and were left out; None if unknown."""
+        unproven, plan = self._unproven, self.plan
+        if unproven.after >= self.handled:
+            return 0
+        if plan.direct:
+            return None
+        replay = Replay(self.connection.api, plan.stream, plan.filters)
+        held = await replay.after(unproven.after) - await replay.after(self.handled)
+        return max(held - (self._messages - unproven.messages), 0)
 
     async def _listen_again(self) -> None:
         """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
@@ -317,6 +359,9 @@ class OrderedReader(Reader):
         """Return the consumer's info; None if it does not exist, or must be recreated."""
         consumer = self.consumer
         if self.plan.direct:
+            info = await consumer.info()
+            if info is not None and consumer.edits(info):
+                return info
             await consumer.delete()  # an old consumer would keep messages
             return None
         if self.plan.position != "none":

@@ -12,9 +12,11 @@ control requests are answered in order with the batches, so the server stops sen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import structlog
@@ -28,7 +30,7 @@ from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
 from nats_bridge.consuming.lag import Standpoint
-from nats_bridge.consuming.rule_consumer import RuleConsumer
+from nats_bridge.consuming.rule_consumer import Edit, RuleConsumer
 from nats_bridge.errors import ApiError
 from nats_bridge.observability.counters import ReaderCounters
 from nats_bridge.observability.log_throttle import Pace
@@ -37,6 +39,9 @@ from nats_transforms import header_block
 _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
+_COMPARED_BEATS = (
+    10  # heartbeats after which a consumer is compared with its configuration, if nothing else asks for it
+)
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
@@ -64,8 +69,26 @@ class BatchSink(Protocol):
     async def stream_recreated(self, info: Json) -> None:
         """Forget the old stream: it was recreated under the same name."""
 
+    async def read_on(self, info: Json, after: int) -> None:
+        """Forget what was read: what follows a sequence comes next, and before it some messages were left out."""
+
     async def stream_shortened(self, info: Json, kept: int) -> None:
         """Forget what was read after sequence `kept`: the stream has lost that, and may hold other messages there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """Deliveries since the consumer was last known to be as it was created: another client may have changed it since.
+
+    Attributes:
+        after: the stream sequence up to which it was.
+        messages: how many were delivered.
+        jumped: how many sequences were missing where no filter explains it: removed, or selected out by that client.
+    """
+
+    after: int
+    messages: int = 0
+    jumped: int = 0
 
 
 class Reader(ABC):
@@ -117,6 +140,9 @@ class Reader(ABC):
         self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
         self._closing = False
         self._done = 0
+        self._unproven = Unproven(0)
+        self._messages = self._jumped = 0  # since then
+        self._compared_at = 0.0
         self._reports_arrival = False  # whether the consumer waits for that
         self._newest = b""  # what the newest message of such a consumer is acknowledged by
 
@@ -213,6 +239,7 @@ class Reader(ABC):
 
     async def _release(self) -> None:
         self._queue.clear()
+        self._prove(self.handled, self._messages, self._jumped)
         for subscription in (self._subscription, self._creations):
             if subscription is not None:
                 await subscription.release()
@@ -244,7 +271,7 @@ class Reader(ABC):
         """
         if not self.attached:
             return None  # the consumer may be another replica's, or have sequences that are unknown here
-        info = await self.consumer.info(patience=0)
+        info = await self._info()
         if info is None or not self.consumer.delivers_here(info):
             return None
         return int(info["num_pending"]) + max(int(info["delivered"]["consumer_seq"]) + 1 - self._next, 0)
@@ -327,9 +354,10 @@ class Reader(ABC):
             if jumped := last - self.handled - len(batch):
                 gap_after = self.handled
                 if not self._filling:
-                    self._sink.vanished(jumped)
+                    self._jumped += jumped
             if self._gap_after is not None:
                 gap_after, self._gap_after = self._gap_after, None
+        self._messages += len(batch)
         self._done = self.handled  # the caller has awaited the batch before
         self.handled = last
         self._last_reply = batch[-1][1]
@@ -416,8 +444,13 @@ class Reader(ABC):
                 async with asyncio.timeout(replay.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
-                self.connection.api.delivery_limit.look(asyncio.get_running_loop().time())
-                if not self._is_silent and self.consumer.is_within_limit:
+                now = asyncio.get_running_loop().time()
+                self.connection.api.delivery_limit.look(now)
+                is_due = (
+                    self._jumped > self._unproven.jumped
+                    or now - self._compared_at >= _COMPARED_BEATS * replay.HEARTBEAT
+                )
+                if not self._is_silent and self.consumer.is_within_limit and not (is_due and await self._is_edited()):
                     continue
             self._look.clear()
             await self.connection.connected()
@@ -426,6 +459,41 @@ class Reader(ABC):
             self._unsure = False
             self._work(self._revive())
             await self.idle()
+
+    def _prove(self, upto: int, until: int, jumped: int) -> None:
+        """Note that up to a stream sequence all is delivered that there was, and count what had been removed.
+
+        Args:
+            upto: the sequence.
+            until: how many messages were delivered up to it, as `_messages` counts.
+            jumped: how many sequences were missing up to it, as `_jumped` counts.
+        """
+        self._sink.vanished(jumped - self._unproven.jumped)
+        self._unproven = Unproven(upto, until, jumped)
+        self._compared_at = asyncio.get_running_loop().time()
+
+    async def _info(self) -> Json | None:
+        """`CONSUMER.INFO`; None if there is no consumer, or another client has changed it, which is repaired then."""
+        earlier, before = self._unproven, (self.handled, self._messages, self._jumped)
+        info = await self.consumer.info(patience=0)
+        if info is None or earlier is not self._unproven:
+            return info
+        if self.consumer.edits(info):
+            self._look.set()
+            return None
+        self._prove(*before)
+        return info
+
+    def _say_edited(self, edits: Iterable[Edit], **more: Any) -> None:
+        for edit in edits:
+            span = {"after": self._unproven.after, "upto": self.handled, **more}
+            self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
+
+    async def _is_edited(self) -> bool:
+        """Whether another client is known to have changed the consumer."""
+        with contextlib.suppress(ApiError):  # asked again at the next heartbeat
+            await self._info()
+        return self._look.is_set()
 
     def _sure(self) -> None:
         """Deliver what has waited since a reconnect."""

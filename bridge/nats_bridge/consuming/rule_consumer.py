@@ -26,7 +26,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import structlog
 
@@ -45,7 +45,14 @@ TAKEOVER = 3.0
 
 _POLL = 0.05  # seconds between two requests for what the server has not noticed yet
 _MOST_UNCONFIRMED = 1_000_000  # messages
-_FILTERS = ("metadata", "filter_subject", "filter_subjects")  # members of an answer that a request must not hold
+_SELECTING = ("filter_subject", "filter_subjects", "headers_only")
+_LASTING = ("flow_control", "idle_heartbeat", "replay_policy")  # no update changes them
+_ACTING = (
+    *(*_SELECTING, *_LASTING, "ack_policy", "ack_wait", "backoff", "deliver_group", "inactive_threshold"),
+    *("max_ack_pending", "max_deliver", "rate_limit_bps"),
+)
+"""Members of a configuration by which a consumer delivers other messages, or at other times."""
+_KEPT = ("deliver_policy", "opt_start_seq", "opt_start_time", "mem_storage", "num_replicas", "sample_freq")
 _ACK_POLICY = {"none": "none", "sent": "none", "confirmed": "all", "acknowledged": "explicit"}
 _ACK_WAIT = 60  # seconds until a message whose acknowledgement was lost comes again
 _LEADERLESS = 30.0  # seconds without a leader, while the stream has one, after which it will have none
@@ -92,6 +99,25 @@ class Durable:
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
         """The one of a rule that has one."""
         return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
+
+
+class Edit(NamedTuple):
+    """A member of a consumer's configuration that another client has changed.
+
+    Attributes:
+        field: its name.
+        found: its value; None if it is not set.
+        expected: its value when the consumer was created or taken over.
+    """
+
+    field: str
+    found: Any
+    expected: Any
+
+    @property
+    def needs_another(self) -> bool:
+        """Whether only another consumer delivers again what the rule needs."""
+        return self.field in (*_SELECTING, *_LASTING, "ack_policy", "deliver_subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +167,7 @@ class RuleConsumer:
         inbox: where it delivers; set before `take_over` and `create`.
         name: its name on the server, empty before there is one.
         limit: how many messages it sends ahead of acknowledgements; None for any number.
+        proven: where another client has changed what it selects: the stream sequence up to which all was delivered.
     """
 
     def __init__(self, api: JetStreamApi, plan: ConsumerPlan, fence: WriteFence = ALWAYS_OPEN) -> None:
@@ -152,6 +179,8 @@ class RuleConsumer:
         self.inbox = ""
         self.name = ""
         self.limit: int | None = None
+        self.proven: int | None = None
+        self._config: Json = {}  # as the server has confirmed it
         self._api = api
 
     @property
@@ -210,6 +239,8 @@ class RuleConsumer:
             # Of a process that was killed after it had recreated the consumer.
             await api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
         position = _position_of(info)
+        if self.proven is not None:
+            position = min(position, self.proven)
         last = int((await settled_stream(api, plan.stream, position))["state"]["last_seq"])
         if position > last:
             _log.warning(
@@ -265,8 +296,22 @@ class RuleConsumer:
                 await self._take_away(handled)
                 return None
             raise self._in_use()  # the process that moved the position has published up to there
+        after = _position_of(info) if handled is None else handled
+        if other := self._differing(info["config"]):
+            if info.get("push_bound") and not self._is_mine_to_take(info):
+                raise self._in_use()
+            _log.warning(
+                "consumer.reconfigured",
+                rule=plan.rule,
+                stream=plan.stream,
+                consumer=plan.durable_name,
+                fields=other,
+                after=after,
+            )
+            await self._remove(after)
+            return None
         try:
-            await api.create_durable(plan.stream, self._bound(info["config"], info["delivered"]), fence=self.fence)
+            await self._update(self._bound(info["config"], info["delivered"]))
         except ApiError as error:
             if error.err_code != CONSUMER_IN_USE:
                 raise
@@ -274,7 +319,7 @@ class RuleConsumer:
                 newest = await api.consumer_info(plan.stream, plan.durable_name)
                 if newest is not None and newest.get("push_bound"):  # a client subscribes to the consumer's own inbox
                     raise self._in_use() from None
-            await self._take_away(_position_of(info) if handled is None else handled)
+            await self._take_away(after)
             return None
         self.name, self._delivered_to = plan.durable_name, self.inbox
         return info
@@ -285,9 +330,27 @@ class RuleConsumer:
 
     def _must_restart(self, info: Json) -> bool:
         """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
-        config = info["config"]
-        filters = {name: config[name] for name in _FILTERS[1:] if config.get(name)}
-        return bool(info.get("num_ack_pending")) or filters != replay.filter_members(self.plan.filters)
+        return bool(info.get("num_ack_pending") or self._differing(info["config"]))
+
+    def _differing(self, config: Json) -> list[str]:
+        """The members of a durable consumer's configuration that only another consumer can have as the rule needs them.
+
+        A server that has looked for messages of other filters does not look again at what it has passed.
+        """
+        wanted = self._wanted
+        return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
+
+    def edits(self, info: Json) -> list[Edit]:
+        """What another client has changed since the consumer was created or taken over, by its `CONSUMER.INFO`.
+
+        Another process of this rule that delivers to itself has taken it over; that is no edit.
+        """
+        found, expected = info["config"], self._config
+        edits = [Edit(name, found.get(name), expected.get(name)) for name in _ACTING if name in found.keys() | expected]
+        to = str(found.get("deliver_subject", ""))
+        if to.rpartition(".")[0] != self.inbox.rpartition(".")[0]:
+            edits.append(Edit("deliver_subject", to or None, self.inbox))
+        return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
 
     async def is_leaderless(self, error: ApiError) -> bool:
         """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
@@ -367,13 +430,11 @@ class RuleConsumer:
                 direct=plan.direct,
                 limit=self.limit,
             )
-            self.name = (await self._api.create_ephemeral(plan.stream, config | begins | description))["name"]
+            info = await self._api.create_ephemeral(plan.stream, config | begins | description)
+            self.name, self._config = info["name"], info["config"]
             return
-        config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
-        config |= {"durable_name": plan.durable_name, **description, **self._acknowledging}
-        config |= {"deliver_policy": "all"} if plan.work_queue else begins
         try:
-            self.name = (await self._api.create_durable(plan.stream, config, fence=self.fence))["name"]
+            await self._update(self._wanted | ({"deliver_policy": "all"} if plan.work_queue else begins))
         except ApiError as error:
             if error.err_code not in _NOT_UNIQUE:
                 raise
@@ -381,14 +442,18 @@ class RuleConsumer:
                 f"rule '{plan.rule}': other consumers of work queue '{plan.stream}' take the same subjects"
                 f" ({error.description}, {error.err_code}): give each of them subjects of its own"
             ) from None
-        self._delivered_to = self.inbox
+        self.name, self._delivered_to, self.proven = plan.durable_name, self.inbox, None
         if self._marked:
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
             self._marked = False
 
     async def keep_limit(self, info: Json) -> None:
         """Let the durable consumer, `CONSUMER.INFO` of which is given, send ahead what its connection takes."""
-        await self._api.create_durable(self.plan.stream, self._bound(info["config"]), fence=self.fence)
+        await self._update(self._bound(info["config"]))
+
+    async def _update(self, config: Json) -> None:
+        """Create or update the durable consumer."""
+        self._config = (await self._api.create_durable(self.plan.stream, config, fence=self.fence))["config"]
 
     async def info(self, *, patience: float | None = None) -> Json | None:
         """Return `CONSUMER.INFO`; None if it does not exist; `patience` as in `JetStreamApi.request`."""
@@ -460,18 +525,21 @@ class RuleConsumer:
             config: its present one.
             taken: the last delivery to the inbox that it has at present, if another one follows.
         """
-        bound = {name: value for name, value in config.items() if name not in _FILTERS}
-        bound.pop("headers_only", None)
-        if taken is not None:
-            said = _shortened(_TAKEN.sub("", str(config.get("description", ""))))
-            last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
-            bound["description"] = f"{said} (from {config.get('deliver_subject')} {last})"
-        bound |= {"deliver_subject": self.inbox, "idle_heartbeat": int(replay.HEARTBEAT * 1e9)}
         self.limit = self._limit_of_connection
-        bound |= {**replay.filter_members(self.plan.filters), **self._acknowledging}
-        if self.plan.headers_only:
-            bound["headers_only"] = True
+        bound = self._wanted | {name: config[name] for name in _KEPT if name in config}
+        if taken is None:
+            return bound | {"description": str(config.get("description", ""))}
+        last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
+        bound["description"] += f" (from {config.get('deliver_subject')} {last})"
         return bound
+
+    @property
+    def _wanted(self) -> Json:
+        """The configuration of the durable consumer, but for where it begins."""
+        plan = self.plan
+        config = replay.push_config(self.inbox, plan.filters, headers_only=plan.headers_only)
+        description = _shortened(f"{plan.owner}{plan.description}")
+        return config | {"durable_name": plan.durable_name, "description": description, **self._acknowledging}
 
     def _refuse_foreign(self, info: Json) -> None:
         if not (said := str(info["config"].get("description", ""))).startswith(self.plan.owner):

@@ -335,6 +335,10 @@ class Round:
         """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
         self.life.interrupt("the server lost the end of the source")
 
+    async def read_on(self, info: Json, after: int) -> None:
+        """Let the next round compare what the target holds with the source; see `BatchSink`."""
+        self.life.interrupt("another client has changed the consumer of the source")
+
     def _copy(self, batch: list[Delivered]) -> Awaitable[None] | None:
         context, encoder = self._context, self.encoder
         context.counters.received += len(batch)

@@ -316,11 +316,15 @@ class RepublishRun(RuleRun):
         self._follower.recreated(info)
 
     async def stream_shortened(self, info: Json, kept: int) -> None:
-        """Learn again what precedes the messages after `kept`; see `BatchSink`."""
-        self._delivery.acknowledged = self._newest = b""  # of messages that the stream has lost
+        """Count that, and learn again what precedes the messages after `kept`; see `BatchSink`."""
         self.counters.shorter_streams += 1
+        await self.read_on(info, kept)
+
+    async def read_on(self, info: Json, after: int) -> None:
+        """Learn again what precedes the messages after a sequence; see `BatchSink`."""
+        self._delivery.acknowledged = self._newest = b""  # of messages that come again, or are lost
         self._follower.recreated(info)
-        await self._seeding.seed(info, self.rule.start, kept)
+        await self._seeding.seed(info, self.rule.start, after)
 
     def _warn_too_large(self) -> None:
         self._warned_too_large = self.counters.too_large
