@@ -110,11 +110,18 @@ class OrderedReader(Reader):
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """Drop what was handled, read again what is missing."""
         run: list[Delivered] = []
-        repeated = b""
+        repeated, inbox, is_checked = b"", self.consumer.inbox, False
         self._sent = AckReply.parse(batch[-1][1]).consumer_sequence
         for message in batch:
             ack = AckReply.parse(message[1])
             last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
+            if ack.stream_sequence <= last and not is_checked and self._is_of_another_life(ack):
+                await self._hand_on_all(run)
+                run, is_checked = [], True
+                await self._revive()
+                if self.consumer.inbox != inbox:
+                    return  # the stream is read from its start, or from where it was the same, by another consumer
+                last = self.handled
             if ack.stream_sequence <= last:
                 self._counters.repeated += 1
                 repeated = message[1]
@@ -130,6 +137,16 @@ class OrderedReader(Reader):
         if repeated and not run and self.plan.position == "confirmed":
             # Its first acknowledgement may not have reached the server.
             await self._confirm(repeated)
+
+    def _is_of_another_life(self, ack: AckReply) -> bool:
+        """Whether a message is younger than one of the stream with a higher sequence: then the stream has begun again.
+
+        A stream in memory, or of a server that another one replaces, keeps its creation time. If its server is back
+        before heartbeats are missing, nothing else shows it.
+        """
+        return any(
+            stored.sequence >= ack.stream_sequence and stored.time_ns < ack.time_ns for stored in self.known.messages
+        )
 
     async def _confirm(self, reply: bytes) -> None:
         waiting = self._sink.confirm(reply)
@@ -257,6 +274,7 @@ class OrderedReader(Reader):
             if self.plan.position == "none":  # the limit of the connection has changed since it was asked for
                 return False
             await consumer.keep_limit(info)
+        self._next = min(self._next, int(info["delivered"]["consumer_seq"]) + 1)
         self._last_read = asyncio.get_running_loop().time()
         return True
 

@@ -395,6 +395,8 @@ class Reader(ABC):
         if asks_for_flow_control(answer, self.plan.stream.encode()):
             self.connection.client.answer(answer)
         delivered = header_block.read(block, b"Nats-Last-Consumer")
+        if delivered is not None and int(delivered) < self._next - 1:
+            self._look.set()  # the consumer has begun again, perhaps with its stream
         if delivered is not None and int(delivered) >= self._next:
             self._counters.gaps += 1
             upto = int(header_block.read(block, b"Nats-Last-Stream") or 0)
