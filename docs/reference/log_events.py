@@ -111,6 +111,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "A source's limits come close to the position: at this pace they remove messages that the rule has not taken.",
         ("position", "first_sequence", "seconds"),
     ),
+    "rule.begins_new": LogEvent(
+        "warning",
+        "The rule found no durable consumer in a stream that is not new, and begins with what is published from now on."
+        " At its first start, that is right. If it has run before, its consumer was deleted, and messages since then"
+        " are skipped.",
+        ("after",),
+    ),
     "rule.ready": LogEvent(
         "info",
         "A rule is running.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from nats_bridge.settings import load
 from tests.live.commands import Ran, command_here
@@ -226,3 +227,25 @@ async def test_a_subscription_to_everything_is_not_taken_for_another_process(
     assert here.bridged.sequences == list(range(1, here.bridged.newest + 1))
     assert differing(here.bridged, here.native) == []
     assert [consumer["name"] for consumer in await here.consumers()] == ["nats-bridge_rule"]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once"])
+async def test_a_consumer_that_was_deleted_is_reported(
+    delivery: str, twin_version: str, servers: SharedServers, unique_name: Callable[[str], str], raw_peer: OpenPeer
+) -> None:
+    """Servers keep the position nowhere else: what came since is skipped, unless `start` says where it begins."""
+    url = await servers.url(twin_version)
+    here = await scene(url, unique_name("gone"), raw_peer)
+    with structlog.testing.capture_logs() as log:
+        async with running(settings_for(url, here.rule(delivery=delivery), dialect="native")):
+            await here.load.burst(20)
+            await here.bridged.count(20)
+        assert not [line for line in log if line["event"] == "rule.begins_new"]
+        assert (await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule"))["success"]
+        await here.load.burst(50)
+        async with running(settings_for(url, here.rule(delivery=delivery), dialect="native")):
+            (line,) = [line for line in log if line["event"] == "rule.begins_new"]
+    assert (line["log_level"], line["after"]) == ("warning", 70)
+    assert (await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule"))["success"]
+    await all_is_republished(here, url, here.rule(delivery=delivery, start={"sequence": 21}))
+    assert here.bridged.sequences == list(range(1, 72))

@@ -161,6 +161,13 @@ class RepublishRun(RuleRun):
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
+        if rule.durable and resumed is None and rule.start.policy == "new" and handled:
+            self._log.warning(
+                "rule.begins_new",
+                after=handled,
+                meaning="there is no durable consumer: if the rule has run before, it was deleted, and messages since"
+                " then are skipped; a start by time or sequence takes them",
+            )
         await self._follower.begin(handled)
         await self._reader.open(handled, self._info)
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
