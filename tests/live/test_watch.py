@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nats_conformance.native_servers import NativeServer, free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.commands import command_here
+from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.until import until
 
@@ -224,6 +227,17 @@ async def test_a_source_that_was_recreated(newest_version: str, native_server: S
         await here.peer.recreate_stream("S")
         await publish(here.peer, "S", 3)
         assert await stalled(server.url, "M", "T") == ["source_recreated"] * 2
+
+
+@pytest.mark.parametrize("version", CHANGE_IT)
+async def test_a_source_with_another_creation_time(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server(version) as server:
+        here = await Scene.make(await raw_peer(server.url), {"storage": "file"}, storage="file")
+        here.peer = await change_creation_time(server, raw_peer, "S")
+        await all_is_well(server.url)
+        await here.peer.recreate_stream("S")
+        await publish(here.peer, "S", 10, b"y")
+        assert set(await stalled(server.url, "M", "T")) == {"source_recreated"}
 
 
 async def test_a_target_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:

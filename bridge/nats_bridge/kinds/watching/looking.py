@@ -7,12 +7,14 @@ newer copies (limits, a work queue), nothing but its server knows the position.
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from functools import partial
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
+from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay, standing_config
@@ -20,6 +22,7 @@ from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
 from nats_bridge.kinds.watching.link import Link
 from nats_bridge.kinds.watching.request_rate import RequestRate
+from nats_transforms import header_block
 from nats_transforms.source_record import last_record
 from nats_transforms.timestamp import nanoseconds_of
 
@@ -49,9 +52,9 @@ class Sight:
         source: that of the source; None where it cannot be read.
         error: why not.
         position: the newest sequence of the source that the target has.
-        copied_ns: when the target's newest copy was stored, nanoseconds since 1970; 0 if it has none.
         missing: how many of the source's messages the target lacks; None where that is unknown.
         is_certain: whether the target has removed no copy that could be newer than `position`.
+        is_another_source: whether the source is not the stream that the target's newest copy is of.
         following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
     """
 
@@ -60,9 +63,9 @@ class Sight:
     source: Json | None
     error: SourceError | None
     position: int
-    copied_ns: int
     missing: int | None
     is_certain: bool = True
+    is_another_source: bool = False
     following: Json | None = None
 
     @property
@@ -86,17 +89,6 @@ class Sight:
         """Whether something is missing, or the source cannot be read, or is not the one that was copied."""
         return self.missing is None or self.missing > 0 or self.is_another_source
 
-    @property
-    def is_another_source(self) -> bool:
-        """Whether the source was created after what the target has of it, or is shorter than that."""
-        if self.source is None or self.position < self.link.first:  # it may wait for a sequence that will come
-            return False
-        if int(self.source["state"]["last_seq"]) < self.position:
-            return True
-        # Mirrors keep the time of messages, also those of a mirror.
-        keeps_time = self.link.is_mirror and self.source["config"].get("mirror")
-        return not keeps_time and 0 < self.copied_ns < nanoseconds_of(self.source["created"])
-
 
 @dataclass(slots=True)
 class Looking:
@@ -112,10 +104,13 @@ class Looking:
     link: Link
     rate: RequestRate
     _position: int = 0
-    _copied_ns: int = 0
+    _at: int = 0  # the newest copy's sequence in the target
     _read_to: int = 0
     _is_certain: bool = True
     _complete: tuple[object, ...] = ()  # source and target as they were when nothing was missing
+    _source: KnownStream | None = None  # as it was seen last
+    _judged: tuple[str, int] = ("", 0)  # its creation time, and the position, when this was decided:
+    _is_another: bool = False
 
     async def look(self, target: Json, listed: Json | None = None) -> Sight:
         """Compare source and target once.
@@ -129,7 +124,7 @@ class Looking:
         """
         position = await self._position_in(target)
         if listed is not None and self._complete == _both(listed, target):
-            return Sight(self.link, target, listed, None, position, self._copied_ns, 0, self._is_certain)
+            return Sight(self.link, target, listed, None, position, 0, self._is_certain, self._is_another)
         answer, error = await self._ask(f"STREAM.INFO.{self.link.source}")
         missing, following = None, None
         if answer is not None and self._complete == _both(answer, target):
@@ -144,20 +139,18 @@ class Looking:
             missing = min(missing, int(reported.get("lag", missing)))
         if missing:
             following, _ = await self._following(position)
+        is_another = answer is not None and await self._is_another_source(answer, target, position, missing)
         self._complete = _both(answer, target) if answer is not None and missing == 0 else ()
-        return Sight(self.link, target, answer, error, position, self._copied_ns, missing, self._is_certain, following)
+        certain = self._is_certain
+        return Sight(self.link, target, answer, error, position, missing, certain, is_another, following)
 
     async def _position_in(self, target: Json) -> int:
         last = int(target["state"]["last_seq"])
         if self.link.is_mirror:
-            if last != self._position:
-                await self.rate.turn()
-                newest = await self.connection.api.stored_message(self.link.target, last) if last else None
-                self._copied_ns = newest.time_ns if newest is not None else 0
-            self._position = last
+            self._position = self._at = last
             return last
         if last < self._read_to:  # purged and recreated: read all of it again
-            self._read_to = self._position = self._copied_ns = 0
+            self._read_to = self._position = self._at = 0
             self._is_certain = True
         if last > self._read_to:
             await self._read_back(target, max(int(target["state"]["first_seq"]), self._read_to + 1))
@@ -174,7 +167,7 @@ class Looking:
             await self.rate.turn(_READING)
             piece, found = await read_piece(replay, low, high, partial(_Newest, self.link), newest=high == last)
             if piece.position:
-                self._position, self._copied_ns = piece.position, piece.time_ns
+                self._position, self._at = piece.position, piece.at
                 self._is_certain = behind + piece.behind == last - piece.at
                 return
             behind += found
@@ -218,6 +211,50 @@ class Looking:
         theirs = await self._missing(source, before)  # first, so that nothing that arrives while it is read is missed
         await self.rate.turn(_READING)
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
+
+    async def _is_another_source(self, source: Json, target: Json, position: int, missing: int | None) -> bool:
+        """Whether the source is shorter than the target's copies of it, or holds another message at their end."""
+        created, before, self._source = str(source["created"]), self._source, KnownStream.of(source)
+        if position < self.link.first:  # it may wait for a sequence that will come
+            verdict: Verdict = "same"
+        elif int(source["state"]["last_seq"]) < position:
+            verdict = "recreated"
+        elif created == self._judged[0] and (not self._is_another or self._judged[1] == position):
+            return self._is_another
+        else:
+            verdict = await self._by_newest_copy(source, target, position)
+            if verdict == "unknown" and before is not None and before.created != created:
+                verdict = judge(before.messages, await self._times(before.messages), Bounds.of(source))
+            if verdict == "unknown" and missing:
+                return self._is_another
+        self._judged, self._is_another = (created, position), verdict == "recreated"
+        return self._is_another
+
+    async def _by_newest_copy(self, source: Json, target: Json, position: int) -> Verdict:
+        """Compare the newest copy with the source's message: by time if the target keeps it, else by id and payload."""
+        await self.rate.turn()
+        copy = await self.connection.api.stored_message(self.link.target, self._at) if self._at else None
+        if copy is None:
+            return "unknown"
+        if self.link.is_mirror:
+            known = (Stored(position, copy.time_ns),)
+            return judge(known, await self._times(known), Bounds.of(source))
+        message = await self._stored(self._position)
+        if message is None or target["config"].get("allow_msg_counter"):
+            return "unknown"
+        block = base64.b64decode(message.get("hdrs") or "")
+        one, other = ((header_block.read(each, b"Nats-Msg-Id")) for each in (block, copy.header_block))
+        payload = base64.b64decode(message.get("data") or "")
+        return "same" if one == other and payload == copy.payload else "recreated"
+
+    async def _times(self, messages: tuple[Stored, ...]) -> dict[int, int]:
+        """When the source stored the messages at these sequences, in nanoseconds since 1970."""
+        found = [(each.sequence, await self._stored(each.sequence)) for each in messages]
+        return {sequence: nanoseconds_of(message["time"]) for sequence, message in found if message is not None}
+
+    async def _stored(self, sequence: int) -> Json | None:
+        answer, _ = await self._ask(f"STREAM.MSG.GET.{self.link.source}", {"seq": sequence})
+        return answer["message"] if answer is not None else None
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
         """The first message of the source after a position that the link copies, or the reason without one."""
@@ -267,13 +304,12 @@ class _Newest:
 
     Attributes:
         position: its sequence in the source; 0 if there is none.
-        time_ns: when it was stored, nanoseconds since 1970.
         at: its sequence in the target.
         behind: how many messages are behind it; all, if there is none.
     """
 
     def __init__(self, link: Link) -> None:
-        self.position = self.time_ns = self.at = self.behind = 0
+        self.position = self.at = self.behind = 0
         self._link = link
 
     def take(self, batch: list[Delivered]) -> None:
@@ -281,6 +317,5 @@ class _Newest:
             record = last_record(block)
             self.behind += 1
             if record is not None and self._link.copied(record):
-                stored = AckReply.parse(reply)
-                self.position, self.time_ns, self.at = record.sequence, stored.time_ns, stored.stream_sequence
+                self.position, self.at = record.sequence, AckReply.parse(reply).stream_sequence
                 self.behind = 0
