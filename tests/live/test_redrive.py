@@ -25,6 +25,7 @@ from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
 from tests.live.commands import command_here
+from tests.live.creation_times import CHANGE_IT, change_creation_time
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
@@ -45,8 +46,9 @@ class Scene:
     @classmethod
     async def make(cls, url: str, peer: RawPeer, name: str, **config: Any) -> Scene:
         here = cls(url, peer, name)
-        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
-        await peer.create_stream(name=here.letters, subjects=[f"dlq.{name}.>"], storage="memory")
+        config = {"storage": "memory", **config}
+        await peer.create_stream(**{"name": name, "subjects": [f"{name}.>"], **config})
+        await peer.create_stream(name=here.letters, subjects=[f"dlq.{name}.>"], storage=config["storage"])
         return here
 
     def advisory(self, sequence: int, consumer: str = "workers", reason: str = "") -> Advisory:
@@ -119,6 +121,24 @@ async def test_what_a_consumer_gave_up_comes_back_once(
     assert again.code == 0, again.err
     assert "already put back: 3\nput back 0\n" in again.out
     assert len(await here.messages()) == 6
+
+
+@pytest.mark.parametrize("version", CHANGE_IT)
+async def test_another_creation_time_of_the_letters(
+    version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer
+) -> None:
+    async with native_server(version) as server:
+        here = await Scene.make(server.url, await raw_peer(server.url), "S", storage="file")
+        await here.given_up(6)
+        assert (await here.redrive(apply=True, most=3)).plan.beyond == 3
+        for before in (3, 6):  # the second time, its records name what the first one saw
+            here.peer = await change_creation_time(server, raw_peer, here.letters)
+            await here.redrive(apply=True)
+            assert sorted(await here.put_back(6)) == [1, 2, 3, 4, 5, 6], before
+        await here.peer.recreate_stream(here.letters)
+        await here.given_up(6)
+        assert (await here.redrive(apply=True)).plan.done == 0
+        assert sorted(await here.put_back(18)) == [1, 2, 3, 4, 5, 6]
 
 
 async def test_filters_and_the_most(

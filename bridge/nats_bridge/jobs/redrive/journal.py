@@ -5,6 +5,9 @@ redrives the letters of a stream: a second one fails at its next record, before 
 
 A record says which letters are done, and which are published next: a process that is killed leaves them behind for
 the next one, with what it needs to find out which of them were stored.
+
+A record also names messages of the letters' stream, by which that is recognised if its creation time changes. The
+creation time that was seen first stays in the records' subject and in the ids of what is published.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.client.stream_identity import KnownStream, Stored
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError, RuleRefusedError
@@ -88,6 +92,8 @@ class Journal:
     """The records of one stream's letters; `info` is its `STREAM.INFO`: one that is recreated has other records.
 
     Attributes:
+        stream: by what the letters' stream will be recognised.
+        created: its creation time when it was seen first.
         done: the letters that were redriven.
         doubtful: of those begun, the ones of which it is unknown whether they were stored.
         pending: the window that was begun and not ended.
@@ -96,12 +102,18 @@ class Journal:
     def __init__(self, connection: Connection, publisher: Publisher, info: Json) -> None:
         self._api = connection.api
         self._publisher = publisher
+        self._info = info
         self._config: Json = info["config"]
-        self._subject = f"{JOURNAL}.{self._config['name']}.{zlib.crc32(info['created'].encode()):08x}"
         self._newest = 0
+        self.stream = KnownStream.of(info)
+        self.created = self.stream.created
         self.done: set[int] = set()
         self.doubtful: set[int] = set()
         self.pending = Pending()
+
+    @property
+    def _subject(self) -> str:
+        return f"{JOURNAL}.{self._config['name']}.{zlib.crc32(self.created.encode()):08x}"
 
     async def read(self) -> None:
         """Read all records; without a journal there are none.
@@ -109,12 +121,21 @@ class Journal:
         Raises:
             ApiError: the server cannot be asked.
         """
+        self.created = await self._first_created()
         newest = await self._api.last_message(JOURNAL, self._subject)
         while newest is not None and self._newest != newest.sequence:  # a replica may not have the newest ones yet
             self.done, self.doubtful, self._newest = set(), set(), 0
             replay = Replay(self._api, JOURNAL, (self._subject,))
             async for self._newest, _, payload in messages_of(replay, 1, newest.sequence):
                 self._apply(json.loads(payload))
+
+    async def _first_created(self) -> str:
+        """The creation time under which the records of this stream are kept: the present one if there are none."""
+        newest = await self._api.last_message(JOURNAL, f"{JOURNAL}.{self._config['name']}.*")
+        said: Json = json.loads(newest.payload).get("stream", {}) if newest is not None else {}
+        known = KnownStream(said.get("seen", ""), tuple(Stored(*each) for each in said.get("messages", ())))
+        is_same = known.messages and await known.verdict(self._api, self._info) != "recreated"
+        return str(said["created"]) if is_same else self.stream.created
 
     async def open(self) -> None:
         """Create the stream of the records if it does not exist; raises `ApiError`."""
@@ -140,7 +161,8 @@ class Journal:
         Raises:
             RuleRefusedError: another process appended, or no answer confirms the record.
         """
-        record: Json = {"done": list(done), "doubtful": list(doubtful)}
+        stream = {"created": self.created, "seen": self.stream.created, "messages": self.stream.messages}
+        record: Json = {"done": list(done), "doubtful": list(doubtful), "stream": stream}
         if begin is not None and begin.letters:
             record |= {"begin": begin.letters, "floors": dict(begin.floors), "since": begin.since_ns}
         payload = json.dumps(record, separators=(",", ":")).encode()

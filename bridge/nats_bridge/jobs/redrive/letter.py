@@ -107,7 +107,7 @@ def redrive_id(stream: str, created: str, sequence: int) -> bytes:
 
     Args:
         stream: the dead letters' stream.
-        created: when that was created, as its server writes it: another stream of this name has other letters.
+        created: when that was created, as its server wrote it first: another stream of this name has other letters.
         sequence: the letter's.
     """
     return b"redrive-%b-%08x-%d" % (stream.encode(), zlib.crc32(created.encode()), sequence)

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import happens
 from nats_bridge.consuming.missing_streams import named_stream
 from nats_bridge.consuming.replay import Replay
@@ -192,7 +193,6 @@ class Redriving:
         self, connection: Connection, wanted: Wanted, info: Json, destinations: Destinations, stop: asyncio.Event
     ) -> None:
         self._wanted = wanted
-        self._info = info
         self._api = connection.api
         self._publisher = Publisher(connection)
         self._journal = Journal(connection, self._publisher, info)
@@ -222,6 +222,7 @@ class Redriving:
         """Read every dead letter once, headers only, and decide."""
         wanted, result, journal = self._wanted, self.result, self._journal
         info = await self._api.stream_info(wanted.stream)
+        journal.stream = KnownStream.of(info)
         first, last = max(info["state"]["first_seq"], 1), info["state"]["last_seq"]
         direct = info["config"].get("retention", "limits") != "limits"
         letters = [
@@ -316,7 +317,7 @@ class Redriving:
         if stored is None or letter is None or taker is None:
             self.result.refused["removed before they could be read"] += 1
             return None
-        identity = redrive_id(self._wanted.stream, self._info["created"], letters[0])
+        identity = redrive_id(self._wanted.stream, self._journal.created, letters[0])
         block = restored(stored.header_block, identity)
         return _Message(letters, taker, letter.subject, block, stored.payload, identity)
 
