@@ -176,6 +176,21 @@ async def test_the_last_copy_deleted(version: str, scene: OpenScene) -> None:
     assert stored == [copy for copy in (await here.expected())["S"] if copy != deleted]
 
 
+async def test_no_times_say_that_a_lost_message_was_no_copy(newest_version: str, scene: OpenScene) -> None:
+    """The clock of the target's server may be behind the source's."""
+    here = await scene(RENAMED, newest_version)
+    await bridged(here, 3)
+    await here.home.store(b"local")
+    await delete_newest(here, "T")
+    await here.home.store(b"local")
+    await here.publish(1)
+    ran = await here.handoff()
+    assert (ran.code, "1 messages after it are lost (deleted?): 7 may have been copied, too, or not" in ran.err) == (
+        1,
+        True,
+    )
+
+
 async def _all(here: Scene) -> list[StoredMessage]:
     return await everything(here.home, here.target_name)
 

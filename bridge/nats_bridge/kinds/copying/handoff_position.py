@@ -1,13 +1,13 @@
 """Finds how far the bridge got with one entry, and whether the target's records still prove it.
 
 Where the target lost messages after the newest copy that is left (a delete, a bucket's key that was put again, a
-limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more.
+limit), one of them may have been a newer copy. What the bridge would do then is no help: it knows no more. Nor are
+times: source and target can be on servers whose clocks differ.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 
 from nats_bridge.client.jetstream_api import Json
@@ -84,7 +84,7 @@ async def check_newest(streams: EntryStreams, newest: Found | None, reached: int
             " copied (0 for none), or start the sidecar, let it copy a message, and hand over then"
         )
     destinations = list(dict.fromkeys(destination for _, destination in doubted))
-    if all(gaps.newest.get(each) for each in destinations):
+    if all(each in gaps.subjects for each in destinations):
         listed = ", ".join(f"'{each.decode('utf-8', 'replace')}'" for each in destinations[:_MOST_LISTED])
         more = len(destinations) - _MOST_LISTED
         raise EntryRefusedError(
@@ -110,12 +110,10 @@ async def _perhaps_copied(streams: EntryStreams, gaps: _Gaps, after: int) -> lis
                 destination = streams.sourcing.destination(subject)
                 if destination is None:
                     continue
-                ack = AckReply.parse(reply)
-                put = gaps.newest.get(destination, 0)
                 # Copies are made in order: where one was certainly not made, none after it was.
-                if ack.time_ns > gaps.until_ns or (by_subject_only and put < ack.time_ns):
+                if by_subject_only and destination not in gaps.subjects:
                     return found
-                found.append((ack.stream_sequence, destination))
+                found.append((AckReply.parse(reply).stream_sequence, destination))
                 if len(found) == gaps.lost:
                     return found
     return found
@@ -127,32 +125,22 @@ class _Gaps:
 
     Attributes:
         lost: how many sequences hold nothing.
-        until_ns: the latest time at which one of them can have been stored.
-        newest: when the newest message of each subject was stored.
+        subjects: those of the messages that are left.
     """
 
     lost: int
-    until_ns: int
-    newest: dict[bytes, int]
+    subjects: set[bytes]
 
 
 async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
-    lost, until_ns, expected, last = 0, 0, behind + 1, streams.last
-    newest: dict[bytes, int] = {}
+    held, last = 0, streams.last
+    subjects: set[bytes] = set()
     replay = Replay(streams.target_api, streams.target.name, headers_only=True)
     async with contextlib.aclosing(replay.between(behind + 1, last)) as batches:
         async for batch in batches:
-            for subject, reply, _, _ in batch:
-                ack = AckReply.parse(reply)
-                if ack.stream_sequence > expected:
-                    lost += ack.stream_sequence - expected
-                    until_ns = ack.time_ns
-                expected = ack.stream_sequence + 1
-                newest[subject] = ack.time_ns
-    if expected <= last:
-        lost += last + 1 - expected
-        until_ns = time.time_ns()
-    return _Gaps(lost, until_ns, newest)
+            held += len(batch)
+            subjects.update(subject for subject, *_ in batch)
+    return _Gaps(max(last - behind - held, 0), subjects)
 
 
 def _loses_by_subject_only(config: Json) -> bool:
