@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
@@ -133,8 +134,7 @@ class Rounds(Generic[_Messages]):
         sender: who has the messages.
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
-        created: when the stream was created on which the task relies, as `STREAM.INFO` reports; empty for any, until it
-            has confirmed something.
+        known: the stream on which the task relies; None for any, until it has confirmed something.
         alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
         keeps_sequence: whether a message stored under another sequence than its name is an error (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
@@ -155,7 +155,7 @@ class Rounds(Generic[_Messages]):
         counters: CopyCounters,
         *,
         patience: float,
-        created: str = "",
+        known: KnownStream | None = None,
         alone: bool = False,
         keeps_sequence: bool = False,
         doubted: int = 0,
@@ -168,7 +168,8 @@ class Rounds(Generic[_Messages]):
         self._connection = connection
         self._sender: Sender[_Messages] = sender
         self._counters = counters
-        self._created = created
+        self._known = known
+        self._found = known  # the stream of the present round
         self._alone = alone
         self._keeps_sequence = keeps_sequence
         self._doubted = doubted
@@ -267,7 +268,7 @@ class Rounds(Generic[_Messages]):
             PipelineError: it does not exist, is another one than before, or the server is away.
         """
         info = await self.patiently(self._connection.api.stream_info, self._place.stream)
-        if self._created and str(info["created"]) != self._created:
+        if self._known is not None and self._known.differs(str(info["created"]), Bounds.of(info)):
             raise DataLostError(f"{self._place.where} was recreated {self._place.recreated}")
         return info
 
@@ -320,7 +321,7 @@ class Rounds(Generic[_Messages]):
             keeps_sequence=self._keeps_sequence,
             window=self._window_of(target),
         )
-        self._target, self._sent = target, 0
+        self._found, self._sent = KnownStream.of(info), 0
         await publisher.open()
         try:
             async with asyncio.timeout(self.patience):
@@ -350,7 +351,7 @@ class Rounds(Generic[_Messages]):
         name, behind = publisher.confirmed
         stored = self._sent - publisher.in_flight.messages
         if name > (reported[-1][1] if reported else self._confirmed):
-            self._created = self._target.created
+            self._known = self._found
             reported.append((stored, name, behind))
         while reported and reported[0][0] <= stored - self._doubted:
             _, self._confirmed, self._behind = reported.popleft()
@@ -359,6 +360,8 @@ class Rounds(Generic[_Messages]):
 
     async def _recovered(self) -> None:
         """Begin the next round where there was trouble."""
+        if self._known is not None and not self._known.messages and self._confirmed and not self._life.over:
+            self._known = self._found = KnownStream.of(await self.info())  # it was empty
         while self._life.over:
             if self._error is not None:
                 raise self._error

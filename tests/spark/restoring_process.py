@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.settings import Connection
 from nats_bridge_spark.backfill.rows import SCHEMA
 from nats_bridge_spark.connections import connected
@@ -55,7 +56,7 @@ def task_of(url: str, stream: str, created: str, last: int, **more: Any) -> Rest
     """The task that restores the rows."""
     connection = Connection(servers=(url,))
     options = {"config": config_of(stream), "mark": MARK, "sourcing": None, **more}
-    return RestoreTask(connection=connection, created=created, last=last, **options)
+    return RestoreTask(connection=connection, known=KnownStream(created), last=last, **options)
 
 
 async def _info(url: str, stream: str) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.copy_task import CopyTask
@@ -200,14 +201,20 @@ async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_st
     assert summary.copied == MESSAGES + 12_000
 
 
+THEN: Any = {
+    "created": "then",
+    "state": {"messages": 0, "first_seq": 0, "last_seq": 0, "last_ts": "0001-01-01T00:00:00Z"},
+}
+
+
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
-    task = CopyTask(plan, Connection(), Connection(), "client", created="then", first=11)
-    task.check(4096, "then", 4096)
+    task = CopyTask(plan, Connection(), Connection(), "client", known=KnownStream("then"), first=11)
+    task.check(4096, THEN, 4096)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
-        task.check(10, "then", 4096)
-    task.check(10, "then", 0)
+        task.check(10, THEN, 4096)
+    task.check(10, THEN, 0)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 9, and has held it up to 10 since"):
-        task.check(9, "then", 0)
+        task.check(9, THEN, 0)
     with pytest.raises(RuleRefusedError, match="stream 'S' was recreated while its history was copied"):
-        task.check(10, "now", 0)
+        task.check(10, {**THEN, "created": "now"}, 0)

@@ -46,6 +46,11 @@ async def reader(
         await asyncio.to_thread(one.stop)
 
 
+def plain(offset: dict[str, Any]) -> dict[str, Any]:
+    """Without the messages by which the streams are recognised."""
+    return {"streams": {name: {**at, "messages": ()} for name, at in offset["streams"].items()}}
+
+
 def stream_of(reader: StreamReader) -> str:
     return reader._options.stream
 
@@ -68,7 +73,7 @@ async def test_offsets_from_an_empty_stream_on(peer: RawPeer, reader: Callable[.
     first = await asyncio.to_thread(ask)
     await store(peer, stream_of(one), 30)
     whole = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
-    assert whole == {"created": first["created"], "sequence": 30}
+    assert (whole["created"], whole["sequence"]) == (first["created"], 30)
     assert await asyncio.to_thread(one.reportLatestOffset) == {**whole, "lag": 0}
     assert await asyncio.to_thread(one.latestOffset) == whole, "as PySpark 4.1 asks"
     some = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(7))
@@ -140,7 +145,7 @@ async def test_several_streams_and_such_as_appear_later(
     async def filled(name: str, count: int) -> dict[str, Any]:
         info = await peer.create_stream(name=f"{stem}_{name}", subjects=[f"{stem}_{name}.>"])
         await store(peer, f"{stem}_{name}", count)
-        return {"created": info["created"], "sequence": count}
+        return {"created": info["created"], "messages": (), "sequence": count}
 
     def named(**offsets: dict[str, Any]) -> dict[str, Any]:
         return {"streams": {f"{stem}_{name}": offset for name, offset in offsets.items()}}
@@ -148,15 +153,17 @@ async def test_several_streams_and_such_as_appear_later(
     a, b = await filled("A", 30), await filled("B", 3)
     one = several(url, streams=f"{stem}_*", partitions=3)
     first = await asyncio.to_thread(one.initialOffset)
-    assert first == named(A={**a, "sequence": 0}, B={**b, "sequence": 0})
+    assert plain(first) == named(A={**a, "sequence": 0}, B={**b, "sequence": 0})
     limited = await asyncio.to_thread(one.latestOffset, first, ReadMaxRows(11))
-    assert limited == named(A={**a, "sequence": 9}, B={**b, "sequence": 2}), "in the ratio of what waits"
+    assert plain(limited) == named(A={**a, "sequence": 9}, B={**b, "sequence": 2}), "in the ratio of what waits"
     assert (await asyncio.to_thread(one.reportLatestOffset))["lag"] == 22
     c = await filled("C", 4)
     noticed = await asyncio.to_thread(one.latestOffset, limited, ReadAllAvailable())
-    assert noticed == named(A=a, B=b, C={**c, "sequence": 0}), "a batch that begins before it takes nothing of it"
+    assert plain(noticed) == named(A=a, B=b, C={**c, "sequence": 0}), (
+        "a batch that begins before it takes nothing of it"
+    )
     whole = await asyncio.to_thread(one.latestOffset, noticed, ReadAllAvailable())
-    assert whole == named(A=a, B=b, C=c)
+    assert plain(whole) == named(A=a, B=b, C=c)
     parts: list[Any] = await asyncio.to_thread(one.partitions, limited, noticed)
     assert {(part.stream[-1], part.first, part.last) for part in parts} == {("A", 10, 19), ("A", 20, 30), ("B", 3, 3)}
     parts = await asyncio.to_thread(one.partitions, noticed, whole)
@@ -169,7 +176,7 @@ async def test_several_streams_and_such_as_appear_later(
     with pytest.raises(DataLostError, match=f"stream '{stem}_B': was deleted"):
         await asyncio.to_thread(one.latestOffset, whole, ReadAllAvailable())
     careless = several(url, streams=f"{stem}_*", failOnDataLoss="false")
-    assert await asyncio.to_thread(careless.latestOffset, whole, ReadAllAvailable()) == named(A=a, C=c)
+    assert plain(await asyncio.to_thread(careless.latestOffset, whole, ReadAllAvailable())) == named(A=a, C=c)
     with pytest.raises(OptionError, match="option stream: the checkpoint is of a read with streams"):
         await asyncio.to_thread(reader().latestOffset, whole, ReadAllAvailable())
     for each in (one, careless):

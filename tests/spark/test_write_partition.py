@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.sink import earlier_attempts
 from nats_bridge_spark.sink.layout import RowLayout
@@ -438,7 +439,7 @@ async def test_a_stream_that_is_deleted_is_an_error(url: str, peer: RawPeer, str
 
 
 async def test_a_stream_that_was_recreated_is_an_error(url: str, peer: RawPeer, stream: str) -> None:
-    plan = replace(plan_of(url, stream), created=(await info(peer, stream))["created"])
+    plan = replace(plan_of(url, stream), known=KnownStream.of(await info(peer, stream)))
     await left_off(plan, TaskPlace(0, 0), rows(stream, 0, 10))
     await peer.api(f"STREAM.DELETE.{stream}")
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])

@@ -46,6 +46,28 @@ def test_the_table(messages: list[Stored], last: Stored, verdict: Verdict) -> No
     assert _judged(KnownStream("", KNOWN), messages, last) == verdict
 
 
+@pytest.mark.parametrize(
+    ("known", "created", "messages", "differs"),
+    [
+        pytest.param(KNOWN, "then", [Stored(1, 2001)], False, id="the same creation time"),
+        pytest.param(KNOWN, "now", [Stored(4, 1004), Stored(12, 1012)], False, id="it begins where it began"),
+        pytest.param(KNOWN, "now", [Stored(10, 1010), Stored(12, 1012)], False, id="it lost its beginning"),
+        pytest.param(KNOWN, "now", [Stored(11, 1011), Stored(12, 1012)], False, id="it begins behind what is known"),
+        pytest.param(KNOWN, "now", [Stored(1, 2001), Stored(12, 2012)], True, id="all is younger"),
+        pytest.param(KNOWN, "now", [], True, id="it is empty"),
+        pytest.param((), "now", [Stored(1, 1001)], True, id="nothing but its creation time is known"),
+    ],
+)
+@pytest.mark.parametrize("ahead_ns", [0, 60_000_000_000, -500])
+def test_whether_a_stream_differs_by_its_bounds(
+    known: tuple[Stored, ...], created: str, messages: list[Stored], differs: bool, ahead_ns: int
+) -> None:
+    """The clock of its server alone counts, wherever that is set."""
+    ahead = [Stored(sequence, time_ns + ahead_ns) for sequence, time_ns in messages]
+    seen = KnownStream("then", tuple(Stored(sequence, time_ns + ahead_ns) for sequence, time_ns in known))
+    assert seen.differs(created, _bounds(ahead, ahead[-1] if ahead else Stored(0, 0))) is differs
+
+
 def test_of_a_stream_without_messages_nothing_is_known() -> None:
     assert judge((), {}, _bounds([Stored(1, 1)], Stored(1, 1))) == "unknown"
 

@@ -84,6 +84,10 @@ class KnownStream:
         """This stream with more known messages, which are tried before the others."""
         return replace(self, messages=tuple(dict.fromkeys((*messages, *self.messages))))
 
+    def differs(self, created: str, bounds: Bounds) -> bool:
+        """Whether a stream of this name is another one, by its bounds; if no message is known, by its creation time."""
+        return created != self.created and (not self.messages or judge(self.messages, {}, bounds) == "recreated")
+
     async def verdict(self, api: JetStreamApi, info: Json) -> Verdict:
         """Whether a stream of this name is this one; asks for messages only if the creation time is another.
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
@@ -109,7 +110,7 @@ async def entry_backfill(
         source_connection=settings.connections[plan.source.connection],
         target=settings.connections[rule.target_connection],
         client=settings.name,
-        created=streams.created,
+        known=KnownStream.of(source_info),
         first=first,
         patience=request.patience,
     )
@@ -119,6 +120,7 @@ async def entry_backfill(
         connection=task.source_connection,
         created=streams.created,
         held_from=int(source_info["state"]["first_seq"]),
+        bounds=Bounds.of(source_info),
         first=first,
         last=last,
         task=task,

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import refused_publication
-from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.lag import Standpoint
 from nats_bridge.errors import RuleRefusedError
@@ -47,7 +48,7 @@ class CopyTask:
         source_connection: the connection that holds the source.
         target: the connection that holds the target.
         client: the name of the task's connections in the servers' lists.
-        created: when the source was created.
+        known: by what the source is recognised.
         first: the sequence at which the rows begin.
         patience: seconds for which the target may be away or full before the task gives up.
     """
@@ -56,7 +57,7 @@ class CopyTask:
     source_connection: ConnectionSettings = field(repr=False)
     target: ConnectionSettings = field(repr=False)
     client: str
-    created: str
+    known: KnownStream
     first: int
     patience: float = 60.0
 
@@ -68,12 +69,12 @@ class CopyTask:
         """
         return counts_of(self._copied(batches))
 
-    def check(self, handled: int, created: str, forgotten: int) -> None:
+    def check(self, handled: int, info: Json, forgotten: int) -> None:
         """Check that the target lacks these rows.
 
         Args:
             handled: the source's sequence up to which the target holds everything.
-            created: when the source was created, as it is now.
+            info: the source's `STREAM.INFO` now.
             forgotten: the last row's sequence that was confirmed, and is not kept any more; 0 for none.
 
         Raises:
@@ -81,7 +82,7 @@ class CopyTask:
             DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
         """
         plan = self.plan
-        if created != self.created:
+        if self.known.differs(str(info["created"]), Bounds.of(info)):
             raise RuleRefusedError(
                 f"rule '{plan.rule}': stream '{plan.source.name}' was recreated while its history was copied: run the"
                 " backfill again"
@@ -220,7 +221,7 @@ class _RowReading:
     async def open(self, handled: int, info: dict[str, Any]) -> None:
         """Begin after a sequence."""
         self._known = KnownStream.of(info)
-        self._rows.task.check(handled, self._known.created, self._rows.kept.forgotten)
+        self._rows.task.check(handled, info, self._rows.kept.forgotten)
         self.handled = handled
         self._feeding = asyncio.create_task(self._feed())
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nats_bridge.client.stream_identity import Bounds
 from nats_bridge.settings import Connection
 from nats_bridge_spark.backfill.history import CapturedHistory, History, LiveHistory, TaskOfRows
 from nats_bridge_spark.backfill.request import Request
@@ -29,6 +30,7 @@ class Planned:
         connection: where the source is.
         created: when the source was created, as its server reports.
         held_from: the first sequence that the source holds.
+        bounds: its first and last message.
         first: the first sequence whose copy is missing.
         last: the last sequence wanted; the source's last, if nothing else is.
         task: publishes the copies of rows.
@@ -42,6 +44,7 @@ class Planned:
     connection: Connection = field(repr=False)
     created: str
     held_from: int
+    bounds: Bounds
     first: int
     last: int
     task: TaskOfRows
@@ -70,7 +73,7 @@ class Planned:
         stream, created, first = self.source, self.created, self.first
         if capture.stream != stream:
             raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
-        if capture.created != created:
+        if capture.known.differs(created, self.bounds):
             raise OptionError(
                 f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
                 f" {created}, and its sequences mean other messages"

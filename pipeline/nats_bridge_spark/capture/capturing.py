@@ -150,7 +150,7 @@ class _Capturing:
         files = ledger.staged(path) if written.messages else ()
         size = sum(size for _, size in files)
         folder = folder_of(first) if written.messages else ""
-        ledger.publish(path, Chunk(folder, first, end, written.messages, size, files))
+        ledger.publish(path, Chunk(folder, first, end, written.messages, size, files), after.state.known.messages)
         self._progress.add(written.messages)
         result = self._result
         result.messages += written.messages
@@ -182,6 +182,7 @@ class _Capturing:
                 subjects=wanted.subjects,
                 begin=begin,
                 next=begin,
+                seen=state.known.messages,
             )
         )
 
@@ -212,7 +213,7 @@ class _Capturing:
     def _require_same(self, state: StreamState) -> None:
         """The stream must be the one that was captured before."""
         held = self._ledger.known
-        if held.created != state.created:
+        if state.is_another_than(held.known):
             raise DataLostError(
                 f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
                 f" {held.created}: capture the new one into another directory"

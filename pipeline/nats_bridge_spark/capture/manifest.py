@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from nats_bridge.client.stream_identity import KnownStream, Stored
 from nats_bridge_spark.capture.envelope import enclosed, opened
 from nats_bridge_spark.columns import CAPTURED, COLUMNS
 
@@ -56,7 +57,7 @@ class Capture:
 
     Attributes:
         stream: the stream's name.
-        created: when that stream was created, as its server reported it; another one means another stream.
+        created: when that stream was created, as its server reported it first.
         server: the version of the server that was asked first.
         cluster: the name of its cluster; empty for a server of its own.
         subjects: the filters of the capture; none for all messages.
@@ -65,6 +66,7 @@ class Capture:
         chunks: in the order of their sequences.
         gaps: what is missing.
         pending: the chunk that was about to appear when this was written.
+        seen: messages by which the stream is recognised if its creation time changes.
     """
 
     stream: str
@@ -77,6 +79,12 @@ class Capture:
     chunks: tuple[Chunk, ...] = ()
     gaps: tuple[Gap, ...] = ()
     pending: Chunk | None = None
+    seen: tuple[Stored, ...] = ()
+
+    @property
+    def known(self) -> KnownStream:
+        """By what the stream is recognised."""
+        return KnownStream(self.created, self.seen)
 
     @property
     def messages(self) -> int:
@@ -88,9 +96,9 @@ class Capture:
         """The last sequence that it is about; `begin - 1` while it is about nothing."""
         return self.next - 1
 
-    def expecting(self, chunk: Chunk) -> Capture:
-        """With a chunk that is about to appear."""
-        return replace(self, pending=chunk)
+    def expecting(self, chunk: Chunk, seen: tuple[Stored, ...] = ()) -> Capture:
+        """With a chunk that is about to appear, and messages that the stream holds now."""
+        return replace(self, pending=chunk, seen=seen or self.seen)
 
     def settled(self, *, appeared: bool) -> Capture:
         """After the pending chunk has appeared, or will not."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.backfill.history import CapturedHistory
 from nats_bridge_spark.backfill.spark_work import done, reported
@@ -257,7 +258,7 @@ class _Job:
             mark=planned.mark,
             sourcing=request.selection.sourcing if request.selection else None,
             connection=request.connection,
-            created=str(there["created"]),
+            known=KnownStream.of(there),
             last=last,
             patience=request.patience,
         )

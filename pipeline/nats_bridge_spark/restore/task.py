@@ -22,6 +22,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.operations import publication
 from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
@@ -76,7 +77,7 @@ class RestoreTask:
         mark: what is restored.
         sourcing: selects messages, and gives them their subjects; None where nothing changes.
         connection: where the stream is.
-        created: when the stream was created.
+        known: by what the stream is recognised.
         last: the last sequence that it gets.
         patience: seconds for which the server may be away, or the stream take nothing.
     """
@@ -85,7 +86,7 @@ class RestoreTask:
     mark: Mark
     sourcing: Sourcing | None
     connection: ConnectionSettings = field(repr=False)
-    created: str
+    known: KnownStream
     last: int
     patience: float = 60.0
 
@@ -146,7 +147,7 @@ class _Sender:
             self,
             CopyCounters(),
             patience=task.patience,
-            created=task.created,
+            known=task.known,
             keeps_sequence=True,
         )
         self._ids = RememberedIds(self._rounds.settled, self._forgotten)

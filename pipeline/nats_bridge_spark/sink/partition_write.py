@@ -142,7 +142,7 @@ class PartitionWrite:
             self,
             self._counters,
             patience=options.patience,
-            created=self._plan.created,
+            known=self._plan.known,
             alone=options.ordered,
             doubted=_DOUBTED,
             window_of=self._window_of,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.sink.layout import RowLayout
 from nats_bridge_spark.sink.options import WriteOptions
@@ -23,7 +24,7 @@ class WritePlan:
         layout: which column is what.
         write_id: what the write is called; empty for a streaming query, whose own id takes its place.
         after: the stream's last sequence before anything of the write was stored; None where that is not known.
-        created: which stream of that name was there then; empty where that is not known.
+        known: which stream of that name was there then; None where that is not known.
         planned_at: seconds since 1970 at that moment.
         repeats: whether an earlier run of the same write may have stored rows.
         streaming: whether the rows come in micro-batches.
@@ -33,7 +34,7 @@ class WritePlan:
     layout: RowLayout
     write_id: str = ""
     after: int | None = None
-    created: str = ""
+    known: KnownStream | None = None
     planned_at: float = 0.0
     repeats: bool = False
     streaming: bool = False

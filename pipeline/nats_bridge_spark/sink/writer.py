@@ -72,7 +72,7 @@ async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bo
         plan,
         write_id=write_id,
         after=after if repeats else state.last,
-        created=state.created,
+        known=state.known,
         planned_at=time.time(),
         repeats=repeats,
     )

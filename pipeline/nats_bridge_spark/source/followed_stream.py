@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nats_bridge.client.connection import Connection
@@ -53,7 +53,9 @@ class FollowedStream:
 
     def at(self, sequence: int) -> Position:
         """The position after a sequence."""
-        return Position(self.state.created, sequence)
+        # One message only: the first one goes, and a position should change only if the sequence does.
+        known = self.state.known
+        return Position(replace(known, messages=known.messages[:1]), sequence)
 
     async def beginning(self) -> Position:
         """Where a query that has no position in it begins."""
@@ -73,10 +75,10 @@ class FollowedStream:
             DataLostError: it was recreated, or has removed what comes next.
         """
         state, following = self.state, position.sequence + 1
-        if state.created != position.created:
+        if position.sequence and state.is_another_than(position.stream):
             raise DataLostError(
                 f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
-                f" {position.created}: begin with a new checkpoint location"
+                f" {position.stream.created}: begin with a new checkpoint location"
             )
         if whole and self.options.fail_on_data_loss and state.first > following:
             raise DataLostError(

@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.connections import connected
@@ -27,18 +28,18 @@ from nats_transforms.timestamp import rfc3339_nano
 
 @dataclass(frozen=True)
 class SequenceRange(InputPartition):
-    """Messages with first <= sequence <= last, of the stream that was created at a certain time.
+    """Messages with first <= sequence <= last of one stream.
 
     Attributes:
         stream: the stream's name.
-        created: when the stream was created, as the server reports it.
+        known: by what it is recognised.
         first: the first sequence.
         last: the last sequence.
         subjects: the filters; none for all messages.
     """
 
     stream: str
-    created: str
+    known: KnownStream
     first: int
     last: int
     subjects: tuple[str, ...] = ()
@@ -140,7 +141,7 @@ async def cut(
     ends = sorted({*ends, last})
     starts = [first, *(end + 1 for end in ends[:-1])]
     return [
-        SequenceRange(state.name, state.created, start, end, options.filters)
+        SequenceRange(state.name, state.known, start, end, options.filters)
         for start, end in zip(starts, ends, strict=True)
     ]
 

@@ -139,10 +139,10 @@ class _Reading:
     def _check(self, state: StreamState, at: int) -> None:
         """That the stream is the one, and still holds what comes from a sequence of the range on."""
         part, stream = self.part, self.part.stream
-        if state.created != part.created:
+        if state.is_another_than(part.known):
             raise DataLostError(
                 f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
-                f" {part.created}: read it again"
+                f" {part.known.created}: read it again"
             )
         if self.options.fail_on_data_loss and at <= part.last and state.first > at:
             raise DataLostError(

@@ -1,7 +1,9 @@
 """Where a streaming read is in its streams, and the form in which Spark keeps that.
 
-With the option `stream` an offset is `{"created": …, "sequence": …}`; with `streams` it is `{"streams": {"ORDERS":
-{"created": …, "sequence": …}, …}}`. What is reported for a query's progress has `lag` as well.
+With the option `stream` an offset is `{"created": …, "messages": …, "sequence": …}`; with `streams` it is `{"streams":
+{"ORDERS": {"created": …, …}, …}}`. What is reported for a query's progress has `lag` as well. `messages` are sequence
+and time (nanoseconds since 1970) of a message by which the stream is recognised if its creation time changes. Offsets
+of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nats_bridge.client.stream_identity import KnownStream, Stored
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -19,17 +22,20 @@ class Position:
     """Where a read is in one stream.
 
     Attributes:
-        created: when the stream was created, as its server reports it; another one means another stream.
+        stream: by what it is recognised.
         sequence: the last one that is done.
     """
 
-    created: str
+    stream: KnownStream
     sequence: int
 
 
 def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int | None = None) -> dict[str, Any]:
     """The offset of these positions, by stream; with the lag in messages where that is known."""
-    each = {name: {"created": at.created, "sequence": at.sequence} for name, at in positions.items()}
+    each = {
+        name: {"created": at.stream.created, "messages": at.stream.messages, "sequence": at.sequence}
+        for name, at in positions.items()
+    }
     offset: dict[str, Any] = each[options.stream] if options.stream else {"streams": each}
     return offset if lag is None else {**offset, "lag": lag}
 
@@ -46,4 +52,8 @@ def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, P
             f"option {now}: the checkpoint is of a read with {before}; begin with a new checkpoint location"
         )
     each = {options.stream: offset} if options.stream else offset["streams"]
-    return {name: Position(str(at["created"]), int(at["sequence"])) for name, at in each.items()}
+    return {name: Position(_stream(at), int(at["sequence"])) for name, at in each.items()}
+
+
+def _stream(at: Mapping[str, Any]) -> KnownStream:
+    return KnownStream(str(at["created"]), tuple(Stored(*each) for each in at.get("messages", ())))

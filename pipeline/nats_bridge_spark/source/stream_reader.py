@@ -185,7 +185,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = getattr(limit, "max_rows", None)
         if rows is not None:
             lasts = await _limited(followed, begun, lasts, rows)
-        ends = {name: one.at(lasts[name]) for name, one in followed.items()}
+        ends = {
+            name: begun[name] if lasts[name] == begun[name].sequence else one.at(lasts[name])
+            for name, one in followed.items()
+        }
         if ends != begun:
             self._began = time.monotonic()
         return ends | {one.name: await one.beginning() for one in entering}
@@ -223,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lag = 0
             for one in streams:
                 end = self._ends.get(one.name)
-                if end is None or end.created != one.state.created:
+                if end is None or one.state.is_another_than(end.stream):
                     end = one.at(0)
                 lag += await one.waiting(end)
         return offset_of(ends, self._options, lag)

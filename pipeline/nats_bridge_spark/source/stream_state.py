@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.errors import OptionError, PipelineError
 
@@ -21,7 +22,8 @@ class StreamState:
 
     Attributes:
         name: of the stream.
-        created: when it was created, as the server reports it; another one means another stream.
+        known: by what it is recognised.
+        bounds: its first and last message.
         first: the first sequence that it holds, or will hold if it is empty.
         last: the last sequence that it gave.
         last_time: when the last one was stored (RFC 3339).
@@ -32,7 +34,8 @@ class StreamState:
     """
 
     name: str
-    created: str
+    known: KnownStream
+    bounds: Bounds
     first: int
     last: int
     last_time: str
@@ -40,6 +43,15 @@ class StreamState:
     size: int
     deleted: tuple[int, ...] | None
     limits: bool
+
+    @property
+    def created(self) -> str:
+        """When it was created, as the server reports it."""
+        return self.known.created
+
+    def is_another_than(self, known: KnownStream) -> bool:
+        """Whether it is not a stream that was known before."""
+        return known.differs(self.created, self.bounds)
 
     @property
     def average(self) -> int:
@@ -120,7 +132,8 @@ def _state(stream: str, info: Json) -> StreamState:
         deleted = None
     return StreamState(
         name=stream,
-        created=str(info["created"]),
+        known=KnownStream.of(info),
+        bounds=Bounds.of(info),
         first=int(state["first_seq"]),
         last=int(state["last_seq"]),
         last_time=str(state["last_ts"]),

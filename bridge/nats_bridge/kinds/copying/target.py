@@ -42,7 +42,6 @@ class Target:
         fed_by_server: whether the server itself stores messages in it, which no subscriber receives: what it copies
             natively, delete markers (2.11), what schedules fire (2.12).
         replicas: how many servers hold it.
-        created: which stream of that name it is.
         clock_error_ns: how far its server's clock was ahead of ours when the facts were read, in nanoseconds.
     """
 
@@ -60,7 +59,6 @@ class Target:
     room: tuple[float, float]
     fed_by_server: bool
     replicas: int
-    created: str
     clock_error_ns: int = 0
 
     @classmethod
@@ -100,7 +98,6 @@ class Target:
             room=_room(config, info["state"]),
             fed_by_server=any(config.get(name) for name in _FEEDS),
             replicas=int(config.get("num_replicas", 1)),
-            created=str(info["created"]),
             # Servers before 2.10 do not report their time.
             clock_error_ns=nanoseconds_of(info["ts"]) - time.time_ns() if info.get("ts") else 0,
         )
