@@ -230,6 +230,30 @@ async def test_removals(
         assert differing(here.bridged, here.native) == []
 
 
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", "2.11.17", "2.15.3"])
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("which", [{}, {"filter": "a"}, {"filter": "*"}], ids=repr)
+async def test_a_purge_below_the_first_sequence(
+    version: str,
+    storage: str,
+    which: dict[str, Any],
+    servers: SharedServers,
+    unique_name: Name,
+    raw_peer: OpenPeer,
+) -> None:
+    """Older servers remove everything then."""
+    url = await servers.url(version)
+    here = await Scene.make(await raw_peer(url), unique_name("below"), storage=storage)
+    async with stepping(here, url) as step:
+        assert step.run is not None
+        await step.store("a", "b", "a")
+        await step.purge(seq=1, **which)
+        await step.store("a", "b", "a")
+        await here.bridged.until_sequence(await here.end())
+        assert step.run.counters.last_sequence_uncertain == 0
+    assert differing(here.bridged, here.native) == []
+
+
 class Held:
     """What arrives at a rule is kept from it for a while, as it is where a machine is busy."""
 

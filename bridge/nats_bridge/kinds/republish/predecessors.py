@@ -98,7 +98,8 @@ class Predecessors:
             return  # the newest message of a subject is among those that are kept
 
         def apply(coming: int) -> None:
-            purge.begin(min(removal.below or coming, coming) - 1)
+            # Asked to purge below 1, older servers purge everything: what the server answers decides.
+            purge.begin((min(removal.below, coming) if removal.below > 1 else coming) - 1)
             retention.purged(purge)
 
         retention.after(removal.time_ns, apply)
