@@ -325,6 +325,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         ("position",),
     ),
     "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
+    "copying.headers_will_be_lost": LogEvent(
+        "warning",
+        "A rule begins to copy messages that may have a TTL, a counter or a schedule, which the target takes from no"
+        " client: `meaning` says what copies lack.",
+    ),
     "copying.renamed_headers": LogEvent(
         "warning", "The target does not store a counter's or schedule's headers; they have other names."
     ),

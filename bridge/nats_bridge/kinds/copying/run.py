@@ -70,6 +70,7 @@ class CopyRun(RuleRun):
         self._follower: asyncio.Task[None] | None = None
         self._target_config: Json = {}
         self._plans: list[EntryPlan] = []
+        self._lost_headers: list[str] = []  # for each source, what its copies lack by the settings of both streams
         self._entries: list[CopyEntry] = []
 
     # -- life (RuleRun) ----------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class CopyRun(RuleRun):
         target = await existing_stream(self._target, rule.name, rule.target_stream)
         self._target_config = target["config"]
         check_percent(self._target.server_version, f"rule '{rule.name}': target", rule.target_stream)
-        self.remarks = ()
+        self.remarks, self._lost_headers = (), []
         self._check_target(self._target_config)
         names_of = iter(durables(rule, self._context.sidecar))
         self._plans = [
@@ -97,6 +98,8 @@ class CopyRun(RuleRun):
 
     async def _open(self) -> dict[str, Any]:
         rule = self.rule
+        for lost in self._lost_headers:
+            self._log.warning("copying.headers_will_be_lost", meaning=lost)
         options = connect_options(self._settings.connections[rule.target_connection], rule.target_connection)
         # It does not receive what it publishes itself.
         self._own = self._target = await open_connection(
@@ -273,9 +276,11 @@ class CopyRun(RuleRun):
         if source_stream["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")
         self._check_native_sources(place, source, sourcing, target["config"])
-        self.remarks += tuple(
-            f"{place}: {each}" for each in _remarks(source, source_stream["config"], target["config"])
-        )
+        facts = Target.of(target, self._target.server_version)
+        lost = [f"{place}: {each}" for each in _lost_headers(source_stream["config"], facts)]
+        self._lost_headers += lost
+        remarks = _remarks(source, source_stream["config"], target["config"])
+        self.remarks += (*(f"{place}: {each}" for each in remarks), *lost)
         self._check_filters(place, sourcing, source_stream["config"], connection.server_version)
         filters = _consumer_filters(sourcing, source_stream["config"].get("subjects") or (), connection.server_version)
         retention = source_stream["config"]["retention"]
@@ -415,14 +420,25 @@ def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
             "copied metadata names the bucket of the source, where some clients then delete and update objects;"
             " rename_objects: true names the one that receives"
         )
-    if source_stream.get("allow_msg_schedules"):
-        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
-    if source_stream.get("allow_msg_counter") and not target.get("allow_msg_counter"):
-        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
     if target.get("allow_msg_counter") and Target.forgets_by(target):
         found.append(
             "the limits of the target may remove the record of what was added to a counter (kd/copy/counter-forgotten)"
         )
+    return found
+
+
+def _lost_headers(source_stream: Json, target: Target) -> list[str]:
+    """Headers of the source's messages that the target would refuse from a client, by the settings of both."""
+    found = []
+    if source_stream.get("allow_msg_ttl") and b"Nats-TTL:" in target.withheld:
+        found.append(
+            "messages with a TTL are copied without it, and stay also if the target gets allow_msg_ttl later: set"
+            " allow_msg_ttl in the target before they are copied (kd/copy/withheld)"
+        )
+    if source_stream.get("allow_msg_schedules"):
+        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
+    if source_stream.get("allow_msg_counter") and not target.counts:
+        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
     return found
 
 
