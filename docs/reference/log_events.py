@@ -150,6 +150,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning",
         "A rule ended without finishing; the next leader, or the next start, does what was in flight.",
     ),
+    "rule.start_not_kept": LogEvent(
+        "warning",
+        "A server does not answer: `start: new` begins where the replica that leads first begins.",
+        ("reason",),
+    ),
     "rule.lead_lost": LogEvent("warning", "The lease may have expired; another replica may run the rule."),
     "rule.abandoned": LogEvent("error", "A rule did not drain in time and was stopped.", ("lost",)),
     "rule.abandon_incomplete": LogEvent(

@@ -127,12 +127,13 @@ async def test_a_standby_is_ready_and_does_not_lead(
     url = await servers.url("2.10.27")
     here = await Scene.make(await raw_peer(url), unique_name("standby"))
     await free(here.peer, here.name)
-    chosen = settings(url, here.name, here.rule())
+    chosen = settings(url, here.name, here.rule(), ttl=5.0)
     async with running(chosen) as leader:
         await until(lambda: leader.supervisors[0].state == "ready")
         async with running(chosen) as standby:
             supervisor = standby.supervisors[0]
-            assert (supervisor.state, supervisor.ready, supervisor.leader) == ("standby", True, False)
+            await until(lambda: supervisor.ready)  # since the leader has renewed
+            assert (supervisor.state, supervisor.leader) == ("standby", False)
             assert supervisor.waiting_for is not None
             assert leader.supervisors[0].leader is True
 

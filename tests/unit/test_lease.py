@@ -102,6 +102,43 @@ def test_a_release_that_is_not_stored_yet_is_looked_for_again_soon() -> None:
     assert claimed(lease, 100.52).expected == 5
 
 
+def test_a_standby_knows_a_leader_by_its_renewals() -> None:
+    """The record of a dead one looks the same, and one that was released or deleted has none."""
+    lease = on_standby(Sighting(4, OTHER), 100.0)
+    assert not lease.is_led(100.0)
+    lease.looked(Sighting(5, replace(OTHER, beat=4)), 102.0)
+    assert lease.is_led(102.0)
+    lease.looked(Sighting(5, replace(OTHER, beat=4)), 106.0)
+    assert lease.is_led(106.9)
+    assert not lease.is_led(107.0)
+    lease.looked(Sighting(6, replace(OTHER, beat=5)), 107.5)
+    assert lease.is_led(107.5)
+    lease.looked(Sighting(7, replace(OTHER, released=True)), 108.0)
+    assert not lease.is_led(108.0)
+    lease.looked(Sighting(8, None), 109.0)
+    assert not lease.is_led(109.0)
+
+
+def test_what_a_standby_could_not_read_for_long_has_no_leader() -> None:
+    lease = on_standby(Sighting(4, OTHER), 100.0)
+    lease.looked(Sighting(5, OTHER), 102.0)
+    lease.looked(Sighting(5, OTHER), 110.0)
+    assert not lease.is_led(110.0)
+    lease.looked(Sighting(6, OTHER), 112.0)
+    assert lease.is_led(112.0)
+
+
+def test_who_writes_first_is_a_leader() -> None:
+    lease = on_standby(Sighting(4, replace(OTHER, released=True)), 100.0)
+    claim = claimed(lease, 100.0)
+    lease.sent(claim, 100.0)
+    lease.conflict(claim)
+    lease.looked(Sighting(5, OTHER), 100.1)
+    assert lease.is_led(100.1)
+    assert holding(100.0).is_led(105.9)
+    assert not holding(100.0).is_led(106.0)
+
+
 def test_a_holder_may_write_from_before_it_sent_until_well_before_the_others_take_over() -> None:
     lease = holding(100.0)
     assert lease.is_open(100.0)

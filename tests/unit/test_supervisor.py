@@ -44,6 +44,9 @@ class Leading:
         self.surplus = asyncio.Event()
         self._begun = False
 
+    def is_led(self, _: str) -> bool:
+        return False
+
     async def lead(self, _: Any) -> Any:
         if self._begun:
             await asyncio.Event().wait()
@@ -76,6 +79,9 @@ class Running:
         self._failed = failed
 
     async def check(self) -> None:
+        return
+
+    async def keep_start(self) -> None:
         return
 
     async def start(self) -> None:

@@ -263,6 +263,22 @@ class RuleConsumer:
         self._marked = True
         return _position_of(info)
 
+    async def keep_start(self, after: int) -> None:
+        """Keep a first position by a marker, unless there is one already; any replica may, without the lease."""
+        api, plan = self._api, self.plan
+        marker = marker_name(plan.durable_name)
+        for name in (plan.durable_name, marker):
+            if await api.consumer_info(plan.stream, name) is not None:
+                return
+        try:
+            await api.create_durable(plan.stream, self._marker(after))
+        except ApiError:
+            if await api.consumer_info(plan.stream, marker) is None:
+                raise
+            return  # of another replica, which was faster
+        if await api.consumer_info(plan.stream, plan.durable_name) is not None:  # created by the leader since
+            await api.delete_consumer(plan.stream, marker)
+
     async def take_over(self, handled: int | None) -> Json | None:
         """Make the existing durable consumer deliver to the inbox.
 
@@ -394,18 +410,21 @@ class RuleConsumer:
         if plan.work_queue:
             await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
             return
-        marker = {
+        await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
+        await self._api.create_durable(plan.stream, self._marker(handled), fence=self.fence)
+        self._marked = True
+        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
+
+    def _marker(self, handled: int) -> Json:
+        plan = self.plan
+        return {
             "durable_name": marker_name(plan.durable_name),
-            "description": f"{plan.owner} the position of {plan.durable_name}, which is being recreated",
+            "description": f"{plan.owner} the position of {plan.durable_name} until that is created",
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": handled + 1,
             "ack_policy": "explicit",
             **replay.filter_members(plan.filters),
         }
-        await self._api.delete_consumer(plan.stream, marker["durable_name"], fence=self.fence)
-        await self._api.create_durable(plan.stream, marker, fence=self.fence)
-        self._marked = True
-        await self._api.delete_consumer(plan.stream, plan.durable_name, fence=self.fence)
 
     async def _take_away(self, handled: int) -> None:
         """Delete the durable consumer that another process reads; `create` recreates it."""
@@ -443,7 +462,7 @@ class RuleConsumer:
                 f" ({error.description}, {error.err_code}): give each of them subjects of its own"
             ) from None
         self.name, self._delivered_to, self.proven = plan.durable_name, self.inbox, None
-        if self._marked:
+        if self._marked or self._has_lease:  # a standby may just have made one
             await self._api.delete_consumer(plan.stream, marker_name(plan.durable_name), fence=self.fence)
             self._marked = False
 

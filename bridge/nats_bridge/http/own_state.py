@@ -202,7 +202,7 @@ def _connection(connection: Connection) -> dict[str, Any]:
 def _rule(supervisor: RuleSupervisor, wedged: float | None, *, history: bool) -> dict[str, Any]:
     # One word for people: `ready` only if the rule runs at this moment.
     failure = supervisor.failure
-    condition = "waiting" if supervisor.state == "ready" and not supervisor.ready else supervisor.state
+    condition = "waiting" if supervisor.state in ("ready", "standby") and not supervisor.ready else supervisor.state
     return {
         "name": supervisor.rule.name,
         "kind": supervisor.rule.kind,

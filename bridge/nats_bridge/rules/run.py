@@ -95,6 +95,16 @@ class RuleRun(ABC):
             BridgeError: any other reason against it.
         """
 
+    async def keep_start(self) -> None:
+        """Keep on the server where the rule begins, for the replica that leads it first; after `check`.
+
+        Only where the rule has no position there yet, and does not begin at the same message whenever it starts.
+
+        Raises:
+            BridgeError: the server refuses, or does not answer.
+        """
+        return
+
     async def start(self) -> None:
         """Begin; after `check`."""
         self._opened = True

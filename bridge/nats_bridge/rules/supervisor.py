@@ -144,6 +144,7 @@ class RuleSupervisor:
         self._missing: StreamMissingError | None = None
         self._obstacle = ""  # of the last start, if that was passing
         self._is_checked = False
+        self._start_is_kept = False
         self._looks_for_loops = False
         self._error: BaseException | None = None  # of the present run
         self._failing = asyncio.Event()
@@ -174,9 +175,9 @@ class RuleSupervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether the rule runs at this moment, or is on standby for another replica that runs it."""
+        """Whether the rule runs at this moment, or is on standby for another replica that leads it."""
         if self._phase == "standby":
-            return True
+            return self._leadership.is_led(self.rule.name)
         return self._phase == "ready" and self.run is not None and self.run.ready
 
     @property
@@ -196,7 +197,8 @@ class RuleSupervisor:
             case "waiting":
                 return str(self._missing)
             case "standby":
-                return "the lead, which another replica has"
+                holder = "another replica" if self.ready else "no replica"
+                return f"the lead, which {holder} has at this moment"
             case "ready" | "draining" if self.run is not None:
                 return self.run.waiting_for
             case "starting":
@@ -269,7 +271,7 @@ class RuleSupervisor:
         if self._begun is not None:
             self._begun.cancel()
         self._task = self._prepared = self._missing = None
-        self._is_checked = False
+        self._is_checked = self._start_is_kept = False
         finished = await self._end_run()
         self._phase = "failed" if failed else "stopped"
         return finished
@@ -382,11 +384,27 @@ class RuleSupervisor:
         if self._term is None or self._term.lost.is_set():
             self._term = None
             if self._leadership.shared:
+                await self._keep_start()
                 self._phase = "standby"
                 self.failure = None
                 self._has_begun()
             self._term = await self._leadership.lead(self.rule)
         return self._term
+
+    async def _keep_start(self) -> None:
+        """Fix where a rule without a position begins, before the wait for the lead: it can take long."""
+        if self._start_is_kept:
+            return
+        try:
+            run = self._prepared or self._new_run()
+            if run is self._prepared or await self._checked(run):
+                await run.keep_start()
+                self._start_is_kept = True
+        except BridgeError as error:
+            if not error.passing:
+                raise
+            meaning = "if it has no position yet, the replica that leads it first decides where it begins"
+            self._log.warning("rule.start_not_kept", reason=str(error), meaning=meaning)
 
     async def _work(self, term: Term) -> bool:
         """Start a run; return False if a stream is missing, or the term is over already."""

@@ -118,6 +118,11 @@ class RepublishRun(RuleRun):
                 " say durable: false"
             )
 
+    async def keep_start(self) -> None:
+        """Keep the end of the stream, where `start: new` begins; see `RuleRun`."""
+        if self.rule.durable and self.rule.start.policy == "new":
+            await RuleConsumer(self._source.api, self._plan).keep_start(int(self._info["state"]["last_seq"]))
+
     async def _open(self) -> dict[str, Any]:
         """Find the starting point, learn the last sequences before it, begin to republish."""
         rule, config = self.rule, self._info["config"]
@@ -126,22 +131,9 @@ class RepublishRun(RuleRun):
             self._source, self._info, self._encoder, self._taken, self._own_subjects, self._config_changed, self._log
         )
         at_least_once = rule.delivery == "at_least_once"
-        position: Literal["none", "sent", "confirmed"] = "none"
-        if rule.durable:
-            position = "confirmed" if at_least_once else "sent"
-        plan = ConsumerPlan(
-            stream=rule.stream,
-            filters=(self._filter,) if self._filter else (),
-            headers_only=rule.republish.headers_only,
-            position=position,
-            durable_name=self._durable_name,
-            owner=self._durable_owner,
-            rule=rule.name,
-            description=f" republish to {rule.republish.dest}",
-            direct=config.get("retention") in CONSUMER_RETENTIONS and not rule.durable,
-        )
         fence = self._context.fence
-        consumer = RuleConsumer(self._source.api, plan, fence)
+        consumer = RuleConsumer(self._source.api, self._plan, fence)
+        plan = consumer.plan
         self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail)
         acknowledge = self._acknowledge if at_least_once else None
         delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
@@ -188,6 +180,24 @@ class RepublishRun(RuleRun):
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
         }
+
+    @property
+    def _plan(self) -> ConsumerPlan:
+        rule = self.rule
+        position: Literal["none", "sent", "confirmed"] = "none"
+        if rule.durable:
+            position = "confirmed" if rule.delivery == "at_least_once" else "sent"
+        return ConsumerPlan(
+            stream=rule.stream,
+            filters=(self._filter,) if self._filter else (),
+            headers_only=rule.republish.headers_only,
+            position=position,
+            durable_name=self._durable_name,
+            owner=self._durable_owner,
+            rule=rule.name,
+            description=f" republish to {rule.republish.dest}",
+            direct=self._info["config"].get("retention") in CONSUMER_RETENTIONS and not rule.durable,
+        )
 
     def encoder(self, retention: Retention) -> RepublishEncoder:
         """The rule's encoder, before its first message; after `check`.

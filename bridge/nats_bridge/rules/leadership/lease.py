@@ -120,10 +120,17 @@ class Lease:
         self._seen: Sighting | None = None
         self._seen_since = _NEVER
         self._checked_at = _NEVER
+        self._renewed = False  # whether the record was seen to change: one alone can be a dead holder's
 
     def is_open(self, now: float) -> bool:
         """Whether the holder may write messages at this moment."""
         return self.held and now < self.deadline
+
+    def is_led(self, now: float) -> bool:
+        """Whether a replica is known to hold it at this moment."""
+        if self.held:
+            return self.is_open(now)
+        return bool(self.holder) and self._renewed and now - self._seen_since < self._timing.missed_for
 
     def step(self, now: float) -> Step:
         """Return the next step."""
@@ -178,7 +185,7 @@ class Lease:
         """Note that nothing was stored: the record has another revision. The next read shows whose; perhaps our own."""
         del self._in_doubt[write.record.beat]
         self._certain = False
-        self._seen = None
+        self._seen, self._renewed = None, True
 
     def refused(self, write: Write, now: float) -> None:
         """Note that nothing was stored, for a reason other than the revision, such as a full bucket."""
@@ -207,7 +214,7 @@ class Lease:
         self.held = self._certain = self._checked = False
         self.deadline = self._next_look = _NEVER
         self.holder = ""
-        self._seen = None
+        self._seen, self._renewed = None, False
         self._in_doubt.clear()
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -226,6 +233,9 @@ class Lease:
         if sighting != self._seen:
             self._in_doubt.clear()  # a write over the revision before can no longer be stored
             self._eager_until = _NEVER
+            self._renewed = self._renewed or self._seen is not None
+        elif now - self._checked_at > self._timing.unseen_for:
+            self._renewed = False
         if sighting != self._seen or now - self._checked_at > self._timing.unseen_for:
             self._seen_since = now  # time without observation does not count
         self._seen, self._checked_at, self._checked = sighting, now, True

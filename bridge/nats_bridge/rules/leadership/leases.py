@@ -116,6 +116,11 @@ class Leases(Leadership):
         holding = self._holdings.get(rule)
         return holding.lease.holder if holding is not None else ""
 
+    def is_led(self, rule: str) -> bool:
+        """Whether a replica leads the rule; see `Leadership`."""
+        holding = self._holdings.get(rule)
+        return holding is not None and holding.lease.is_led(clock())
+
     async def leave(self) -> None:
         """Announce that this replica stops, so that the others take what it releases; see `Leadership`."""
         await end_tasks(self._sharing)

@@ -52,6 +52,10 @@ class Leadership:
         """
         return Term()
 
+    def is_led(self, rule: str) -> bool:
+        """Whether this or another replica is known to lead the rule at this moment."""
+        return True
+
     async def leave(self) -> None:
         """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
 

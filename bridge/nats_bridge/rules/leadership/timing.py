@@ -61,6 +61,11 @@ class Timing:
         return self.ttl * 0.7
 
     @property
+    def missed_for(self) -> float:
+        """Seconds without a new revision after which a standby no longer says that the rule has a leader."""
+        return self.ttl * 0.5
+
+    @property
     def unseen_for(self) -> float:
         """Seconds between two reads above which the time in between counts as not observed."""
         return self.ttl * 0.75
