@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.consuming.replay import ephemeral_config
+from nats_bridge.consuming.replay import LIMITED, ephemeral_config
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.advisories import run as advisories_run
 from nats_bridge.rules import supervisor as rule_supervisor
@@ -153,7 +153,7 @@ async def test_what_a_sidecar_itself_reads_with_has_no_dead_letters(
     for number in range(2):
         await peer.store(f"{name}.a".encode(), b"%d" % number)
     config = ephemeral_config("", filters=(), headers_only=False, direct=False, limit=8)
-    own = str(config["name"])
+    own = config["name"] = f"{LIMITED}own"
     async with running(settings_for(url, dead_letters(name))) as bridge:
         await consumer(peer, name, own)
         for reply in await pull(peer, name, own, 2):

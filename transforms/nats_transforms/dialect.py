@@ -134,6 +134,8 @@ class Dialect:
     reply_subjects_keep_percent: bool = _since((2, 9, 16))
     # Consumers of a stream with `%` in its name take acknowledgements; before, these have no effect.
     percent_streams_take_acknowledgements: bool = _since((2, 12, 12), (2, 14, 3))
+    # A request can create a consumer only if there is none of the name (`action`); before, it changes the other one.
+    knows_consumer_actions: bool = _since((2, 10, 0))
     # --- stream configuration
     # Members that 2.10 added to the configuration; older servers ignore or refuse them.
     stream_fields_of_2_10: bool = _since((2, 10, 0))

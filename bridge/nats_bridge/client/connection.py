@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 from collections import defaultdict
@@ -16,6 +15,7 @@ import structlog
 
 from nats_bridge.client import nats_py
 from nats_bridge.client.audit_advisories import Removals
+from nats_bridge.client.consumer_names import place
 from nats_bridge.client.ended_connections import EndedConnections
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.permission_violations import refused_publication, refused_subscription
@@ -70,11 +70,11 @@ class Connection:
         failure: why it was never up; None if it was.
     """
 
-    def __init__(self, name: str, longest_wait: float = LONGEST_WAIT) -> None:
+    def __init__(self, name: str, longest_wait: float = LONGEST_WAIT, client_name: str = "nats-bridge") -> None:
         self.name = name
         self._schedule = ReconnectSchedule(longest_wait)
         self.client = WireClient(self._schedule)
-        self.api = JetStreamApi(self.client, name)
+        self.api = JetStreamApi(self.client, name, client_name)
         self.removals = Removals(self.client)
         self.servers: tuple[str, ...] = ()
         self.reconnects = 0
@@ -325,7 +325,7 @@ async def open_connection(
         ConfigError: TLS is asked for and the server offers none.
     """
     options = dict(options)
-    connection = Connection(name, float(options.pop("reconnect_max_wait", LONGEST_WAIT)))
+    connection = Connection(name, float(options.pop("reconnect_max_wait", LONGEST_WAIT)), client_name)
     connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))
@@ -346,7 +346,7 @@ async def open_connection(
     connecting = asyncio.create_task(
         connection.client.connect(
             **options,
-            name=f"{client_name}@{_place()}",
+            name=f"{client_name}@{place()}",
             error_cb=on_error,
             disconnected_cb=connection._on_disconnected,
             reconnected_cb=connection._on_reconnected,
@@ -374,11 +374,6 @@ async def open_connection(
         raise failure from None
     connection.set_up()
     return connection
-
-
-def _place() -> str:
-    """Where this process runs, for people: the pod's name, or the machine's."""
-    return os.environ.get("POD_NAME") or os.environ.get("HOSTNAME") or socket.gethostname()
 
 
 def _failure(connection: Connection, cause: Exception) -> BridgeError:

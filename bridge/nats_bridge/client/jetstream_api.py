@@ -17,10 +17,12 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_e
 
 from nats_bridge.api_error_codes import class_of
 from nats_bridge.client import nats_py
+from nats_bridge.client.consumer_names import Purpose, release_name, take_name, unique
 from nats_bridge.client.delivery_limit import DeliveryLimit
 from nats_bridge.client.wire import WireClient
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError, InboxRefusedError, NotPermittedError
+from nats_transforms.dialect import server_dialect
 from nats_transforms.republish import StoredMessage
 from nats_transforms.timestamp import nanoseconds_of
 
@@ -34,6 +36,7 @@ _Answer = TypeVar("_Answer")
 STREAM_NOT_FOUND = 10059
 CONSUMER_NOT_FOUND = 10014
 CONSUMER_IN_USE = 10013
+_CONSUMER_EXISTS = 10148
 NOT_ENABLED = 10039
 MESSAGE_NOT_FOUND = 10037
 
@@ -74,14 +77,16 @@ class JetStreamApi:
     Args:
         client: a connected client.
         connection: its name in the configuration, for messages.
+        client_name: the client's name, in names of consumers.
 
     Attributes:
         delivery_limit: how many messages the connection's consumers may send ahead.
     """
 
-    def __init__(self, client: WireClient, connection: str) -> None:
+    def __init__(self, client: WireClient, connection: str, client_name: str = "nats-bridge") -> None:
         self.client = client
         self.connection = connection
+        self._client_name = client_name
         self.delivery_limit = DeliveryLimit()
         self._in_flight: dict[asyncio.Task[Msg], str] = {}
         self._refused: dict[asyncio.Task[Msg], ApiError] = {}
@@ -335,12 +340,28 @@ class JetStreamApi:
         subject = f"CONSUMER.DURABLE.CREATE.{stream}.{config['durable_name']}"
         return await self.request(subject, {"stream_name": stream, "config": config}, fence=fence)
 
-    async def create_ephemeral(self, stream: str, config: Json) -> Json:
-        """Create an ephemeral consumer; the answer holds its name."""
-        return await self.request(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
+    async def create_ephemeral(self, stream: str, config: Json, purpose: Purpose, prefix: str = "") -> Json:
+        """Create an ephemeral consumer; the answer holds its name, which begins with the prefix."""
+        known = take_name(stream, self._client_name, purpose, prefix)
+        # Of two with the same configuration, a server takes the second for the first.
+        config = {"description": f"nats-bridge {purpose} {self.client.new_inbox()}", **config}
+        if server_dialect(self.client.reported_version).knows_consumer_actions:
+            try:
+                return await self._create_named(stream, config, known)
+            except ApiError as error:
+                if error.err_code != _CONSUMER_EXISTS:
+                    release_name(stream, known)
+                    raise
+        release_name(stream, known)
+        return await self._create_named(stream, config, unique(known))
+
+    async def _create_named(self, stream: str, config: Json, name: str) -> Json:
+        body = {"stream_name": stream, "config": config | {"name": name}, "action": "create"}
+        return await self.request(f"CONSUMER.CREATE.{stream}", body)
 
     async def delete_consumer(self, stream: str, consumer: str, *, fence: WriteFence = ALWAYS_OPEN) -> bool:
         """Delete a consumer; False if there was none."""
+        release_name(stream, consumer)
         request = partial(self._unless, CONSUMER_NOT_FOUND, f"CONSUMER.DELETE.{stream}.{consumer}", fence=fence)
         try:
             return await request() is not None
@@ -360,6 +381,7 @@ class JetStreamApi:
             ApiError: the server refuses, or does not answer.
         """
         if stream in self._not_to_delete_from:
+            release_name(stream, consumer)
             return
         try:
             await self.delete_consumer(stream, consumer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 _PATIENCE = 0.2  # seconds until a cancellation counts as swallowed
@@ -35,14 +36,16 @@ async def happens(event: asyncio.Event, *, within: float | None) -> bool:
 
 
 def task_over(
-    run: Callable[[Awaitable[None]], Coroutine[Any, Any, None]], first: Awaitable[None]
+    run: Callable[[Awaitable[None]], Coroutine[Any, Any, None]],
+    first: Awaitable[None],
+    context: Context | None = None,
 ) -> asyncio.Task[None]:
     """Start `run(first)` as a task.
 
     A task that is cancelled before its first step never awaits `first`: a coroutine is closed then, so that Python does
     not report it.
     """
-    task = asyncio.create_task(run(first))
+    task = asyncio.create_task(run(first), context=context)
     if isinstance(first, Coroutine):
         task.add_done_callback(lambda _: first.close())
     return task

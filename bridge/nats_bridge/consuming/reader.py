@@ -16,6 +16,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -127,6 +128,7 @@ class Reader(ABC):
         self._next = 1  # next consumer sequence
         self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
         self._queue: deque[_Item | None] = deque()  # None: what follows arrived after the connection was lost
+        self._context: Context | None = None  # that of the rule, also for what a delivery makes it do
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._subscription: BatchSubscription | None = None
@@ -153,7 +155,7 @@ class Reader(ABC):
             RuleRefusedError: another process is bound to the durable consumer.
             ApiError: the server refuses.
         """
-        self.handled = handled
+        self.handled, self._context = handled, copy_context()
         self._seen = KnownStream.of(info)
         created = f"$JS.EVENT.ADVISORY.STREAM.CREATED.{self.plan.stream}"
         self._creations = await self.connection.client.subscribe_batches(created, self._on_creations, lambda *_: None)
@@ -366,7 +368,7 @@ class Reader(ABC):
     # -- the worker --------------------------------------------------------------------------------------------------
 
     def _work(self, first: Awaitable[None]) -> None:
-        self._worker = task_over(self._run, first)
+        self._worker = task_over(self._run, first, self._context)
 
     async def _run(self, first: Awaitable[None]) -> None:
         try:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nats_bridge.client.consumer_names import Purpose
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply, acknowledges, asks_for_flow_control
@@ -51,18 +51,21 @@ def ephemeral_config(
 ) -> Json:
     """The configuration of an ephemeral consumer that delivers to us.
 
-    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none. A consumer with
-    acknowledgements has a name by which its advisories are known.
+    No acknowledgements, unless they limit how many messages are sent ahead; direct consumers know none.
     """
     config = push_config(inbox, filters, headers_only=headers_only)
     config |= {"ack_policy": "none", "max_deliver": 1, **_PASSING}
     if limit is not None and not direct:
         config |= {"ack_policy": "all", "ack_wait": LATE_ACK, "max_ack_pending": limit}
-        config["name"] = LIMITED + secrets.token_hex(6)
     if direct:
         # The sooner the server removes a lost one, the fewer messages it keeps.
         config |= {"direct": True, "inactive_threshold": 1_000_000_000}
     return config
+
+
+def name_prefix(config: Json) -> str:
+    """How the name of an ephemeral consumer must begin, so that its advisories are known."""
+    return LIMITED if config["ack_policy"] == "all" else ""
 
 
 def standing_config(filters: Sequence[str], policy: Json) -> Json:
@@ -116,7 +119,7 @@ class Replay:
         if first > last:
             return
         policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
-        async with contextlib.aclosing(self._read(policy)) as batches:
+        async with contextlib.aclosing(self._read(policy, "replay")) as batches:
             async for batch in batches:
                 end = AckReply.parse(batch[-1][1]).stream_sequence
                 if end > last:
@@ -137,7 +140,7 @@ class Replay:
         return int((await self._standing(policy))["num_pending"])
 
     async def _standing(self, policy: Json) -> Json:
-        info = await self.api.create_ephemeral(self.stream, standing_config(self.filters, policy))
+        info = await self.api.create_ephemeral(self.stream, standing_config(self.filters, policy), "count")
         await self.api.forget_ephemeral(self.stream, info["name"])
         return info
 
@@ -149,12 +152,12 @@ class Replay:
         """
         policy = {"deliver_policy": "last_per_subject"}
         async with contextlib.aclosing(
-            self._read(policy if self.filters else policy | {"filter_subject": ">"})
+            self._read(policy if self.filters else policy | {"filter_subject": ">"}, "last")
         ) as batches:
             async for batch in batches:
                 yield batch
 
-    async def _read(self, policy: Json) -> AsyncGenerator[list[Delivered], None]:
+    async def _read(self, policy: Json, purpose: Purpose) -> AsyncGenerator[list[Delivered], None]:
         client = self.api.client
         check_percent(client.reported_version, f"stream '{self.stream}'", self.stream)
         arrived: asyncio.Queue[list[Delivered] | tuple[bytes, bytes]] = asyncio.Queue()
@@ -169,7 +172,7 @@ class Replay:
         limited = config["ack_policy"] == "all"
         name, newest, pending, stream = "", b"", 0, self.stream.encode()
         try:
-            created = await self.api.create_ephemeral(self.stream, config | policy)
+            created = await self.api.create_ephemeral(self.stream, config | policy, purpose, name_prefix(config))
             name = created["name"]
             # Nothing pending may also mean that everything is in flight to us.
             if not created.get("num_pending") and not created["delivered"]["consumer_seq"] and arrived.empty():

@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import structlog
 
+from nats_bridge.client.consumer_names import release_name
 from nats_bridge.client.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.wire import Delivered
@@ -449,7 +450,10 @@ class RuleConsumer:
                 direct=plan.direct,
                 limit=self.limit,
             )
-            info = await self._api.create_ephemeral(plan.stream, config | begins | description)
+            config |= begins | description
+            release_name(plan.stream, self.name)  # of the one before
+            prefix = replay.name_prefix(config)
+            info = await self._api.create_ephemeral(plan.stream, config, "read", prefix)
             self.name, self._config = info["name"], info["config"]
             return
         try:

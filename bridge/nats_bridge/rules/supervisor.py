@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import structlog
 
+from nats_bridge.client.consumer_names import RULE
 from nats_bridge.client.tasks import end_tasks, happens
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming.missing_streams import appeared
@@ -306,6 +307,7 @@ class RuleSupervisor:
     # -- the way to work ---------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
+        RULE.set(self.rule.name)
         while True:
             try:
                 if self._phase == "failed":

@@ -79,7 +79,7 @@ async def _announced(connection: Connection, stream: str, owner: str) -> AsyncIt
         "mem_storage": True,
         "num_replicas": 1,
     }
-    made = await connection.api.create_ephemeral(stream, config)
+    made = await connection.api.create_ephemeral(stream, config, "fence")
     try:
         yield
     finally:

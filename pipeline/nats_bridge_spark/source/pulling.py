@@ -93,10 +93,10 @@ class Pull:
         self.connection.on_refusal(refused)
         name = ""
         try:
-            consumer = await self.connection.api.create_ephemeral(self.stream, self._config(first))
+            consumer = await self.connection.api.create_ephemeral(self.stream, self._config(first), "read")
+            name = str(consumer["name"])
             if not consumer["num_pending"]:
                 return
-            name = str(consumer["name"])
             async with contextlib.aclosing(self._read(arrived, inbox, name, first, last)) as batches:
                 async for batch in batches:
                     yield batch
