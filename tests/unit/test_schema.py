@@ -33,7 +33,7 @@ ONLY_CHECK_KNOWS = [
     *("unknown dialect", "must be a time with zone", "cannot begin subjects", "is not the name of a header"),
     *("filter is invalid", "invalid subject", "must be a valid subject without wildcards", "is not host:port"),
     *("must be a subject that can be published to", "cannot be put in front of inboxes", "server's URL is empty"),
-    *("holds a secret", "unknown scheme"),
+    *("holds a secret", "unknown scheme", "WebSocket is not supported"),
     # which keys go together
     *("cannot be combined with", "at_least_once needs a position", "fills numbers only together", "selects more than"),
     *("next to subject_transforms", "is left out and means", "give the subject that is stored"),

@@ -266,7 +266,7 @@ def test_secrets_of_a_context_are_not_shown(
         ({"user_jwt": "eyJ"}, "'user_jwt' is not supported by the bridge"),
         ({"password": "op://vault/x"}, "'password' refers to op://, which the bridge cannot look up; give a file"),
         ({"creds": "nsc://op/acc/user"}, "'creds' refers to nsc://, which the bridge cannot look up; give a file"),
-        ({"url": "ws://me:hunter2@h:1"}, "url: 'ws://…@h:1': unknown scheme 'ws'"),
+        ({"url": "ws://me:hunter2@h:1"}, "url: 'ws://…@h:1': WebSocket is not supported"),
         ({"url": "nats://a:b@h:1,nats://h:2"}, "url: all servers must have the same user and password"),
         ("{", "cannot be read as JSON"),
         ("[]", "must hold a JSON object"),

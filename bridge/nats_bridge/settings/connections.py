@@ -16,6 +16,7 @@ IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
 _SCHEMES = ("nats", "tls")
+_WEB_SCHEMES = ("ws", "wss")
 _EXAMPLE = "write it like nats://127.0.0.1:4222"
 
 
@@ -38,6 +39,12 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
         return (
             f"'{_shown(url)}' holds a secret; leave it out and use creds, nkey_seed_file, token_file, or"
             " user with password_file"
+        )
+    if parts.scheme in _WEB_SCHEMES:
+        return (
+            f"'{_shown(url)}': WebSocket is not supported: use nats:// or tls:// with the server's client port; where"
+            f" only {parts.scheme}:// is open, run a nats-server as its leaf node next to the sidecar and connect to"
+            " that"
         )
     if parts.scheme not in _SCHEMES:
         return f"'{_shown(url)}': unknown scheme '{parts.scheme}'; use nats:// or tls://"
