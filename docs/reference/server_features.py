@@ -55,7 +55,7 @@ class Feature:
     """Something that a server version added.
 
     Attributes:
-        title: which one of `conformance.server_features`.
+        title: which one of `nats_conformance.server_features`.
         families: how the ids of its own cases begin.
         rows: what happens to it where.
     """

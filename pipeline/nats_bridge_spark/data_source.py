@@ -46,13 +46,13 @@ class JetStreamDataSource(DataSource):
             return StreamReader(ReadOptions.of(self.options), read_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Writes a DataFrame; see `pipeline.sink`."""
+        """Writes a DataFrame; see `nats_bridge_spark.sink`."""
         from nats_bridge_spark.sink.writer import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Writes micro-batches; see `pipeline.sink`."""
+        """Writes micro-batches; see `nats_bridge_spark.sink`."""
         from nats_bridge_spark.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -1,4 +1,4 @@
-"""The errors of the pipelines, one class per reaction; see `bridge.errors` for the members.
+"""The errors of the pipelines, one class per reaction; see `nats_bridge.errors` for the members.
 
 An error that a task raises reaches the driver as text inside of Spark's own exception: `reported` finds it there again.
 """

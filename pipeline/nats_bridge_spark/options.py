@@ -68,7 +68,7 @@ def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
         known: `READ` or `WRITE`; the connection's options are known to both.
 
     Returns:
-        Text by name, spelled as in `known` and `pipeline.connections.FIELDS`.
+        Text by name, spelled as in `known` and `nats_bridge_spark.connections.FIELDS`.
 
     Raises:
         OptionError: an option is unknown, or given twice under two names.

@@ -17,7 +17,7 @@ _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 @dataclass(frozen=True, slots=True)
 class RowBundle:
-    """Messages with header blocks, a `bridge.kinds.copying.bundle.Bundle`.
+    """Messages with header blocks, a `nats_bridge.kinds.copying.bundle.Bundle`.
 
     Attributes:
         names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.

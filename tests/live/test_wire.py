@@ -1,4 +1,4 @@
-"""The wire against real servers: guards what `bridge.client.wire` needs of nats-py's internals."""
+"""The wire against real servers: guards what `nats_bridge.client.wire` needs of nats-py's internals."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tests.unit.messages_to_copy import (
 
 
 def expected_block(sourcing: Sourcing, target: Target, message: StoredMessage) -> bytes:
-    """What `transforms.sourcing` makes of it, less what the target refuses, with an id before the record."""
+    """What `nats_transforms.sourcing` makes of it, less what the target refuses, with an id before the record."""
     block = message.header_block
     if b"Nats-" in block:
         block = target.with_renamed(target.without_withheld(sourcing.without_records(sourcing.bare(block))))

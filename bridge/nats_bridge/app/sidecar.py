@@ -51,7 +51,7 @@ class Sidecar:
     Args:
         settings: the configuration.
         config_path: the file that it came from, which `reload` reads again; None if it came from none.
-        config_hash: of that file's content, as `bridge.app.reload.file_watch` makes it, taken before the file was read.
+        config_hash: of that file's content before it was read, as `nats_bridge.app.reload.file_watch` makes it.
     """
 
     def __init__(

@@ -315,7 +315,7 @@ async def open_connection(
 
     Args:
         name: the connection's name, for messages.
-        options: what `bridge.settings.connect_options` made of the connection.
+        options: what `nats_bridge.settings.connect_options` made of the connection.
         client_name: the client's name in the server's lists, to which the pod's or machine's name is added.
         patiently: return the connection also if no server takes it; it continues to try, and `failure` says why.
 

@@ -2,7 +2,7 @@
 
 nats-py imports aiohttp for WebSockets alone, and that takes longer than nats-py and the bridge together: aiohttp reads
 the system's certificate authorities, twice, before there is any connection. Its own JetStream client, `nats.js`, takes
-most of the rest; the bridge has `jetstream_api`. Both are loaded late (`bridge.late_imports`), and work.
+most of the rest; the bridge has `jetstream_api`. Both are loaded late (`nats_bridge.late_imports`), and work.
 
 The rest of the bridge imports nats-py from here; an earlier import elsewhere would have loaded both.
 """

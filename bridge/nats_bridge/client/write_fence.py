@@ -1,7 +1,7 @@
 """Decides whether a rule may write; every kind of rule asks before each batch.
 
 A sidecar without replicas always may. Among replicas, only the holder of the rule's lease may, and only while no other
-replica can hold it (see `bridge.rules.leadership`).
+replica can hold it (see `nats_bridge.rules.leadership`).
 """
 
 from __future__ import annotations

@@ -261,12 +261,12 @@ class Reader(ABC):
 
     @property
     def standpoint(self) -> Standpoint:
-        """Its position in the stream; see `bridge.consuming.lag`."""
+        """Its position in the stream; see `nats_bridge.consuming.lag`."""
         plan = self.plan
         return Standpoint(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
-        """The number of messages not delivered, queued here or on the server; see `bridge.consuming.lag`.
+        """The number of messages not delivered, queued here or on the server; see `nats_bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.

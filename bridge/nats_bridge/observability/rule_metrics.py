@@ -3,7 +3,7 @@
 Theory of operation. RuleMetrics belong to the rule, not to one run of it: when a run is replaced, the next one
 `follow`s and all totals keep growing. Runs report once per batch, never per message; a momentary value (how much is in
 flight) is read when it is needed. Lag costs nothing while messages come: each reply subject holds the number of pending
-messages. While none comes, `bridge.consuming.lag` polls.
+messages. While none comes, `nats_bridge.consuming.lag` polls.
 
 Everything here is written by the event loop and only read elsewhere.
 """

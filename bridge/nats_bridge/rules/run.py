@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("bridge.rule")
 
 _GATE = "the certainty that no other replica writes for the rule"
-"""What a rule waits for while its fence is closed; see `bridge.client.write_fence`."""
+"""What a rule waits for while its fence is closed; see `nats_bridge.client.write_fence`."""
 
 RunState: TypeAlias = Literal["starting", "waiting", "ready", "draining", "stopped", "failed"]
 RunEvent: TypeAlias = Literal["opened", "paused", "resumed", "failed", "stop", "stopped"]

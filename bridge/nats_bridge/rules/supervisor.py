@@ -1,8 +1,9 @@
 """The supervisor of one rule, for as long as the rule is in the configuration.
 
-Theory of operation. A run does a rule's work once, from its start to its end. A supervisor starts runs, one at a time:
-when the rule's streams exist, when this sidecar leads the rule (see `bridge.rules.leadership`), and again after the
-lead was lost or the configuration changed. Counters and measures belong to the supervisor, so they continue over runs.
+Theory of operation. A run does a rule's work once, from its start to its end. A supervisor starts runs, one at a
+time: when the rule's streams exist, when this sidecar leads the rule (see `nats_bridge.rules.leadership`), and again
+after the lead was lost or the configuration changed. Counters and measures belong to the supervisor, so they continue
+over runs.
 
 A task starts the run and then watches the term. `stop` ends that task first, and then the run, so that
 only one of them acts on the run.

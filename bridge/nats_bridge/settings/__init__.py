@@ -1,7 +1,7 @@
 """Configuration: models, loading from YAML, environment and secret files, and what a connection needs.
 
 `load(path)` gives frozen `Settings` or raises `ConfigError` with every problem, with line and column.
-`bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.
+`nats_bridge.settings.connect_options` makes of a connection the arguments of nats-py's `connect`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns a connection, or a context of `nats`, into the options of `bridge.client.connection.open_connection`.
+"""Turns a connection, or a context of `nats`, into the options of `nats_bridge.client.connection.open_connection`.
 
 A context is a JSON file with where to connect and as whom. What of it the bridge cannot honour is refused by name
 rather than left out: a context that goes through a proxy must not silently connect without it.

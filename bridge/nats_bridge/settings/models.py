@@ -1,4 +1,4 @@
-"""The whole configuration, as frozen models. Reading it from files is `bridge.settings.loading`."""
+"""The whole configuration, as frozen models. Reading it from files is `nats_bridge.settings.loading`."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 Theory of operation: a case is data, read from YAML by ``reading``. Its ``streams`` are created as a set-up, its
 ``steps`` are carried out one after the other, and what can be seen of them is an `Observation` (see
-``conformance.observation``). What must be seen is an `Expectation`; where a range of versions is known to show
+``nats_conformance.observation``). What must be seen is an `Expectation`; where a range of versions is known to show
 something else, a `Difference` says what, and why. A case whose steps are more than data can say names a
-``scenario`` instead: a function of ``conformance.scenarios`` that answers with facts.
+``scenario`` instead: a function of ``nats_conformance.scenarios`` that answers with facts.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Case:
         id: stable, by clause, such as ``adr28/headers/order/1``.
         clause: document and section, such as ``ADR-28, RePublish Headers``.
         range: the versions that the case is about; others are not asked.
-        needs: what a subject of test must offer; see ``conformance.implementations``.
+        needs: what a subject of test must offer; see ``nats_conformance.implementations``.
         harms: versions whose server process ends, or never comes to rest: only a server of our own may be asked.
         listen: subjects whose messages are collected.
         kd: known divergences of the bridge that this case shows, by id.

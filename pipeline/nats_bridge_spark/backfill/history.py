@@ -117,4 +117,4 @@ class CapturedHistory:
 
 
 History = LiveHistory | CapturedHistory
-"""Rows with `pipeline.backfill.rows.COLUMNS`."""
+"""Rows with `nats_bridge_spark.backfill.rows.COLUMNS`."""

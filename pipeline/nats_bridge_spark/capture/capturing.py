@@ -37,7 +37,7 @@ def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
     Args:
         spark: a session.
         wanted: the stream and the directory.
-        progress: from `pipeline.progress.watched`; a continuous capture ends when its `stopping` is set.
+        progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
     Raises:
         OptionError: the directory holds something else, or another capture.

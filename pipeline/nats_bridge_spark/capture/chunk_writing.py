@@ -55,7 +55,7 @@ def write_chunk(
         address: a directory that is not there yet.
 
     Raises:
-        Exception: what Spark makes of it; `pipeline.failures` reads it.
+        Exception: what Spark makes of it; `nats_bridge_spark.failures` reads it.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f

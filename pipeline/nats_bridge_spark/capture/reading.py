@@ -44,7 +44,7 @@ def read_capture(
     first: int | None = None,
     last: int | None = None,
 ) -> DataFrame:
-    """The messages of a capture, with the columns `pipeline.columns.CAPTURED`; each message once.
+    """The messages of a capture, with the columns `nats_bridge_spark.columns.CAPTURED`; each message once.
 
     Rows of one file are in the order of their sequences; what runs at the same time and appends is not seen.
 

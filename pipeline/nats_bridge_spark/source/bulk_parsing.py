@@ -5,7 +5,7 @@ as many bytes as the line says, and a line end. Every line of a read that begins
 hold such lines, too. The first candidate is real, since each read is parsed from the end of a message on, and each real
 one says where the next begins: usually all candidates are real, and one comparison shows it. What is real is cut out
 with Arrow's offsets, without a copy for each message. Everything else, a message that is not whole yet included, is
-left to `bridge.client.wire`.
+left to `nats_bridge.client.wire`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BulkParser:
-    """Takes the deliveries of a subscription off the front of reads; see `bridge.client.batch_parser.InBulk`.
+    """Takes the deliveries of a subscription off the front of reads; see `nats_bridge.client.batch_parser.InBulk`.
 
     Attributes:
         on_arrived: gets what a read holds.

@@ -1,7 +1,7 @@
 """Decides which of a target's copies are of the present source, also while its server is away.
 
-See `bridge.kinds.copying.source_identity`. A source that does not answer is known by what its server said before: by
-its first and last message only.
+See `nats_bridge.kinds.copying.source_identity`. A source that does not answer is known by what its server said before:
+by its first and last message only.
 """
 
 from __future__ import annotations

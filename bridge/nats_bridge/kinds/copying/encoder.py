@@ -1,7 +1,7 @@
 """The hot loop of copying: batches of a source's messages in, protocol operations for the target out.
 
-Byte for byte a copy is what `transforms.sourcing` says (a test holds the two together), with a message id before the
-source record where the publisher gave none, which takes the place of that of an earlier copy.
+Byte for byte a copy is what `nats_transforms.sourcing` says (a test holds the two together), with a message id before
+the source record where the publisher gave none, which takes the place of that of an earlier copy.
 
 Everything constant for a subject is built once (`known_subjects`). What needs more
 care than a few bytes operations is returned instead of written: messages whose headers may act in the target, and

@@ -208,11 +208,11 @@ class CopyEntry:
 
     @property
     def standpoint(self) -> Standpoint | None:
-        """Its standpoint in the source; see `bridge.consuming.lag`."""
+        """Its standpoint in the source; see `nats_bridge.consuming.lag`."""
         return self._round.reader.standpoint if self._round is not None else self._context.standpoint
 
     async def not_taken(self) -> int | None:
-        """The messages that the round's consumer holds; see `bridge.consuming.lag`.
+        """The messages that the round's consumer holds; see `nats_bridge.consuming.lag`.
 
         Raises:
             ApiError: the server refuses, or does not answer.

@@ -1,8 +1,8 @@
 """Tracks operations in flight to a stream, and matches the stream's answers.
 
 No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
-Messages are asked for in groups; see `bridge.kinds.copying.publisher` for the three ways. A group's name ends the reply
-subject of those of its messages that ask.
+Messages are asked for in groups; see `nats_bridge.kinds.copying.publisher` for the three ways. A group's name ends the
+reply subject of those of its messages that ask.
 """
 
 from __future__ import annotations

@@ -29,13 +29,13 @@ class Reading(Protocol):
 
     @property
     def standpoint(self) -> Standpoint:
-        """Its standpoint; see `bridge.consuming.lag`."""
+        """Its standpoint; see `nats_bridge.consuming.lag`."""
 
     async def open(self, handled: int, info: Json) -> None:
         """Begin after a sequence of the source with this `STREAM.INFO`."""
 
     async def not_taken(self) -> int | None:
-        """How many messages wait for it; see `bridge.consuming.lag`."""
+        """How many messages wait for it; see `nats_bridge.consuming.lag`."""
 
     async def abandon(self, *, held: bool) -> None:
         """Stop; `held` says that the last batch handed on has not been written."""

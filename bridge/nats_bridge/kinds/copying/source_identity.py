@@ -1,10 +1,10 @@
 """Decides from an entry's copies whether its source is the stream that they were made of.
 
 The id that a copy was given names the time of its message in the source. So the source is asked for a few of these
-messages (`bridge.client.stream_identity`), if its creation time is another one. Copies with their publishers' ids name
-a sequence only. Then id and payload must be the same; a recreated source that holds the same messages under the same
-sequences is taken for the one before, and the target holds all of them. Times of source and target are never compared:
-their clocks can differ.
+messages (`nats_bridge.client.stream_identity`), if its creation time is another one. Copies with their publishers'
+ids name a sequence only. Then id and payload must be the same; a recreated source that holds the same messages under
+the same sequences is taken for the one before, and the target holds all of them. Times of source and target are never
+compared: their clocks can differ.
 """
 
 from __future__ import annotations

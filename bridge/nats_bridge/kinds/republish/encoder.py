@@ -1,6 +1,6 @@
 """The hot loop: batches of stored messages in, protocol operations out.
 
-It writes byte for byte what `transforms.republish` returns (a test compares the two); but it builds everything
+It writes byte for byte what `nats_transforms.republish` returns (a test compares the two); but it builds everything
 constant for a rule once, and a message costs a few bytes operations and one dict look-up.
 
 It keeps an entry per subject: the destination and the last sequence. Entries live in a dict that is bounded by memory.

@@ -439,7 +439,7 @@ class RepublishRun(RuleRun):
         """Whether the rule publishes on a subject."""
         stream, durable = self.rule.stream.encode(), self._durable_name.encode()
         if subject.startswith(b"$JS.ACK."):
-            # Other acknowledgements only limit what consumers send ahead; see `bridge.client.delivery_limit`.
+            # Other acknowledgements only limit what consumers send ahead; see `nats_bridge.client.delivery_limit`.
             return b".%b.%b." % (stream, durable) in subject
         if subject.startswith(b"$JS.FC."):
             return b".%b." % stream in subject
