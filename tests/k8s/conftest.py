@@ -32,5 +32,5 @@ def application(tmp_path: Path) -> Path:
     """A chart with the bridge's as its dependency."""
     chart = tmp_path / "orders"
     shutil.copytree(PROJECT / "tests/k8s/app-chart", chart)
-    shutil.copytree(CHART, chart / "k8s/chart")
+    shutil.copytree(CHART, chart / "charts/nats-bridge")
     return chart

@@ -16,7 +16,7 @@ import yaml
 
 from tests.live.metrics_endpoint import Scrape
 
-FILE: Final = Path(__file__).parents[2] / "dashboards" / "alerts.yaml"
+FILE: Final = Path(__file__).parents[2] / "k8s" / "monitoring" / "alerts.yaml"
 ALERTS: Final[dict[str, dict[str, Any]]] = {
     alert["alert"]: alert for alert in yaml.safe_load(FILE.read_text("utf-8"))["groups"][0]["rules"]
 }

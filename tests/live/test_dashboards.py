@@ -22,7 +22,7 @@ from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 
-DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+DASHBOARDS = Path(__file__).parents[2] / "k8s" / "monitoring"
 OF_TARGETS = {"job", "instance"}
 """What Prometheus adds to every sample."""
 
