@@ -15,6 +15,7 @@ from nats_bridge.cli.check import check_command
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.copying.target_subjects import common_subject
 from nats_bridge.permissions import StreamFacts, grants_of
+from nats_bridge.permissions.denying import denied_subjects
 from nats_bridge.settings import load
 from nats_transforms.subject import collide, matches
 
@@ -56,6 +57,21 @@ def test_a_block_to_paste(tmp_path: Path) -> None:
     ) in plain
     assert '"_IN_side.>" # answers and deliveries' in plain
     assert "west" not in text, "no rule uses it"
+
+
+@pytest.mark.parametrize(("way", "prefix"), [("domain: leaf", "$JS.leaf.API"), ("api_prefix: JSA.API", "JSA.API")])
+def test_requests_and_leases_begin_with_the_connections_prefix(tmp_path: Path, way: str, prefix: str) -> None:
+    path = tmp_path / "bridge.yaml"
+    connections = f'{{default: {{servers: ["nats://h:1"], {way}}}}}'
+    path.write_text(f"name: side\nconnections: {connections}\nleadership: {{}}\nrules: [{MONITOR}]\n", "utf-8")
+    (found,) = grants_of(load(path))
+    published, lease = found.subjects("publish"), "$KV.NATS_BRIDGE.lease.side.*"
+    assert {f"{prefix}.STREAM.INFO.S", f"{prefix}.{lease}"} <= {*published}
+    assert not [each for each in published if each.startswith(("$JS.API", "$KV"))]
+    assert {lease, f"{prefix}.{lease}"} <= {*found.subjects("subscribe")}
+    denied = denied_subjects(["*.*.>"], published[1:], prefix)
+    assert {f"{prefix}.STREAM.PURGE.*", "$JS.API.>"} <= {*denied}
+    assert not any(collide(each.encode(), f"{prefix}.STREAM.INFO.S".encode()) for each in denied)
 
 
 def test_a_command_of_nsc_to_run(tmp_path: Path) -> None:

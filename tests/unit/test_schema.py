@@ -29,10 +29,15 @@ ONLY_CHECK_KNOWS = [
     # what a text may hold
     *("is not a subject", "is not a key", "holds white space", "is empty; nothing would be republished"),
     "is a command to the server",
-    *("cannot be a stream's name", "cannot be part of a consumer's name", "cannot be a bucket's name"),
+    *(
+        "is not a JetStream domain",
+        "cannot be a stream's name",
+        "cannot be part of a consumer's name",
+        "cannot be a bucket's name",
+    ),
     *("unknown dialect", "must be a time with zone", "cannot begin subjects", "is not the name of a header"),
     *("filter is invalid", "invalid subject", "must be a valid subject without wildcards", "is not host:port"),
-    *("must be a subject that can be published to", "cannot be put in front of inboxes", "server's URL is empty"),
+    *("must be a subject that can be published to", "cannot be put in front of", "server's URL is empty"),
     *("holds a secret", "unknown scheme", "WebSocket is not supported"),
     # which keys go together
     *("cannot be combined with", "at_least_once needs a position", "fills numbers only together", "selects more than"),

@@ -82,6 +82,22 @@ def test_inbox_prefix_and_timeout() -> None:
     assert (options["inbox_prefix"], options["connect_timeout"]) == (b"_INBOX_b.c", 0.5)
 
 
+@pytest.mark.parametrize(
+    ("context", "written", "prefix"),
+    [
+        ({"jetstream_domain": "leaf"}, {"domain": "leaf"}, "$JS.leaf.API"),
+        ({"jetstream_api_prefix": "JSA.API"}, {"api_prefix": "JSA.API"}, "JSA.API"),
+    ],
+)
+def test_the_api_of_a_domain_or_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: dict[str, str], written: dict[str, str], prefix: str
+) -> None:
+    assert _options(**written)["api_prefix"] == prefix
+    assert _from_context(tmp_path, monkeypatch, context)["api_prefix"] == prefix
+    other = _from_context(tmp_path, monkeypatch, {"jetstream_domain": "x"}, **written)
+    assert other["api_prefix"] == prefix, "the connection's own wins"
+
+
 def test_rotated_credentials_are_read_and_half_written_ones_are_not(tmp_path: Path, seed: str) -> None:
     other = str(nkeys.encode_seed(bytes(range(1, 33)), nkeys.PREFIX_BYTE_USER).decode())
     creds, nkey = tmp_path / "u.creds", _write(tmp_path / "u.nk", seed)
@@ -262,7 +278,13 @@ def test_secrets_of_a_context_are_not_shown(
     [
         ({"socks_proxy": "socks5://p"}, "'socks_proxy' is not supported by the bridge; write the connection out"),
         ({"nsc": "nsc://op/acc/user"}, "'nsc' is not supported by the bridge"),
-        ({"jetstream_domain": "hub"}, "'jetstream_domain' is not supported by the bridge"),
+        ({"jetstream_domain": "a.b"}, "'a.b' is not a JetStream domain"),
+        ({"jetstream_api_prefix": "x."}, "'x.' cannot be put in front of requests"),
+        (
+            {"jetstream_domain": "hub", "jetstream_api_prefix": "x"},
+            "'jetstream_domain' and 'jetstream_api_prefix' exclude each other",
+        ),
+        ({"jetstream_event_prefix": "x"}, "'jetstream_event_prefix' is not supported by the bridge"),
         ({"user_jwt": "eyJ"}, "'user_jwt' is not supported by the bridge"),
         ({"password": "op://vault/x"}, "'password' refers to op://, which the bridge cannot look up; give a file"),
         ({"creds": "nsc://op/acc/user"}, "'creds' refers to nsc://, which the bridge cannot look up; give a file"),

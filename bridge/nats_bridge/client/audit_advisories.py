@@ -65,10 +65,12 @@ class Removals:
 
     Args:
         client: the connection.
+        is_own: whether an advisory is of the connection's domain.
     """
 
-    def __init__(self, client: WireClient) -> None:
+    def __init__(self, client: WireClient, is_own: Callable[[bytes], bool] = lambda _: True) -> None:
         self._client = client
+        self._is_own = is_own
         self._followers: dict[str, list[Callable[[Removal], None]]] = {}
         self._subscription: BatchSubscription | None = None
         self._changing = asyncio.Lock()
@@ -95,7 +97,7 @@ class Removals:
     def _on_batch(self, batch: list[Delivered]) -> None:
         for _, _, _, payload in batch:
             removal = read_audit(payload)
-            if removal is not None:
+            if removal is not None and self._is_own(payload):
                 for reported in tuple(self._followers.get(removal.stream, ())):
                     reported(removal)
 

@@ -17,7 +17,7 @@ from nats_bridge.client import nats_py
 from nats_bridge.client.audit_advisories import Removals
 from nats_bridge.client.consumer_names import place
 from nats_bridge.client.ended_connections import EndedConnections
-from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.jetstream_api import OWN_API, JetStreamApi
 from nats_bridge.client.permission_violations import refused_publication, refused_subscription
 from nats_bridge.client.reconnect_schedule import LONGEST_WAIT, ReconnectSchedule
 from nats_bridge.client.tasks import end_tasks
@@ -70,12 +70,18 @@ class Connection:
         failure: why it was never up; None if it was.
     """
 
-    def __init__(self, name: str, longest_wait: float = LONGEST_WAIT, client_name: str = "nats-bridge") -> None:
+    def __init__(
+        self,
+        name: str,
+        longest_wait: float = LONGEST_WAIT,
+        client_name: str = "nats-bridge",
+        api_prefix: str = OWN_API,
+    ) -> None:
         self.name = name
         self._schedule = ReconnectSchedule(longest_wait)
         self.client = WireClient(self._schedule)
-        self.api = JetStreamApi(self.client, name, client_name)
-        self.removals = Removals(self.client)
+        self.api = JetStreamApi(self.client, name, client_name, api_prefix)
+        self.removals = Removals(self.client, self.api.reports)
         self.servers: tuple[str, ...] = ()
         self.reconnects = 0
         self.last_error: tuple[datetime, str] | None = None
@@ -325,7 +331,8 @@ async def open_connection(
         ConfigError: TLS is asked for and the server offers none.
     """
     options = dict(options)
-    connection = Connection(name, float(options.pop("reconnect_max_wait", LONGEST_WAIT)), client_name)
+    longest_wait, api_prefix = options.pop("reconnect_max_wait", LONGEST_WAIT), options.pop("api_prefix", OWN_API)
+    connection = Connection(name, float(longest_wait), client_name, api_prefix)
     connection.servers = tuple(_redacted(str(server)) for server in options.get("servers", ()))
     failures: list[Exception] = []
     limit = asyncio.timeout(float(options.get("connect_timeout", 5)))

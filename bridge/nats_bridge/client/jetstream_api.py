@@ -71,20 +71,29 @@ def _is_clustered(stream: Json) -> bool:
     return bool(name) and (name != stream.get("leader") or bool(stream.get("replicas")))
 
 
+OWN_API = "$JS.API"
+"""The prefix of the API of the connected server's own domain and account."""
+
+
 class JetStreamApi:
-    """The API of one connection's account.
+    """The API of one connection's account, or of another domain or account that a prefix leads to.
 
     Args:
         client: a connected client.
         connection: its name in the configuration, for messages.
         client_name: the client's name, in names of consumers.
+        prefix: what stands before each request.
 
     Attributes:
+        prefix: what stands before each request.
         delivery_limit: how many messages the connection's consumers may send ahead.
     """
 
-    def __init__(self, client: WireClient, connection: str, client_name: str = "nats-bridge") -> None:
+    def __init__(
+        self, client: WireClient, connection: str, client_name: str = "nats-bridge", prefix: str = OWN_API
+    ) -> None:
         self.client = client
+        self.prefix = prefix
         self.connection = connection
         self._client_name = client_name
         self.delivery_limit = DeliveryLimit()
@@ -94,6 +103,27 @@ class JetStreamApi:
         self._not_to_delete_from: set[str] = set()
         self._in_clusters: set[str] = set()  # streams
 
+    def subject(self, request: str) -> str:
+        """The subject of a request, such as ``STREAM.INFO.ORDERS``."""
+        return f"{self.prefix}.{request}"
+
+    def bucket_subject(self, subject: str) -> str:
+        """Where to publish to reach a bucket's subject, such as ``$KV.leases.a``.
+
+        Leafnodes between domains pass no message below `$KV`; like other clients, one puts the prefix before it.
+        """
+        return subject if self.prefix == OWN_API else self.subject(subject)
+
+    def reports(self, advisory: bytes) -> bool:
+        """Whether an advisory is of the API's domain: those of all domains arrive, about streams of any name."""
+        tokens = self.prefix.split(".")
+        if len(tokens) != 3 or (tokens[0], tokens[2]) != ("$JS", "API"):
+            return True
+        try:
+            return bool(json.loads(advisory).get("domain", tokens[1]) == tokens[1])
+        except (ValueError, AttributeError, RecursionError):
+            return True
+
     async def request(
         self,
         subject: str,
@@ -102,7 +132,7 @@ class JetStreamApi:
         fence: WriteFence = ALWAYS_OPEN,
         patience: float | None = None,
     ) -> Json:
-        """Send one API request (`subject` without the `$JS.API.` prefix); return the answer's JSON.
+        """Send one API request (`subject` without the prefix); return the answer's JSON.
 
         Args:
             subject: what to ask.
@@ -117,7 +147,7 @@ class JetStreamApi:
 
         async def attempt() -> Json:
             await fence.opened()
-            return await self._request_once(f"$JS.API.{subject}", data)
+            return await self._request_once(self.subject(subject), data)
 
         return await self._patiently(attempt, patience)
 
@@ -176,8 +206,10 @@ class JetStreamApi:
                 # Seconds give a cluster its leader, but no account its JetStream.
                 retriable=code == 503 and err_code != NOT_ENABLED and class_of(err_code) == "passing",
             )
-        what = next((each for each in _LED if subject.startswith(f"$JS.API.{each.upper()}.INFO.")), None)
-        if what is not None and not self._has_leader(subject.split(".")[4], reply):
+        for what in _LED:
+            about = self.subject(f"{what.upper()}.INFO.")
+            if not subject.startswith(about) or self._has_leader(subject[len(about) :].split(".")[0], reply):
+                continue
             raise ApiError(
                 f"connection '{self.connection}': {subject}: the {what} has no leader yet",
                 http_code=503,

@@ -47,5 +47,6 @@ class StreamEvents:
         await happens(self._changed, within=patience)
         self._changed.clear()
 
-    async def _received(self, _: Msg) -> None:
-        self._changed.set()
+    async def _received(self, advisory: Msg) -> None:
+        if self._connection.api.reports(advisory.data):
+            self._changed.set()

@@ -428,7 +428,7 @@ class Reader(ABC):
 
     def _on_creations(self, batch: list[Delivered]) -> None:
         """Check at once: what a stream holds that is soon deleted again would be lost silently."""
-        self._lives += len(batch)
+        self._lives += sum(self.connection.api.reports(payload) for _, _, _, payload in batch)
         self._look.set()
 
     def _refused(self, text: str) -> None:

@@ -40,7 +40,7 @@ async def _sent(connection: Connection, answer: Handoff) -> Handoff:
     assert answer.update is not None
     request = f"STREAM.UPDATE.{answer.update['name']}"
     await connection.api.request(request, answer.update)
-    return Handoff(answer.update, (*answer.steps, f"Sent: $JS.API.{request} was accepted."))
+    return Handoff(answer.update, (*answer.steps, f"Sent: {connection.api.subject(request)} was accepted."))
 
 
 def _check_sources(rule: Rule, wish: Wish) -> None:

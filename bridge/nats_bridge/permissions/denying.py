@@ -8,40 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nats_bridge.client.jetstream_api import OWN_API
 from nats_transforms.reserved import DENIED
 from nats_transforms.subject import collide
 
-_API = "$JS.API.>"
+_APIS = ("$JS.API.>", "$JS.*.API.>")
 _STREAM_REQUESTS = ("CREATE", "UPDATE", "DELETE", "PURGE", "INFO", "SNAPSHOT", "RESTORE", "MSG.GET", "MSG.DELETE")
 _REQUESTS = (
-    *(f"$JS.API.STREAM.{request}.*" for request in _STREAM_REQUESTS),
-    "$JS.API.STREAM.LIST",
-    "$JS.API.STREAM.NAMES",
-    "$JS.API.STREAM.LEADER.>",
-    "$JS.API.STREAM.PEER.>",
-    "$JS.API.STREAM.TEMPLATE.>",
-    "$JS.API.CONSUMER.CREATE.>",
-    "$JS.API.CONSUMER.DURABLE.>",
-    *(f"$JS.API.CONSUMER.{request}.*.*" for request in ("DELETE", "INFO", "PAUSE", "RESET", "UNPIN")),
-    *(f"$JS.API.CONSUMER.{request}.*" for request in ("LIST", "NAMES")),
-    "$JS.API.CONSUMER.MSG.>",
-    "$JS.API.CONSUMER.LEADER.>",
-    "$JS.API.CONSUMER.PEER.>",
-    "$JS.API.DIRECT.>",
-    "$JS.API.INFO",
-    "$JS.API.ACCOUNT.>",
-    "$JS.API.META.>",
-    "$JS.API.SERVER.>",
+    *(f"STREAM.{request}.*" for request in _STREAM_REQUESTS),
+    "STREAM.LIST",
+    "STREAM.NAMES",
+    "STREAM.LEADER.>",
+    "STREAM.PEER.>",
+    "STREAM.TEMPLATE.>",
+    "CONSUMER.CREATE.>",
+    "CONSUMER.DURABLE.>",
+    *(f"CONSUMER.{request}.*.*" for request in ("DELETE", "INFO", "PAUSE", "RESET", "UNPIN")),
+    *(f"CONSUMER.{request}.*" for request in ("LIST", "NAMES")),
+    "CONSUMER.MSG.>",
+    "CONSUMER.LEADER.>",
+    "CONSUMER.PEER.>",
+    "DIRECT.>",
+    "INFO",
+    "ACCOUNT.>",
+    "META.>",
+    "SERVER.>",
 )
-"""Requests of the JetStream API, of servers from 2.9 to 2.15.3."""
+"""Requests of the JetStream API without its prefix, of servers from 2.9 to 2.15.3."""
 
 
-def denied_subjects(computed: Iterable[str], needed: Iterable[str]) -> list[str]:
+def denied_subjects(computed: Iterable[str], needed: Iterable[str], prefix: str = OWN_API) -> list[str]:
     """The commands to deny a user.
 
     Args:
         computed: patterns within which messages decide the subject.
         needed: patterns that the user needs itself.
+        prefix: what its requests to JetStream begin with.
 
     Returns:
         Patterns that reach into `computed`, and not into `needed`.
@@ -51,9 +53,12 @@ def denied_subjects(computed: Iterable[str], needed: Iterable[str]) -> list[str]
     def free(pattern: str) -> bool:
         return not any(collide(pattern.encode(), each) for each in own)
 
-    candidates = (
-        each for pattern in DENIED for each in ((pattern,) if free(pattern) else _REQUESTS if pattern == _API else ())
-    )
+    requests = [f"{prefix}.{request}" for request in _REQUESTS]
+    candidates = [
+        each for pattern in DENIED for each in ((pattern,) if free(pattern) or pattern not in _APIS else requests)
+    ]
+    if prefix != OWN_API and not any(collide(prefix.encode() + b".x", pattern.encode()) for pattern in _APIS):
+        candidates += requests
     return [
         pattern for pattern in candidates if free(pattern) and any(collide(pattern.encode(), each) for each in wide)
     ]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nats_bridge.client.ended_connections import WHY_IT_ENDED
+from nats_bridge.client.jetstream_api import OWN_API
 from nats_bridge.permissions.denying import denied_subjects
 from nats_bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.permissions.stream_facts import KnownStreams
@@ -56,8 +57,9 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     if leases is None:
         return
     connection, stream = leases.connection, bucket_stream(leases.bucket)
-    subject = lease_subject(leases.bucket, settings.name, "*")
-    yield write(connection, subject, "takes, renews and gives back leases")
+    subject, prefix = lease_subject(leases.bucket, settings.name, "*"), api_prefix(settings.connections[connection])
+    published = subject if prefix == OWN_API else f"{prefix}.{subject}"
+    yield write(connection, published, "takes, renews and gives back leases")
     yield write(connection, api_subject("STREAM.INFO", stream), "looks for the bucket of the leases")
     yield write(connection, api_subject("STREAM.MSG.GET", stream), "reads leases")
     yield write(
@@ -66,12 +68,13 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
         "makes the bucket of the leases",
         without="the bucket must be there, and is not made again when it is deleted",
     )
-    yield listen(
-        connection,
-        subject,
-        "learns that a lease is released, and with share what other replicas lead",
-        without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
-    )
+    for each in dict.fromkeys((subject, published)):
+        yield listen(
+            connection,
+            each,
+            "learns that a lease is released, and with share what other replicas lead",
+            without="a clean stop of another replica is noticed up to a fifth of ttl later; share does nothing",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ def grants_of(settings: Settings, known: KnownStreams | None = None) -> list[Con
     needs = [*_account_needs(inboxes, checked), *_lease_needs(settings), *_connection_needs(inboxes)]
     for rule in settings.rules:
         needs += _needs_of(rule, settings, known or {})
-    return _grants(inboxes, needs)
+    return _grants(inboxes, needs, {name: api_prefix(settings.connections[name]) for name in inboxes})
 
 
 def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need]) -> str:
@@ -148,19 +151,37 @@ def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need])
         connections: those that it uses, by their names.
         needs: what it needs besides answers.
     """
-    return as_text(_grants({name: each.inbox_prefix for name, each in connections.items()}, list(needs)))
+    prefixes = {name: api_prefix(each) for name, each in connections.items()}
+    return as_text(_grants({name: each.inbox_prefix for name, each in connections.items()}, list(needs), prefixes))
 
 
-def _grants(inboxes: Mapping[str, str], needs: Sequence[Need]) -> list[ConnectionGrants]:
+def api_prefix(connection: Connection) -> str:
+    """What the connection's requests to JetStream begin with.
+
+    Raises:
+        CredentialsError: its context cannot be read.
+    """
+    return str(connect_options(connection).get("api_prefix", OWN_API))
+
+
+def _at(prefix: str, need: Need) -> Need:
+    """The need with the connection's own prefix before requests to JetStream."""
+    if need.computed or not need.subject.startswith(f"{OWN_API}."):
+        return need
+    return replace(need, subject=prefix + need.subject[len(OWN_API) :])
+
+
+def _grants(inboxes: Mapping[str, str], needs: Sequence[Need], prefixes: Mapping[str, str]) -> list[ConnectionGrants]:
     """Turn needs into grants, for each connection of `inboxes`, which names its inbox prefix."""
     found = []
     for name, prefix in inboxes.items():
         answers = listen(name, f"{prefix}.>", "answers and deliveries")
-        asked = [answers, *(need for need in needs if need.connection == name)]
+        asked = [answers, *(_at(prefixes[name], need) for need in needs if need.connection == name)]
         published = [need for need in asked if need.way == "publish"]
         denied = denied_subjects(
             (need.subject for need in published if need.computed),
             (need.subject for need in published if not need.computed),
+            prefixes[name],
         )
         found.append(ConnectionGrants(name, prefix, tuple(_granted(asked)), tuple(denied)))
     return found

@@ -14,13 +14,13 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from nats_bridge.errors import CredentialsError
-from nats_bridge.settings.connections import Connection, Tls, check_server_url
+from nats_bridge.settings.connections import Connection, Tls, check_server_url, domain_problem, prefix_problem
 from nats_bridge.settings.problems import did_you_mean
 from nats_bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, SeedFile
 
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
-    """The options of a connection: arguments of nats-py's `connect`, and `reconnect_max_wait`.
+    """The options of a connection: arguments of nats-py's `connect`, `reconnect_max_wait` and `api_prefix`.
 
     Secrets are callables, so that printing the result shows none and a rotated file is used at the next reconnect.
 
@@ -46,6 +46,8 @@ def options_of(connection: Connection, environ: Mapping[str, str]) -> dict[str, 
     options = _of_context(connection.context, environ) if connection.context else _written_out(connection)
     options["connect_timeout"] = connection.connect_timeout
     options["reconnect_max_wait"] = connection.reconnect_max_wait
+    if prefix := connection.api_prefix or (connection.domain and f"$JS.{connection.domain}.API"):
+        options["api_prefix"] = prefix
     if "inbox_prefix" in connection.model_fields_set or "inbox_prefix" not in options:
         options["inbox_prefix"] = connection.inbox_prefix.encode()
     return options
@@ -87,6 +89,7 @@ def _tls_options(tls: Tls, prefix: str) -> dict[str, Any]:
 
 _USED: Final = frozenset(
     {"url", "user", "password", "token", "creds", "nkey", "cert", "key", "ca", "inbox_prefix", "tls_first"}
+    | {"jetstream_domain", "jetstream_api_prefix"}
 )
 _WITHOUT_EFFECT: Final = frozenset({"description", "color_scheme", "name"})
 _REFERENCES: Final = ("op://", "nsc://")
@@ -142,7 +145,20 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         options |= {"user": user, "password": Held(password)}
     if content.get("inbox_prefix"):
         options["inbox_prefix"] = str(content["inbox_prefix"]).encode()
+    options |= _api_options(path, content)
     return options
+
+
+def _api_options(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
+    """`api_prefix`, of a context that says which JetStream API it uses."""
+    domain, prefix = (str(content.get(field) or "") for field in ("jetstream_domain", "jetstream_api_prefix"))
+    if domain and prefix:
+        raise FieldError("context", f"{path}: 'jetstream_domain' and 'jetstream_api_prefix' exclude each other")
+    if reason := (domain and domain_problem(domain)) or (prefix and prefix_problem(prefix)):
+        raise FieldError("context", f"{path}: {reason}")
+    if domain:
+        prefix = f"$JS.{domain}.API"
+    return {"api_prefix": prefix} if prefix else {}
 
 
 def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:

@@ -12,6 +12,8 @@ from nats_bridge.settings.base import Flag, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields of which a connection has one: each says who its user is."""
+API_PREFIXES: Final = ("domain", "api_prefix")
+"""Fields of which a connection has at most one: each says which JetStream API it uses."""
 IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
@@ -84,6 +86,26 @@ def _server_url(value: str) -> str:
 _ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
+def _is_literal(subject: str) -> bool:
+    """Whether a subject has neither wildcards nor empty tokens nor white space."""
+    tokens = subject.split(".")
+    return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
+
+
+def domain_problem(value: str) -> str | None:
+    """The reason why a text is not a JetStream domain, or None."""
+    if _is_literal(value) and not set(value) & set(".*>") and value != "API":
+        return None
+    return f"'{value}' is not a JetStream domain; write the word in the server's jetstream {{domain: …}}"
+
+
+def prefix_problem(value: str) -> str | None:
+    """The reason why requests to JetStream cannot begin with a text, or None."""
+    if _is_literal(value):
+        return None
+    return f"'{value}' cannot be put in front of requests; write a subject such as '$JS.west.API', without a dot behind"
+
+
 class Tls(Part):
     """A connection's TLS settings."""
 
@@ -122,6 +144,17 @@ class Connection(Part):
     tls: Tls | None = Field(
         default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
     )
+    domain: str | None = Field(
+        default=None,
+        description="JetStream domain whose streams the rules use: requests begin with $JS.<domain>.API",
+        examples=["leaf"],
+    )
+    api_prefix: str | None = Field(
+        default=None,
+        description="what requests to JetStream begin with, such as an import's own name for another account's API;"
+        " not together with `domain`",
+        examples=["$JS.west.API"],
+    )
     inbox_prefix: str = Field(default="_INBOX", description="prefix of the inboxes the bridge subscribes to")
     connect_timeout: float = Field(default=5.0, gt=0, le=600, description="seconds to wait for one server to answer")
     reconnect_max_wait: float = Field(
@@ -136,7 +169,20 @@ class Connection(Part):
     @classmethod
     def _inbox_prefix(cls, value: str) -> str:
         # A wildcard or an empty token would make the client subscribe to what belongs to others.
-        tokens = value.split(".")
-        if not all(tokens) or any(token in {"*", ">"} for token in tokens) or any(c.isspace() for c in value):
+        if not _is_literal(value):
             raise refused(f"'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'")
+        return value
+
+    @field_validator("domain")
+    @classmethod
+    def _domain(cls, value: str | None) -> str | None:
+        if reason := value is not None and domain_problem(value):
+            raise refused(reason)
+        return value
+
+    @field_validator("api_prefix")
+    @classmethod
+    def _api_prefix(cls, value: str | None) -> str | None:
+        if reason := value is not None and prefix_problem(value):
+            raise refused(reason)
         return value

@@ -35,7 +35,6 @@ _OVER: Final = (b"404", b"408", b"409 Batch Completed")
 _TOO_LARGE: Final = b"MaxBytes"
 """What a server says, with 409, when the next message is larger than the rest of what was asked for."""
 _STATUS: Final = b"NATS/1.0 "
-_NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 
 
 _Item: TypeAlias = Arrived | list[Delivered] | bytes | Exception
@@ -80,8 +79,8 @@ class Pull:
             arrived.put_nowait(_LostError("the connection was lost"))
 
         def refused(text: str) -> None:
-            if f"{_NEXT}{self.stream}.".lower() in text.lower():
-                arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", f"{_NEXT}{self.stream}.*"))
+            if self._next_of("").lower() in text.lower():
+                arrived.put_nowait(NotPermittedError(f"connection '{self.connection.name}'", self._next_of("*")))
 
         subscription = await client.subscribe_batches(
             f"{inbox}.*",
@@ -167,6 +166,10 @@ class Pull:
             if at >= last or reply.pending == 0:
                 return
 
+    def _next_of(self, consumer: str) -> str:
+        """The subject on which a consumer's next messages are requested."""
+        return self.connection.api.subject(f"CONSUMER.MSG.NEXT.{self.stream}.{consumer}")
+
     def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
         if not self.connection.client.is_connected:
             raise _LostError("the connection was lost")
@@ -177,7 +180,7 @@ class Pull:
             request |= {"batch": count, "max_bytes": self.size}
         body = json.dumps(request).encode()
         reply = f"{inbox}.{requests.ask(count)}".encode()
-        subject = f"{_NEXT}{self.stream}.{name}".encode()
+        subject = self._next_of(name).encode()
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:

@@ -163,7 +163,7 @@ class CapturedAdvisories:
                 await self._ensure()
             self._over.clear()
             body = b'{"batch":%d,"expires":%d}' % (self._most, int(_EXPIRES * 1e9))
-            request = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._durable}".encode()
+            request = self._connection.api.subject(f"CONSUMER.MSG.NEXT.{self._stream}.{self._durable}").encode()
             self._connection.client.write_raw(publication(request, self._inbox, b"", body), self._fence)
             if not await happens(self._over, within=_EXPIRES + _LATE):
                 self._lost = True

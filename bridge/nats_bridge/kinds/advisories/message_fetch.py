@@ -77,6 +77,6 @@ class MessageFetch:
             return replace(message, subject=await self._raw_subject(stream, sequence) or message.subject)
 
     async def _raw_subject(self, stream: str, sequence: int) -> bytes | None:
-        subject = f"$JS.API.DIRECT.GET.{stream}".encode()
+        subject = self._connection.api.subject(f"DIRECT.GET.{stream}").encode()
         answer = await self._raw.ask(subject, b"", b'{"seq":%d}' % sequence, within=_DIRECT)
         return header_block.read(answer[2], b"Nats-Subject") if answer is not None else None

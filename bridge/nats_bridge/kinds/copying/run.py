@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nats_bridge.client.connection import Connection, open_connection
-from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.jetstream_api import OWN_API, Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
@@ -272,6 +272,12 @@ class CopyRun(RuleRun):
                 f"{place}: stream '{rule.target_stream}' has no subject for"
                 f" {', '.join(pattern.decode() for pattern in patterns)}; it has"
                 f" {', '.join(target['config']['subjects'])}"
+            )
+        if self._target.api.prefix != OWN_API and any(pattern.startswith((b"$KV.", b"$OBJ.")) for pattern in patterns):
+            raise RuleRefusedError(
+                f"{place}: stream '{rule.target_stream}' is a bucket that connection '{rule.target_connection}' reaches"
+                f" at {self._target.api.prefix}, and leafnodes between domains pass no message to $KV and $OBJ: connect"
+                " to a server of the bucket's own domain, and leave out domain and api_prefix"
             )
         if source_stream["created"] == target["created"] and source.name == rule.target_stream:
             raise RuleRefusedError(f"{place} is the stream itself: detected cycle (10052)")

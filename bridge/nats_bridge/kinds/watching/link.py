@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
-from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.jetstream_api import OWN_API, Json
 from nats_transforms.source_record import SourceRecord, consumed_name, external_name
-
-OWN_API: Final = "$JS.API"
 
 
 @dataclass(frozen=True, slots=True)

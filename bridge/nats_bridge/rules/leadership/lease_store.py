@@ -99,8 +99,8 @@ class LeaseStore:
         self._timing = timing
         self._hint = hint
         self._announced = announced
-        self._subscription: BatchSubscription | None = None
-        self._get = f"$JS.API.STREAM.MSG.GET.{bucket_stream(bucket)}"
+        self._subscriptions: list[BatchSubscription] = []
+        self._get = connection.api.subject(f"STREAM.MSG.GET.{bucket_stream(bucket)}")
         self._too_few_since: float | None = None
 
     async def open(self, rule: str) -> None:
@@ -116,7 +116,9 @@ class LeaseStore:
         )
         client, refusals = self._connection.client, list[str]()
         self._connection.on_refusal(refusals.append)
-        self._subscription = await client.subscribe_batches(self._subject("*"), self._on_batch, lambda *_: None)
+        # A server of the bucket's own domain takes the prefix away before it delivers.
+        for subject in {self._subject("*"), lease_subject(self._bucket, self._sidecar, "*")}:
+            self._subscriptions.append(await client.subscribe_batches(subject, self._on_batch, lambda *_: None))
         await self._connection.flush()
         self._connection.forget(refusals.append)
         if reason := next(filter(refused_subscription, refusals), None):
@@ -125,8 +127,8 @@ class LeaseStore:
 
     async def close(self) -> None:
         """Unsubscribe."""
-        if self._subscription is not None:
-            await self._subscription.release()
+        for subscription in self._subscriptions:
+            await subscription.release()
 
     async def read(self, rule: str) -> Sighting | None:
         """Read the rule's lease from the bucket's leader; None without an answer.
@@ -168,11 +170,12 @@ class LeaseStore:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _subject(self, rule: str) -> str:
-        return lease_subject(self._bucket, self._sidecar, rule)
+        """Where a lease is published."""
+        return self._connection.api.bucket_subject(lease_subject(self._bucket, self._sidecar, rule))
 
     def _newest_of(self, rule: str) -> bytes:
         """The request that reads a lease."""
-        return json.dumps({"last_by_subj": self._subject(rule)}).encode()
+        return json.dumps({"last_by_subj": lease_subject(self._bucket, self._sidecar, rule)}).encode()
 
     async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
         """The answer to one request; None without a connection or an answer: it is not sent again."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.base import Part
 from nats_bridge.settings.connect_options import options_of
-from nats_bridge.settings.connections import CREDENTIALS, IN_A_CONTEXT, Connection
+from nats_bridge.settings.connections import API_PREFIXES, CREDENTIALS, IN_A_CONTEXT, Connection
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
@@ -28,6 +28,8 @@ def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Itera
 
 
 def _combination_problems(connection: Connection) -> Iterator[tuple[tuple[str, ...], str]]:
+    if all(getattr(connection, field) for field in API_PREFIXES):
+        yield ("api_prefix",), "'api_prefix' cannot be combined with 'domain'; keep one of them"
     given = [field for field in IN_A_CONTEXT if getattr(connection, field)]
     if connection.context:
         for field in given:
