@@ -185,6 +185,7 @@ async def test_of_two_replicas_one_leads(servers: SharedServers, unique_name: Na
     async with running(settings) as first:
         await until(lambda: first.supervisors[0].state == "ready")
         async with running(settings) as second:
+            await until(lambda: second.supervisors[0].ready)  # it has seen the leader renew its lease
             leading, on_standby = await scrape(first), await scrape(second)
             assert [of(seen, "leader", "rule", "republish") for seen in (leading, on_standby)] == [1, 0]
             assert [of(seen, "rule_ready", "rule", "republish") for seen in (leading, on_standby)] == [1, 1]
