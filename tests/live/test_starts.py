@@ -195,7 +195,8 @@ async def test_a_rule_whose_consumer_is_taken_over_fails(
     async with running(settings_for(url, here.rule(), fail_fast=True)) as bridge:
         (consumer,) = await here.consumers()
         await here.peer.api(f"CONSUMER.DELETE.{here.name}.nats-bridge_rule")
-        config = consumer["config"] | {"deliver_subject": "elsewhere"}
+        theirs = f"{consumer['config']['deliver_subject'].rpartition('.')[0]}.elsewhere"
+        config = consumer["config"] | {"deliver_subject": theirs}
         config.pop("metadata", None)
         created = await here.peer.api(
             f"CONSUMER.DURABLE.CREATE.{here.name}.nats-bridge_rule", {"stream_name": here.name, "config": config}
