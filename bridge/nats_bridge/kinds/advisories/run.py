@@ -241,10 +241,10 @@ class AdvisoriesRun(RuleRun):
 
     async def _make(self, subject: bytes, payload: bytes) -> Outgoing | None:
         """The message for an advisory; None where it is dropped, which is counted."""
-        destination = self._republish.destination(subject)
         if not self._source.api.reports(payload):
             self.counters.unmatched += 1
             return None
+        destination = self._republish.destination(subject)
         if destination is None:
             refusal = self._republish.refusal(subject)
             if refusal is None:

@@ -328,8 +328,8 @@ class CopyingHandoff:
         steps = [
             f"Stop the sidecar (SIGTERM), or leave it stopped, and do not start rule '{rule.name}' again: it would"
             " refuse to, because the stream then has the same sources natively.",
-            f"Send the update to {self._target.api.prefix}.STREAM.UPDATE.{body['name']}; server {version} takes over"
-            " from then on. (If the sidecar copies anything before that, run handoff again.)",
+            f"Send the update to {self._target.api.subject('STREAM.UPDATE.' + body['name'])}; server {version} takes"
+            " over from then on. (If the sidecar copies anything before that, run handoff again.)",
             *(step for _, step in decisions),
         ]
         if starts:

@@ -61,7 +61,7 @@ async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[s
     if missing and not subjects:
         body["subjects"] = missing
     steps = [
-        f"Send the update to {connection.api.prefix}.STREAM.UPDATE.{body['name']}: the server stops copying."
+        f"Send the update to {connection.api.subject('STREAM.UPDATE.' + body['name'])}: the server stops copying."
         " Before that the sidecar would refuse to start, because messages would be stored twice.",
         f"Start the sidecar: rule '{rule.name}' reads the server's records in '{body['name']}' and resumes with the"
         " message behind the newest of them.",

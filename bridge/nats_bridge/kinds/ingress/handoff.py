@@ -58,7 +58,7 @@ async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Hando
         (
             f"Stop the sidecar (SIGTERM). Publishers on {wanted['src']} get no answer (no responders) until the update"
             " and must try again, as JetStream clients do; in the reverse order, messages would be stored twice.",
-            f"Send the update to {connection.api.prefix}.STREAM.UPDATE.{rule.stream}: server"
+            f"Send the update to {connection.api.subject('STREAM.UPDATE.' + rule.stream)}: server"
             f" {connection.server_version} takes {wanted['src']} itself and stores it as {wanted['dest']}.",
             f"From then on the transform applies to every message of the stream that matches {wanted['src']}; subjects"
             " of the stream that do not match are stored as they are.",
@@ -98,7 +98,7 @@ async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Hando
         body,
         config,
         (
-            f"Send the update to {connection.api.prefix}.STREAM.UPDATE.{rule.stream}: the server no longer takes"
+            f"Send the update to {connection.api.subject('STREAM.UPDATE.' + rule.stream)}: the server no longer takes"
             f" {wanted['src']}; publishers there get no answer (no responders) and must try again, as JetStream clients"
             " do.",
             "Start the sidecar; it answers them from then on.",

@@ -116,7 +116,7 @@ async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str,
             *steps,
             "Stop the publishers for a moment: native republish keeps no position, so it is unknown whether a"
             " message that is stored around the update was republished.",
-            f"Send the update to {source.api.prefix}.STREAM.UPDATE.{rule.stream}: the server stops republishing.",
+            f"Send the update to {source.api.subject('STREAM.UPDATE.' + rule.stream)}: the server stops republishing.",
             f"Write start: {{sequence: {last + 1}}} into the rule (the stream's last sequence, {last} now, plus 1) and"
             " start the sidecar; it republishes from there on, and start counts only this once.",
             "Start the publishers again.",
@@ -130,8 +130,8 @@ def _same(one: Json, other: Json) -> bool:
 
 async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> list[str]:
     begun = (
-        f"Send the update to {connection.api.prefix}.STREAM.UPDATE.{rule.stream}: server {connection.server_version}"
-        " republishes what is stored from then on, and nothing that was stored before."
+        f"Send the update to {connection.api.subject('STREAM.UPDATE.' + rule.stream)}: server"
+        f" {connection.server_version} republishes what is stored from then on, and nothing that was stored before."
     )
     other_way = (
         "Or let this command do it: --apply takes the rule over from the stopped sidecar, sends the update, sees with"
