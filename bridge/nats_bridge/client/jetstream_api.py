@@ -75,6 +75,14 @@ OWN_API = "$JS.API"
 """The prefix of the API of the connected server's own domain and account."""
 
 
+def bucket_subject(prefix: str, subject: str) -> str:
+    """Where to publish to reach a bucket's subject, such as ``$KV.leases.a``.
+
+    Leafnodes between domains pass no message below `$KV`. Like other clients, one puts the prefix of the API before it.
+    """
+    return subject if prefix == OWN_API else f"{prefix}.{subject}"
+
+
 class JetStreamApi:
     """The API of one connection's account, or of another domain or account that a prefix leads to.
 
@@ -106,13 +114,6 @@ class JetStreamApi:
     def subject(self, request: str) -> str:
         """The subject of a request, such as ``STREAM.INFO.ORDERS``."""
         return f"{self.prefix}.{request}"
-
-    def bucket_subject(self, subject: str) -> str:
-        """Where to publish to reach a bucket's subject, such as ``$KV.leases.a``.
-
-        Leafnodes between domains pass no message below `$KV`; like other clients, one puts the prefix before it.
-        """
-        return subject if self.prefix == OWN_API else self.subject(subject)
 
     def reports(self, advisory: bytes) -> bool:
         """Whether an advisory is of the API's domain: those of all domains arrive, about streams of any name."""

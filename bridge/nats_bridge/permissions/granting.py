@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from nats_bridge.client.ended_connections import WHY_IT_ENDED
-from nats_bridge.client.jetstream_api import OWN_API
+from nats_bridge.client.jetstream_api import OWN_API, bucket_subject
 from nats_bridge.permissions.denying import denied_subjects
 from nats_bridge.permissions.need import Need, Way, api_subject, listen, write
 from nats_bridge.permissions.stream_facts import KnownStreams
@@ -57,8 +57,8 @@ def _lease_needs(settings: Settings) -> Iterator[Need]:
     if leases is None:
         return
     connection, stream = leases.connection, bucket_stream(leases.bucket)
-    subject, prefix = lease_subject(leases.bucket, settings.name, "*"), api_prefix(settings.connections[connection])
-    published = subject if prefix == OWN_API else f"{prefix}.{subject}"
+    subject = lease_subject(leases.bucket, settings.name, "*")
+    published = bucket_subject(api_prefix(settings.connections[connection]), subject)
     yield write(connection, published, "takes, renews and gives back leases")
     yield write(connection, api_subject("STREAM.INFO", stream), "looks for the bucket of the leases")
     yield write(connection, api_subject("STREAM.MSG.GET", stream), "reads leases")
@@ -156,7 +156,7 @@ def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need])
 
 
 def api_prefix(connection: Connection) -> str:
-    """What the connection's requests to JetStream begin with.
+    """The prefix of the connection's requests to JetStream.
 
     Raises:
         CredentialsError: its context cannot be read.

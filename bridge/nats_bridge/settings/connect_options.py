@@ -14,7 +14,14 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from nats_bridge.errors import CredentialsError
-from nats_bridge.settings.connections import Connection, Tls, check_server_url, domain_problem, prefix_problem
+from nats_bridge.settings.connections import (
+    Connection,
+    Tls,
+    check_server_url,
+    domain_api,
+    domain_problem,
+    prefix_problem,
+)
 from nats_bridge.settings.problems import did_you_mean
 from nats_bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, SeedFile
 
@@ -46,7 +53,7 @@ def options_of(connection: Connection, environ: Mapping[str, str]) -> dict[str, 
     options = _of_context(connection.context, environ) if connection.context else _written_out(connection)
     options["connect_timeout"] = connection.connect_timeout
     options["reconnect_max_wait"] = connection.reconnect_max_wait
-    if prefix := connection.api_prefix or (connection.domain and f"$JS.{connection.domain}.API"):
+    if prefix := connection.api_prefix or (connection.domain and domain_api(connection.domain)):
         options["api_prefix"] = prefix
     if "inbox_prefix" in connection.model_fields_set or "inbox_prefix" not in options:
         options["inbox_prefix"] = connection.inbox_prefix.encode()
@@ -157,7 +164,7 @@ def _api_options(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
     if reason := (domain and domain_problem(domain)) or (prefix and prefix_problem(prefix)):
         raise FieldError("context", f"{path}: {reason}")
     if domain:
-        prefix = f"$JS.{domain}.API"
+        prefix = domain_api(domain)
     return {"api_prefix": prefix} if prefix else {}
 
 

@@ -92,6 +92,11 @@ def _is_literal(subject: str) -> bool:
     return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
 
 
+def domain_api(domain: str) -> str:
+    """The prefix of requests to the JetStream of a domain."""
+    return f"$JS.{domain}.API"
+
+
 def domain_problem(value: str) -> str | None:
     """The reason why a text is not a JetStream domain, or None."""
     if _is_literal(value) and not set(value) & set(".*>") and value != "API":

@@ -19,7 +19,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from nats_bridge.client.connection import Connection
-from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json
+from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json, bucket_subject
 from nats_bridge.client.operations import publication
 from nats_bridge.client.permission_violations import refused_subscription
 from nats_bridge.client.pub_ack import PubAck
@@ -171,7 +171,7 @@ class LeaseStore:
 
     def _subject(self, rule: str) -> str:
         """Where a lease is published."""
-        return self._connection.api.bucket_subject(lease_subject(self._bucket, self._sidecar, rule))
+        return bucket_subject(self._connection.api.prefix, lease_subject(self._bucket, self._sidecar, rule))
 
     def _newest_of(self, rule: str) -> bytes:
         """The request that reads a lease."""
