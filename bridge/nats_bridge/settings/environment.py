@@ -31,19 +31,15 @@ SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 _SERVICE_LINK: Final = re.compile(r".*(_SERVICE_(HOST|PORT)|_PORT)(_.*)?|SERVICE_(HOST|PORT).*|PORT(_.*)?", re.I)
 
 
-class _Given(EnvSettingsSource):
+class _Variables(EnvSettingsSource):
     """A source whose names were judged; a value is a text, or JSON if it begins as a list or mapping does."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) and _is_json(value) else value
 
 
-class _Variables(_Given):
-    pass
-
-
-class _SecretFiles(_Given, NestedSecretsSettingsSource):
-    pass
+class _SecretFiles(_Variables, NestedSecretsSettingsSource):
+    """The same, of files."""
 
 
 @dataclass(slots=True)
@@ -125,7 +121,7 @@ def _judged(
 
 
 def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) -> str | None:
-    """Why a variable cannot be used; an empty text if it is not one of ours, None if it can."""
+    """The reason why a variable cannot be used; an empty text if it is not a setting, None if it can be used."""
     known = allowed_keys(())
     name = DELIMITER.join(keys)
     if keys[0] not in known:

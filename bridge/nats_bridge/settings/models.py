@@ -115,7 +115,7 @@ class Log(Part):
 
 PREFIX: Final = "BRIDGE_"
 DELIMITER: Final = "__"
-"""What the names of variables begin with, and what separates levels in them."""
+"""The prefix of the names of variables, and the separator of levels in them."""
 
 
 class Settings(BaseSettings):
@@ -152,7 +152,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """What a call is given, and nothing else."""
+        """Read the arguments of a call, and nothing else."""
         return (init_settings,)
 
     # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
