@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nats_bridge.cli.options import DEFAULT, to_dialect
+from nats_bridge.cli.options import DEFAULT, optional_config_option, to_dialect
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.observability.printable import printable
 from nats_bridge.rules.finding import Finding
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("stream", metavar="[STREAM.json]", required=False)
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The configuration (YAML). BRIDGE_ environment variables win over it.",
-)
+@optional_config_option
 @click.option(
     "--server",
     metavar="URL",
@@ -180,7 +174,7 @@ def _url(server: str | None) -> str | None:
     """The server named by `--server`; None for the configuration's own.
 
     Raises:
-        ConfigError: it is no server's URL.
+        ConfigError: it is not the URL of a server.
     """
     if server is None or server == "config":
         return None

@@ -36,7 +36,7 @@ def members_of(server: str) -> dict[str, Any]:
     for `nats`. Everything else is a context of `nats`.
 
     Raises:
-        ConfigError: it is no URL.
+        ConfigError: it is not a URL.
     """
     if ":" not in server:
         return {"context": server}

@@ -24,15 +24,24 @@ DEFAULT: Final = ".".join(map(str, NEWEST.version[:2]))
 
 def config_option(command: _Command) -> _Command:
     """`-c FILE`, as `config`."""
+    return _config(required=True)(command)
+
+
+def optional_config_option(command: _Command) -> _Command:
+    """`-c FILE`, as `config`; None if it is left out."""
+    return _config(required=False)(command)
+
+
+def _config(*, required: bool) -> Callable[[_Command], _Command]:
     return click.option(
         "-c",
         "--config",
         "config",
         type=click.Path(path_type=Path),
-        required=True,
+        required=required,
         metavar="FILE",
         help="The configuration (YAML). BRIDGE_ environment variables win over it.",
-    )(command)
+    )
 
 
 def dialect_option(command: _Command) -> _Command:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from nats_bridge.cli.connection_options import known_connections, members_of
+from nats_bridge.cli.connection_options import connection_named
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import spark_option
@@ -128,15 +128,13 @@ def _of_side(option: str, side: int, values: tuple[_Value, ...]) -> _Value | Non
 
 def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
     server, config = _of_side("server", side, given["servers"]), given["config"]
-    if server is not None and ":" in server:
-        return Connection.model_validate(members_of(server))
     if server is None and config is None:
         raise ConfigError(
             f"{text}: is taken for a stream (there is no such directory): say where, with --server URL, the name of a"
             " context of `nats`, or -c FILE"
         )
-    settings, name = known_connections(server=server, config=config)
-    return settings.connections[name]
+    is_url = server is not None and ":" in server  # then -c FILE is there for its rule
+    return connection_named(server=server, config=None if is_url else config)
 
 
 def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
