@@ -39,7 +39,6 @@ class Credentials:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     creds: Path | None = None
-    tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +117,8 @@ class RawClient:
             writer.close()
             raise SubjectError(f"{shown_address(url)}: this is no NATS server, it said {line[:40]!r}")
         info = json.loads(line[5:])
-        if parts.scheme == "tls" or info.get("tls_required") or credentials.tls:
-            context = credentials.tls or ssl.create_default_context()
-            await writer.start_tls(context, server_hostname=parts.hostname)
+        if parts.scheme == "tls" or info.get("tls_required"):
+            await writer.start_tls(ssl.create_default_context(), server_hostname=parts.hostname)
         client = cls(reader, writer, info)
         options = {
             "verbose": False,
