@@ -40,9 +40,7 @@ from nats_transforms import header_block
 _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
-_COMPARED_BEATS = (
-    10  # heartbeats after which a consumer is compared with its configuration, if nothing else asks for it
-)
+_COMPARED_BEATS = 10  # heartbeats after which a consumer's configuration is compared, if nothing else asks for it
 _Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
@@ -477,7 +475,7 @@ class Reader(ABC):
         self._compared_at = asyncio.get_running_loop().time()
 
     async def _info(self) -> Json | None:
-        """`CONSUMER.INFO`; None if there is no consumer, or another client has changed it, which is repaired then."""
+        """`CONSUMER.INFO`; None without a consumer, or if another client has changed it. The watcher repairs that."""
         earlier, before = self._unproven, (self.handled, self._messages, self._jumped)
         info = await self.consumer.info(patience=0)
         if info is None or earlier is not self._unproven:

@@ -358,9 +358,9 @@ class RuleConsumer:
         return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
 
     def edits(self, info: Json) -> list[Edit]:
-        """What another client has changed since the consumer was created or taken over, by its `CONSUMER.INFO`.
+        """The members that another client has changed since the consumer was created or taken over.
 
-        Another process of this rule that delivers to itself has taken it over; that is no edit.
+        Another process of this rule that delivers to itself has taken it over. That is not an edit.
         """
         found, expected = info["config"], self._config
         edits = [Edit(name, found.get(name), expected.get(name)) for name in _ACTING if name in found.keys() | expected]

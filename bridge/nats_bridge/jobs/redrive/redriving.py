@@ -43,7 +43,7 @@ _UNKNOWN: Final = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The request; empty or 0 is no limit."""
+    """The request. Empty or 0 means no limit."""
 
     stream: str
     connection: str = "default"
