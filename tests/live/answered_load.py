@@ -12,7 +12,7 @@ from typing import Any
 import nats.errors
 
 from nats_bridge.client.wire import WireClient
-from tests.live.raw_messages import NO_PEERS
+from tests.live.raw_messages import PASSING
 from tests.live.until import LIMIT
 
 _WAIT = 1.0  # seconds for one answer; a request without an answer is sent again
@@ -34,12 +34,12 @@ class AnsweredLoad:
         self._number = 0
 
     async def api(self, subject: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """A JetStream API request; again while there is no leader, or it does not know its cluster's members yet."""
+        """A JetStream API request; again while there is no leader, or while an error is to pass."""
         data = json.dumps(body).encode() if body else b""
         while True:
             answer = await self._ask(f"$JS.API.{subject}", data)
             error = answer.get("error", {}) if answer is not None else {}
-            if answer is not None and error.get("code") != 503 and error.get("err_code") != NO_PEERS:
+            if answer is not None and error.get("code") != 503 and error.get("err_code") not in PASSING:
                 return answer
             await asyncio.sleep(_PAUSE)
 
