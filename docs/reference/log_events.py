@@ -113,10 +113,16 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "rule.begins_new": LogEvent(
         "warning",
-        "The rule found no durable consumer in a stream that is not new, and begins with what is published from now on."
-        " At its first start, that is right. If it has run before, its consumer was deleted, and messages since then"
-        " are skipped.",
+        "The rule found no durable consumer in a stream that is not new, and no position in its lease. It begins with"
+        " the next message. At its first start, that is right. If it has run before, its consumer was deleted, and"
+        " messages since then are skipped.",
         ("after",),
+    ),
+    "rule.position_restored": LogEvent(
+        "warning",
+        "The rule's durable consumer was deleted while no replica ran. The rule resumes at the position in its lease."
+        " After a crash, `at_least_once` repeats the messages since the last renewal.",
+        ("consumer", "after"),
     ),
     "rule.ready": LogEvent(
         "info",

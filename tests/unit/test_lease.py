@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nats_bridge.rules.leadership.lease import Lease, Look, Record, Rest, Sighting, Write
+from nats_bridge.rules.leadership.lease import KeptPosition, Lease, Look, Record, Rest, Sighting, Write
 from nats_bridge.rules.leadership.timing import Timing
 
 TIMING = Timing(10.0)
@@ -52,6 +52,26 @@ def holding(now: float = 100.0, revision: int = 5) -> Lease:
 def test_what_was_released_is_taken_at_once() -> None:
     lease = on_standby(Sighting(4, replace(OTHER, released=True)))
     assert claimed(lease, 100.0) == Write(Record("me", 8, 1, 10.0), 4)
+
+
+def test_a_position_goes_from_holder_to_holder() -> None:
+    at_7, at_9 = KeptPosition("S", 7, 70), KeptPosition("S", 9, 90)
+    lease = on_standby(Sighting(4, replace(OTHER, released=True, position=at_7)))
+    claim = claimed(lease, 100.0)
+    assert claim.record.position == at_7
+    lease.sent(claim, 100.0)
+    lease.stored(claim, 5)
+    assert lease.kept == at_7
+    lease.kept = at_9
+    renewal = claimed(lease, 102.0)
+    assert renewal.record.position == at_9
+    lease.sent(renewal, 102.0)
+    lease.stored(renewal, 6)
+    lease.kept = None  # what was sent since then is unknown
+    released = lease.give_back()
+    assert released is not None
+    assert (released.record.released, released.record.position) == (True, None)
+    assert lease.kept is None
 
 
 @pytest.mark.parametrize("sighting", [Sighting(4, OTHER), Sighting(0, None), Sighting(9, None)])

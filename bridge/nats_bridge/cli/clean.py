@@ -14,7 +14,7 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, JetStreamApi
 from nats_bridge.consuming.rule_consumer import Durable, marker_name
 from nats_bridge.errors import ApiError
 from nats_bridge.rule_kinds import kind_of
-from nats_bridge.rules.leadership.lease_store import bucket_stream, lease_subject
+from nats_bridge.rules.leadership.lease_store import remove_lease
 from nats_bridge.settings import Settings, load
 
 
@@ -41,7 +41,8 @@ async def clean(settings: Settings, rules: Sequence[str]) -> list[str]:
         if leases is not None:
             api = connections[leases.connection].api
             for rule in chosen:
-                what = await _remove_lease(api, leases.bucket, settings.name, rule.name)
+                removed = await remove_lease(api, leases.bucket, settings.name, rule.name)
+                what = "removed" if removed else "nothing to remove:"
                 lines.append(f"rule '{rule.name}': {what} lease in bucket '{leases.bucket}'")
         for rule in chosen:
             if not durables[rule.name]:
@@ -65,16 +66,6 @@ async def _remove(api: JetStreamApi, durable: Durable) -> str:
         if error.err_code != STREAM_NOT_FOUND:
             raise
         return "nothing to remove:"
-    return "removed"
-
-
-async def _remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> str:
-    """Purge the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease."""
-    subject = lease_subject(bucket, sidecar, rule)
-    newest = await api.last_message(bucket_stream(bucket), subject)
-    if newest is None or not newest.payload:  # purged or deleted
-        return "nothing to remove:"
-    await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
     return "removed"
 
 

@@ -356,8 +356,8 @@ class OrderedReader(Reader):
         plan, taken = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if taken is None:
-            return await _held_until(reading, self.handled, 0, last)
-        kept = await _held_until(reading, taken.stream_sequence, taken.time_ns, last)
+            return await held_until(reading, self.handled, 0, last)
+        kept = await held_until(reading, taken.stream_sequence, taken.time_ns, last)
         # After the last message read there can be sequences that held none: they were lost with the end, too.
         return taken.stream_sequence if kept is None and last < self.handled else kept
 
@@ -410,7 +410,7 @@ class OrderedReader(Reader):
         return None
 
 
-async def _held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
+async def held_until(replay: Replay, sequence: int, time_ns: int, last: int) -> int | None:
     """The sequence up to which a stream holds what was read; None if it has lost nothing of that.
 
     A message that was removed since it was read proves nothing: then a stream that is long enough has lost nothing.

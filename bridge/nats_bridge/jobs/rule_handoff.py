@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected
-from nats_bridge.errors import ConfigError
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.errors import ApiError, ConfigError
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.handoff.answer import Handoff, Wish, refused
+from nats_bridge.rules.leadership.lease_store import remove_lease
 from nats_bridge.settings import CopyingRule, Rule, Settings
 
 
@@ -27,11 +31,17 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
         return refused(reason)
     _check_sources(rule, wish)
-    async with connected(settings, set(rule.connections)) as connections:
+    leases = settings.leadership
+    names = set(rule.connections) | ({leases.connection} if leases is not None and wish.apply else set())
+    async with connected(settings, names) as connections:
         answer = await kind.handoff(rule, settings, connections, wish)
         if answer.ok and wish.apply:
             taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
             answer = taken or await _sent(connections[rule.connections[0]], answer)
+            if leases is not None and kind.durables(rule, settings.name):
+                answer = await _without_lease(
+                    connections[leases.connection].api, leases.bucket, settings.name, answer, name
+                )
         return answer
 
 
@@ -41,6 +51,16 @@ async def _sent(connection: Connection, answer: Handoff) -> Handoff:
     request = f"STREAM.UPDATE.{answer.update['name']}"
     await connection.api.request(request, answer.update)
     return Handoff(answer.update, (*answer.steps, f"Sent: {connection.api.subject(request)} was accepted."))
+
+
+async def _without_lease(api: JetStreamApi, bucket: str, sidecar: str, answer: Handoff, rule: str) -> Handoff:
+    """Remove the rule's lease: a later rule of that name must not resume at the position in it."""
+    try:
+        await remove_lease(api, bucket, sidecar, rule)
+    except ApiError as error:
+        step = f"Remove the rule's lease: nats-bridge clean -c FILE {rule}. This command could not ({error})."
+        return replace(answer, steps=(*answer.steps, step))
+    return answer
 
 
 def _check_sources(rule: Rule, wish: Wish) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge.rules.leadership.term import Term
 from nats_transforms.dialect import Dialect, dialect, server_dialect
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class RuleContext:
         sidecar: the sidecar's name.
         dialect: the dialect asked for, or `native`.
         failed: called with the run when it cannot continue.
-        fence: asked before anything is written.
+        term: the time for which this sidecar leads the rule.
         metrics: the rule's metrics, which outlive a run.
         tracing: makes spans around batches; None for no spans.
     """
@@ -31,9 +32,14 @@ class RuleContext:
     sidecar: str
     dialect: str
     failed: Callable[[Any], None]
-    fence: WriteFence = ALWAYS_OPEN
+    term: Term = field(default_factory=Term)
     metrics: RuleMetrics = field(default_factory=RuleMetrics)
     tracing: RuleTracing | None = None
+
+    @property
+    def fence(self) -> WriteFence:
+        """Asked before anything is written."""
+        return self.term.fence
 
     def dialect_at(self, connection: Connection) -> Dialect:
         """The dialect that the rule asks for; `native` is that of the server on this connection."""

@@ -27,7 +27,6 @@ import structlog
 
 from nats_bridge.client.consumer_names import RULE
 from nats_bridge.client.tasks import end_tasks, happens
-from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import BridgeError, RuleRefusedError, StreamMissingError
 from nats_bridge.observability.rule_metrics import RuleMetrics
@@ -97,18 +96,23 @@ class Assembly:
         self,
         rule: Rule,
         failed: Callable[[Any], None] = lambda _: None,
-        fence: WriteFence = ALWAYS_OPEN,
+        term: Term | None = None,
         metrics: RuleMetrics | None = None,
     ) -> RuleRun:
         """Return a run of one of the rules; it does nothing before its `check`.
 
         Args:
             rule: the rule.
-            failed, fence, metrics: see `RuleContext`; left out where the run is only checked.
+            failed, term, metrics: see `RuleContext`; left out where the run is only checked.
         """
         settings = self.settings
         context = RuleContext(
-            settings.name, settings.dialect_of(rule), failed, fence, metrics or RuleMetrics(), self.tracing_of(rule)
+            settings.name,
+            settings.dialect_of(rule),
+            failed,
+            term or Term(),
+            metrics or RuleMetrics(),
+            self.tracing_of(rule),
         )
         return kind_of(rule).run(rule, settings, self.connections, context)
 
@@ -401,7 +405,8 @@ class RuleSupervisor:
         try:
             run = self._prepared or self._new_run()
             if run is self._prepared or await self._checked(run):
-                await run.keep_start()
+                if not await self._leadership.has_position(self.rule.name):
+                    await run.keep_start()
                 self._start_is_kept = True
         except BridgeError as error:
             if not error.passing:
@@ -432,7 +437,7 @@ class RuleSupervisor:
     async def _start_run(self, term: Term) -> bool:
         run, self._prepared = self._prepared, None
         if run is None or self._leadership.shared:
-            run = self._new_run(term.fence)
+            run = self._new_run(term)
             if not await self._checked(run):
                 return False
         if self._looks_for_loops:
@@ -465,8 +470,8 @@ class RuleSupervisor:
             return False
         return True
 
-    def _new_run(self, fence: WriteFence = ALWAYS_OPEN) -> RuleRun:
-        return self._assembly.make_run(self.rule, self._run_failed, fence, self.metrics)
+    def _new_run(self, term: Term | None = None) -> RuleRun:
+        return self._assembly.make_run(self.rule, self._run_failed, term, self.metrics)
 
     # -- the way out -------------------------------------------------------------------------------------------------
 

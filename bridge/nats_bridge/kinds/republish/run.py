@@ -11,11 +11,13 @@ from nats_bridge.client.account_identity import same_account, same_stream
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
+from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.stream_identity import Bounds
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.lag import LagWatch
 from nats_bridge.consuming.missing_streams import existing_stream
-from nats_bridge.consuming.ordered_reader import OrderedReader
+from nats_bridge.consuming.ordered_reader import OrderedReader, held_until
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import ConsumerPlan, RuleConsumer, consumer_owner, durable_name
@@ -29,6 +31,7 @@ from nats_bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.kinds.republish.seeding import Seeding
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
 from nats_bridge.rules.delivery import Delivery
+from nats_bridge.rules.leadership.lease import KeptPosition
 from nats_bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.rules.reserved_destinations import reserved_remark
 from nats_bridge.rules.run import RuleRun
@@ -75,6 +78,8 @@ class RepublishRun(RuleRun):
         self._warned_too_large = 0
         self._unsent: list[bytes] = []  # operations of a batch of which others wait for a predecessor
         self._newest = b""  # the reply subject of the last message of the last batch
+        self._resumed_at: KeptPosition | None = None
+        self._is_drained = False
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -151,6 +156,8 @@ class RepublishRun(RuleRun):
             self._consumer_deletions = await self._source.client.subscribe(gone, cb=self._on_consumer_deleted)
         resumed = await consumer.position()
         replay = Replay(self._source.api, rule.stream, plan.filters, headers_only=True, direct=plan.direct)
+        if resumed is None:
+            resumed = await self._position_of_lease(replay)
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
         if rule.durable and resumed is None and rule.start.policy == "new" and handled:
@@ -160,6 +167,10 @@ class RepublishRun(RuleRun):
                 meaning="there is no durable consumer: if the rule has run before, it was deleted, and messages since"
                 " then are skipped; a start by time or sequence takes them",
             )
+        last = Bounds.of(self._info).last
+        self._resumed_at = KeptPosition(rule.stream, handled, last.time_ns if handled == last.sequence else 0)
+        if rule.durable:
+            self._context.term.keep(self._position_to_keep)
         await self._follower.begin(handled)
         await self._reader.open(handled, self._info)
         self._watcher = asyncio.create_task(LagWatch(rule.name, self._source, self._reader, self._backlog).run())
@@ -180,6 +191,33 @@ class RepublishRun(RuleRun):
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
         }
+
+    async def _position_of_lease(self, replay: Replay) -> int | None:
+        """Return the stream sequence after which the rule resumes without its durable consumer; None if unknown.
+
+        With another `start` than `new`, the rule begins there, as its page says.
+        """
+        kept = self._context.term.kept
+        if not self.rule.durable or self.rule.start.policy != "new" or kept is None or kept.stream != self.rule.stream:
+            return None
+        last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
+        held = await held_until(replay, kept.sequence, kept.time_ns, last)
+        after = kept.sequence if held is None else held
+        self._log.warning("rule.position_restored", consumer=self._durable_name, after=after)
+        return after
+
+    def _position_to_keep(self) -> KeptPosition | None:
+        """Return the last message that the rule is done with; None if its delivery mode forbids to resume there.
+
+        At most once must not send a message again. So it has a position only after everything in flight is settled.
+        """
+        if self.rule.delivery == "at_most_once" and not self._is_drained:
+            return None
+        reply = self._delivery.acknowledged if self.rule.delivery == "at_least_once" else self._newest
+        if not reply:
+            return self._resumed_at
+        ack = AckReply.parse(reply)
+        return KeptPosition(self.rule.stream, ack.stream_sequence, ack.time_ns)
 
     @property
     def _plan(self) -> ConsumerPlan:
@@ -226,6 +264,7 @@ class RepublishRun(RuleRun):
             if self._reader.consumer.has_sent(self._delivery.acknowledged) and self._context.fence.is_open:
                 # Acknowledgements have no answer of their own; the next start must not find an older position.
                 await self._source.api.acknowledge(self._delivery.acknowledged)
+            self._is_drained = True
         await self._source.flush()
 
     async def _leave(self) -> None:
@@ -340,6 +379,7 @@ class RepublishRun(RuleRun):
     async def read_on(self, info: Json, after: int) -> None:
         """Learn again what precedes the messages after a sequence; see `BatchSink`."""
         self._delivery.acknowledged = self._newest = b""  # of messages that come again, or are lost
+        self._resumed_at = KeptPosition(self.rule.stream, after, 0)
         self._follower.recreated(info)
         await self._seeding.seed(info, self.rule.start, after)
 

@@ -10,6 +10,9 @@ it knows (compare and set), so that only one of several attempts succeeds. No re
   whole time, the holder's part is over, whatever the holder does; then the standby takes over.
 * a holder that stops releases the record, and a standby takes over at once.
 
+The record also carries the rule's position, which costs no write: if the rule's durable consumer was deleted while no
+replica ran, the next leader finds there where to resume. A claim carries the position of the record that it replaces.
+
 A missing record is not free: the bucket may have been deleted while a replica holds a lease of it. A standby waits
 for as long as for a silent holder.
 """
@@ -27,6 +30,21 @@ _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
+class KeptPosition:
+    """The last message of a stream that a rule is done with.
+
+    Attributes:
+        stream: the stream's name.
+        sequence: the message's stream sequence; 0 for none.
+        time_ns: when the stream stored it, in nanoseconds since 1970; 0 if unknown.
+    """
+
+    stream: str
+    sequence: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """A rule's record in the bucket.
 
@@ -36,6 +54,7 @@ class Record:
         beat: counts the holder's writes, so that it knows its own again.
         ttl: seconds that the holder counts with.
         released: whether the holder has given the lease back.
+        position: where the rule resumes if its consumer is gone; None if it is unknown.
     """
 
     holder: str
@@ -43,6 +62,7 @@ class Record:
     beat: int
     ttl: float
     released: bool = False
+    position: KeptPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +117,8 @@ class Lease:
         deadline: until when the holder may write messages.
         holder: the known holder; empty if there is none.
         restraint: seconds for which a free lease is left to other replicas.
+        kept: of the holder, the position that its next write carries; at the beginning of a term, that of the record
+            before.
     """
 
     def __init__(self, me: str, timing: Timing) -> None:
@@ -105,6 +127,7 @@ class Lease:
         self.deadline = _NEVER
         self.holder = ""
         self.restraint = 0.0
+        self.kept: KeptPosition | None = None
         self._me = me
         self._timing = timing
         self._beat = 0
@@ -140,12 +163,13 @@ class Lease:
             if not self._certain or not (is_open or self._checked):
                 return Look() if now >= self._next_look else Rest(self._next_look)
             due = self._last_sent + self._timing.renew_every if is_open else now
-            return Rest(due) if now < due else Write(self._record(self.term), self._revision)
+            return Rest(due) if now < due else Write(self._record(self.term, self.kept), self._revision)
         if self._seen is None:
             return Look() if now >= self._next_look else Rest(self._next_look)
         free, record = self._free_at(self._seen), self._seen.record
         if now >= free and self._checked and now - self._checked_at <= self._timing.unseen_for:
-            return Write(self._record(record.term + 1 if record is not None else 1), self._seen.revision)
+            claim = self._record(1, None) if record is None else self._record(record.term + 1, record.position)
+            return Write(claim, self._seen.revision)
         if now >= self._next_look:
             return Look()
         return Rest(min(self._next_look, free) if free > now else self._next_look)
@@ -205,7 +229,7 @@ class Lease:
         """
         write = None
         if self.held and self._certain:
-            write = Write(replace(self._record(self.term), released=True), self._revision)
+            write = Write(replace(self._record(self.term, self.kept), released=True), self._revision)
         self.lose()
         return write
 
@@ -214,6 +238,7 @@ class Lease:
         self.held = self._certain = self._checked = False
         self.deadline = self._next_look = _NEVER
         self.holder = ""
+        self.kept = None
         self._seen, self._renewed = None, False
         self._in_doubt.clear()
 
@@ -253,6 +278,8 @@ class Lease:
         return None
 
     def _take(self, record: Record, revision: int, sent: float) -> None:
+        if not self.held:
+            self.kept = record.position
         self.held = self._certain = True
         self.holder, self.term = record.holder, record.term
         self.deadline = max(sent + self._timing.open_for, self.deadline)
@@ -260,8 +287,8 @@ class Lease:
         self._seen = None
         self._in_doubt.clear()
 
-    def _record(self, term: int) -> Record:
-        return Record(self._me, term, self._beat + 1, self._timing.ttl)
+    def _record(self, term: int, position: KeptPosition | None) -> Record:
+        return Record(self._me, term, self._beat + 1, self._timing.ttl, position=position)
 
     def _free_at(self, seen: Sighting) -> float:
         record = seen.record

@@ -19,13 +19,13 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_result, wait_fixed
 
 from nats_bridge.client.connection import Connection
-from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, Json, bucket_subject
+from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, JetStreamApi, Json, bucket_subject
 from nats_bridge.client.operations import publication
 from nats_bridge.client.permission_violations import refused_subscription
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.errors import ApiError, ConfigError, NotPermittedError
-from nats_bridge.rules.leadership.lease import Record, Sighting, Write
+from nats_bridge.rules.leadership.lease import KeptPosition, Record, Sighting, Write
 from nats_bridge.rules.leadership.timing import Timing, clock
 
 _log = structlog.get_logger("bridge.leadership")
@@ -46,6 +46,22 @@ _REPLICAS = "$replicas"  # no name of a rule
 def lease_subject(bucket: str, sidecar: str, rule: str) -> str:
     """The subject of a rule's lease; `*` for the rule stands for all of a sidecar's."""
     return f"$KV.{bucket}.lease.{sidecar}.{rule}"
+
+
+async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) -> bool:
+    """Remove a rule's lease, and the position in it; return whether there was one.
+
+    It purges the key as clients of key-value buckets do, which needs no permission beyond those for holding a lease.
+
+    Raises:
+        ApiError: the server cannot be asked.
+    """
+    subject = lease_subject(bucket, sidecar, rule)
+    newest = await api.last_message(bucket_stream(bucket), subject)
+    if newest is None or not newest.payload:  # purged or deleted
+        return False
+    await api.store(subject, b"", {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})
+    return True
 
 
 def bucket_stream(bucket: str) -> str:
@@ -289,7 +305,15 @@ def _sighting(message: Json) -> Sighting:
             beat=int(said["beat"]),
             ttl=min(max(float(said["ttl"]), 0.0), _LONGEST_TTL),
             released=bool(said["released"]),
+            position=_position(said.get("position")),
         )
     except (ValueError, KeyError, TypeError):
         return Sighting(int(message["seq"]), None)  # deleted, or written by another client
     return Sighting(int(message["seq"]), record)
+
+
+def _position(said: Json | None) -> KeptPosition | None:
+    """Read a record's position; processes of a version without it write none."""
+    if said is None:
+        return None
+    return KeptPosition(str(said["stream"]), int(said["sequence"]), int(said["time_ns"]))

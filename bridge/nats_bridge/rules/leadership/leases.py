@@ -22,7 +22,7 @@ from nats_bridge.client.tasks import end_tasks, happens
 from nats_bridge.errors import ApiError
 from nats_bridge.observability.log_throttle import Pace
 from nats_bridge.rule_kinds import kind_of
-from nats_bridge.rules.leadership.lease import Lease, Look, Rest, Write
+from nats_bridge.rules.leadership.lease import KeptPosition, Lease, Look, Rest, Write
 from nats_bridge.rules.leadership.lease_store import LeaseStore
 from nats_bridge.rules.leadership.sharing import Share
 from nats_bridge.rules.leadership.term import Leadership, Term
@@ -121,6 +121,14 @@ class Leases(Leadership):
         holding = self._holdings.get(rule)
         return holding is not None and holding.lease.is_led(clock())
 
+    async def has_position(self, rule: str) -> bool:
+        """Whether the rule's lease carries a position; see `Leadership`."""
+        sighting = await self._store.read(rule)
+        if sighting is None:
+            silence = "the bucket of the leases does not answer"
+            raise ApiError(f"rule '{rule}': {silence}", description=silence, retriable=True)
+        return sighting.record is not None and sighting.record.position is not None
+
     async def leave(self) -> None:
         """Announce that this replica stops, so that the others take what it releases; see `Leadership`."""
         await end_tasks(self._sharing)
@@ -173,6 +181,20 @@ class _HeldTerm(Term):
         self._lease = lease
         self._renewed = asyncio.Event()
         self._end = end
+        self._position: Callable[[], KeptPosition | None] | None = None
+
+    @property
+    def kept(self) -> KeptPosition | None:
+        self.observe_position()
+        return self._lease.kept
+
+    def keep(self, position: Callable[[], KeptPosition | None]) -> None:
+        self._position = position
+
+    def observe_position(self) -> None:
+        """Give the lease the rule's present position."""
+        if self._position is not None and self._lease.held:
+            self._lease.kept = self._position()
 
     @property
     def is_open(self) -> bool:
@@ -280,6 +302,8 @@ class _Holding:
     async def _campaign(self) -> None:
         try:
             while not self._ending:
+                if self._term is not None:
+                    self._term.observe_position()
                 match self.lease.step(clock()):
                     case Rest(until=until):
                         self._wake.clear()
@@ -329,6 +353,8 @@ class _Holding:
             self._warn("leadership.refused", pub_ack.description)
 
     async def _give_back(self) -> None:
+        if self._term is not None:
+            self._term.observe_position()
         write = self.lease.give_back()
         unfinished = self._term is not None and self._term.over and not self._term.finished
         if write is None or unfinished:

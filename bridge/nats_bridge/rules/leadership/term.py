@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
+from nats_bridge.rules.leadership.lease import KeptPosition
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Rule
@@ -26,6 +28,18 @@ class Term:
         self.fence = fence
         self.lost = asyncio.Event()
         self.surplus = asyncio.Event()
+
+    @property
+    def kept(self) -> KeptPosition | None:
+        """The rule's position as the lease carries it; None if there is none, or no lease."""
+        return None
+
+    def keep(self, position: Callable[[], KeptPosition | None]) -> None:
+        """Let the lease carry the rule's position from now on.
+
+        Args:
+            position: returns it, or None if it is unknown; called before every write of the lease.
+        """
 
     async def end(self, *, finished: bool = True) -> None:
         """Release it, after the run: another replica may lead. Without effect if it is lost.
@@ -55,6 +69,14 @@ class Leadership:
     def is_led(self, rule: str) -> bool:
         """Whether this or another replica is known to lead the rule at this moment."""
         return True
+
+    async def has_position(self, rule: str) -> bool:
+        """Whether the rule's lease carries a position.
+
+        Raises:
+            ApiError: there is no answer.
+        """
+        return False
 
     async def leave(self) -> None:
         """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
