@@ -13,6 +13,7 @@ from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeServer
 from tests.chaos.faults import KINDS, Fault
 from tests.chaos.history import Historian
+from tests.chaos.incidents import Incidents
 from tests.chaos.plan import STREAMS, RuleUnderTest
 from tests.chaos.sidecars import Sidecar
 from tests.chaos.surroundings import Surroundings
@@ -48,6 +49,7 @@ class Nemesis:
         self._report = report
         self._peer = surroundings.peer()
         self._system = surroundings.system()
+        self._incidents = Incidents(surroundings, self._peer)
 
     async def run(self, lane: Iterable[Fault], wanted: Callable[[], bool]) -> None:
         """Carry out one fault after the other while more are wanted."""
@@ -95,6 +97,18 @@ class Nemesis:
             return await self._flip_bits(fault)
         if kind == "peers removed":
             return await self._remove_peers(fault)
+        if kind == "creation times changed":
+            return await self._incidents.change_creation_times()
+        if kind == "stream offline":
+            return await self._incidents.take_offline(fault)
+        if kind == "disk full":
+            return await self._incidents.fill_disk(fault)
+        if kind == "inbox refused":
+            return await self._incidents.refuse_inbox(fault)
+        if kind == "consumer edited":
+            await self._ready()
+            async with self.quiet:  # a rule that starts again meanwhile does not know what was left out
+                return await self._incidents.edit_consumer(fault)
         if kind == "consumer deleted":
             return await self._delete_consumer(fault)
         if kind.startswith(("network", "connections")):
@@ -218,16 +232,9 @@ class Nemesis:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
                 await self._peer.api(f"STREAM.UPDATE.{stream}", config)
-                while not await self._is_whole(stream):
+                while not await self._surroundings.is_whole(self._peer, stream):
                     await asyncio.sleep(0.2)
         return f"{stream} {said} for {fault.hold} s"
-
-    async def _is_whole(self, stream: str) -> bool:
-        """Whether all servers hold a stream, up to date."""
-        info = await self._peer.try_api(f"STREAM.INFO.{stream}") or {}
-        group = info.get("cluster") or {}
-        others = [each for each in group.get("replicas") or () if each.get("current") and not each.get("offline")]
-        return bool(group.get("leader")) and len(others) == len(self._surroundings.nodes) - 1
 
     async def _delete_consumer(self, fault: Fault) -> str:
         await self._ready()

@@ -242,7 +242,7 @@ class Story:
         return any(each.kind not in _HARMLESS and each.meets(begin, end) for each in self.disturbances)
 
 
-FORGETFUL = ("server killed", "all servers killed", "power cut", "bits flipped")
+FORGETFUL = ("server killed", "all servers killed", "power cut", "bits flipped", "disk full")
 """Faults after which a server may lack messages that it has acknowledged."""
 CLEAN_STOP = "sidecar stopped"
 _ENDED = "sidecar ended"

@@ -19,13 +19,19 @@ from tests.chaos.wires import Wire
 
 Topology: TypeAlias = Literal["single", "cluster"]
 
-_CONFIG = """
-accounts {
-  SYS { users: [{user: "sys", password: "sys"}] }
-  APP { jetstream: enabled, users: [{user: "app", password: "app"}] }
-}
+USERS = '[{user: "app", password: "app"}, {user: "sidecar", password: "sidecar"}]'
+"""The run's own user, and that of the sidecars."""
+
+NO_INBOX = USERS.replace('password: "sidecar"', 'password: "sidecar", permissions: {subscribe: {deny: "_INBOX.>"}}')
+"""The same users, of whom sidecars may not subscribe to answers."""
+
+_CONFIG = f"""
+accounts {{
+  SYS {{ users: [{{user: "sys", password: "sys"}}] }}
+  APP {{ jetstream: enabled, users: {USERS} }}
+}}
 system_account: SYS
-no_auth_user: app
+no_auth_user: sidecar
 write_deadline: "2s"
 lame_duck_grace_period: "1s"
 """
@@ -99,7 +105,7 @@ class Surroundings:
 
     def peer(self) -> Peer:
         """A new connection to the servers that get faults."""
-        return Peer([node.url for node in self.nodes])
+        return Peer([node.url.replace("://", "://app:app@") for node in self.nodes])
 
     def system(self) -> Peer:
         """A new connection to their system account."""
@@ -138,6 +144,12 @@ class Surroundings:
         if self._cluster is not None:
             with contextlib.suppress(NoLeaderError):
                 await asyncio.to_thread(self._cluster.await_leader, 60.0)
+
+    async def is_whole(self, peer: Peer, stream: str) -> bool:
+        """Whether all servers hold a stream, up to date."""
+        group = (await peer.try_api(f"STREAM.INFO.{stream}") or {}).get("cluster") or {}
+        others = [each for each in group.get("replicas") or () if each.get("current") and not each.get("offline")]
+        return bool(group.get("leader")) and len(others) == len(self.nodes) - 1
 
     async def close(self, report: Callable[[str], None]) -> None:
         """End everything."""
