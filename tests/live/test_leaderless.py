@@ -140,21 +140,23 @@ async def test_after_a_kill(
     url = await servers.url(version)
     rules = await Rules.make(url, await raw_peer(url), unique_name("killed"))
     here = rules.here
-    async with replicas(tmp_path, url, here.name, rules.documents) as group:
+    async with replicas(tmp_path, url, here.name, rules.documents, 10.0) as group:
         await group.free(here.peer)
         first = await group.start()
         await group.leads(first)
         standby = rules.settings.model_copy(
-            update={"leadership": rules.settings.leadership.model_copy(update={"ttl": 2.0})}
+            update={"leadership": rules.settings.leadership.model_copy(update={"ttl": 10.0})}
         )
         async with running(standby) as second:
             await until(lambda: is_ready(second))
             await here.load.burst(20)
             await here.bridged.count(20)
             await first.kill()
+            await rules.write_leases(ttl=LONG)  # of the killed replica: no other one leads before the test lets it
             await until(lambda: waits_for_a_leader(second))
             assert not any(supervisor.leader for supervisor in second.supervisors)
             await here.load.burst(20)
+            await rules.write_leases(beat=2, released=True)
             await until(lambda: is_ready(second))
             assert all(supervisor.leader for supervisor in second.supervisors)
             assert await rules.publish()

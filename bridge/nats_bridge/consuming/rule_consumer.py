@@ -264,21 +264,27 @@ class RuleConsumer:
         self._marked = True
         return _position_of(info)
 
-    async def keep_start(self, after: int) -> None:
-        """Keep a first position by a marker, unless there is one already; any replica may, without the lease."""
+    async def keep_start(self, after: int) -> bool:
+        """Keep a first position by a marker, unless there is one already; any replica may, without the lease.
+
+        Returns:
+            Whether this replica has created the marker.
+        """
         api, plan = self._api, self.plan
         marker = marker_name(plan.durable_name)
         for name in (plan.durable_name, marker):
             if await api.consumer_info(plan.stream, name) is not None:
-                return
+                return False
         try:
             await api.create_durable(plan.stream, self._marker(after))
         except ApiError:
             if await api.consumer_info(plan.stream, marker) is None:
                 raise
-            return  # of another replica, which was faster
+            return False  # of another replica, which was faster
         if await api.consumer_info(plan.stream, plan.durable_name) is not None:  # created by the leader since
             await api.delete_consumer(plan.stream, marker)
+            return False
+        return True
 
     async def take_over(self, handled: int | None) -> Json | None:
         """Make the existing durable consumer deliver to the inbox.

@@ -126,7 +126,9 @@ class RepublishRun(RuleRun):
     async def keep_start(self) -> None:
         """Keep the end of the stream, where `start: new` begins; see `RuleRun`."""
         if self.rule.durable and self.rule.start.policy == "new":
-            await RuleConsumer(self._source.api, self._plan).keep_start(int(self._info["state"]["last_seq"]))
+            last = int(self._info["state"]["last_seq"])
+            if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
+                self._warn_of_beginning(last)
 
     async def _open(self) -> dict[str, Any]:
         """Find the starting point, learn the last sequences before it, begin to republish."""
@@ -161,12 +163,7 @@ class RepublishRun(RuleRun):
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
         if rule.durable and resumed is None and rule.start.policy == "new" and handled:
-            self._log.warning(
-                "rule.begins_new",
-                after=handled,
-                meaning="there is no durable consumer: if the rule has run before, it was deleted, and messages since"
-                " then are skipped; a start by time or sequence takes them",
-            )
+            self._warn_of_beginning(handled)
         last = Bounds.of(self._info).last
         self._resumed_at = KeptPosition(rule.stream, handled, last.time_ns if handled == last.sequence else 0)
         if rule.durable:
@@ -191,6 +188,14 @@ class RepublishRun(RuleRun):
             "dialect": self.republish.dialect.name,
             "known_subjects": len(self._encoder.last_sequences),
         }
+
+    def _warn_of_beginning(self, after: int) -> None:
+        self._log.warning(
+            "rule.begins_new",
+            after=after,
+            meaning="there is no durable consumer: if the rule has run before, it was deleted, and messages since then"
+            " are skipped; a start by time or sequence takes them",
+        )
 
     async def _position_of_lease(self, replay: Replay) -> int | None:
         """Return the stream sequence after which the rule resumes without its durable consumer; None if unknown.
