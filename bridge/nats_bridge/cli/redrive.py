@@ -79,7 +79,7 @@ def _lines(stream: str, result: Result) -> Iterator[str]:
     yield f"{stream} holds {result.held:,} dead letter{'' if result.held == 1 else 's'}"
     for group, number in sorted(result.groups.items(), key=lambda each: (not each[0].redriven, -each[1], each[0])):
         to = f"to {group.outcome}" if group.redriven else f"not, because {group.outcome}"
-        yield printable(f"  {number:,} of {group.stream}, {group.consumer}, {group.reason}: {to}")
+        yield "  " + printable(f"{number:,} of {group.stream}, {group.consumer}, {group.reason}: {to}")
     for number, what in (
         (result.done, "already put back"),
         (result.doubtful_before, "perhaps put back by an interrupted redrive, see --resend-doubtful"),

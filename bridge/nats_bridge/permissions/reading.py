@@ -65,19 +65,13 @@ def durable_consumer(
         yield write(connection, f"$JS.ACK.{stream}.{consumer}.>", "moves its position")
 
 
-def passing_consumers(connection: str, stream: str, *, supervised: bool = True) -> Iterator[Need]:
+def passing_consumers(connection: str, stream: str) -> Iterator[Need]:
     """The needs to follow a stream by a consumer without a position that the server names.
 
     Args:
         connection: the connection that holds the stream.
         stream: its name.
-        supervised: whether it is checked after an interruption; others are replaced unseen then.
     """
     yield from replays(connection, stream)
-    yield write(
-        connection,
-        api_subject("CONSUMER.INFO", stream, "*"),
-        "checks its consumer" if supervised else "sees how far behind it is",
-        without="" if supervised else "lag is known only while messages are delivered",
-    )
+    yield write(connection, api_subject("CONSUMER.INFO", stream, "*"), "checks its consumer")
     yield write(connection, api_subject("CONSUMER.DELETE", stream, "*"), "removes its consumer")

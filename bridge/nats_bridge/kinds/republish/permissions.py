@@ -26,9 +26,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
         consumer, acknowledges = durable_name(settings.name, rule.name), rule.delivery == "at_least_once"
         yield from durable_consumer(source, stream, consumer, acknowledges=acknowledges)
     else:
-        facts = known.get((source, stream))
-        direct = facts is not None and facts.retention in CONSUMER_RETENTIONS
-        yield from passing_consumers(source, stream, supervised=not direct)
+        yield from passing_consumers(source, stream)
     yield listen(
         source,
         AUDIT_SUBJECT,
