@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from nats_transforms.copy_id import line_pattern
 from tests.chaos.findings import Judgement
 from tests.chaos.plan import RuleUnderTest
 from tests.chaos.story import Original, Stored, Story
 
 RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): (?:([^ \r]*) ([0-9]+))?[^\r]*\r\n")
-COPY_ID = re.compile(r"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
+COPY_ID = re.compile(line_pattern().decode() + r"\r\n")
 _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
 
 

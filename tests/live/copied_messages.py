@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.kinds.copying.message_ids import CopyId
+from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import StoredMessage
 from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
 from tests.live.raw_messages import RawPeer

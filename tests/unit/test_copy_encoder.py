@@ -12,10 +12,10 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import message_sequence
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected
-from nats_bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.known_subjects import KnownSubjects
 from nats_transforms import header_block
+from nats_transforms.copy_id import without_copy_id
 from nats_transforms.dialect import dialect
 from nats_transforms.republish import Refusal, StoredMessage
 from nats_transforms.source_record import HEADER, TWIN_HEADER, first_record
@@ -39,7 +39,7 @@ def expected_block(sourcing: Sourcing, target: Target, message: StoredMessage) -
     block = message.header_block
     if b"Nats-" in block:
         block = target.with_renamed(target.without_withheld(sourcing.without_records(sourcing.bare(block))))
-    block = without_earlier(block)
+    block = without_copy_id(block)
     lines = []
     if b"\nNats-Msg-Id:" not in block:
         lines.append((b"Nats-Msg-Id", b"bridge-%b-%d-%d" % (KEY, message.sequence, message.time_ns)))
@@ -143,7 +143,7 @@ def test_without_records_earlier_ones_stay_as_they_are(server: str, made: list[A
             continue
         block = message.header_block
         if b"Nats-" in block:
-            block = without_earlier(target.with_renamed(target.without_withheld(sourcing.bare(block))))
+            block = without_copy_id(target.with_renamed(target.without_withheld(sourcing.bare(block))))
         if b"\nNats-Msg-Id:" not in block:
             own = b"bridge-%b-%d-%d" % (KEY, message.sequence, message.time_ns)
             block = header_block.append(block, [(b"Nats-Msg-Id", own)])

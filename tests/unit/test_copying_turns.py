@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from nats_bridge.kinds.copying.counting import turns
 from nats_bridge.kinds.copying.encoder import Operation
+from nats_transforms.copy_id import line_template
 
-OURS = b"Nats-Msg-Id: bridge-0123456789ab-"
+OURS = line_template(b"0123456789ab")
 COPIES = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.booleans()), max_size=12)
 
 
 def operation(number: int, subject: bytes, *, published: bool) -> Operation:
-    line = b"Nats-Msg-Id: own" if published else OURS + b"7-8"
+    line = b"Nats-Msg-Id: own" if published else OURS.removesuffix(b"\r\n") % (b"7", b"8")
     return b"%d" % number, b"HPUB %b 9 9\r\nNATS/1.0\r\n%b\r\n\r\n\r\n" % (subject, line)
 
 

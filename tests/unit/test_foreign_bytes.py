@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nats_bridge.client.audit_advisories import read_audit
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
-from nats_bridge.kinds.copying.message_ids import CopyId, without_earlier
 from nats_transforms import header_block
+from nats_transforms.copy_id import CopyId, without_copy_id
 from nats_transforms.republish import StoredMessage
 from nats_transforms.source_record import HEADER, TWIN_HEADER, SourceRecord, first_record
 
@@ -147,4 +147,4 @@ def test_an_id_that_is_anything(value: bytes) -> None:
     found = CopyId.parse(value)
     assert found is None or value == b"bridge-%b-%b" % (found.entry, value.split(b"-", 2)[2])
     block = b"NATS/1.0\r\nA: 1\r\nNats-Msg-Id: %b\r\n\r\n" % value
-    assert without_earlier(block) in (block, b"NATS/1.0\r\nA: 1\r\n\r\n")
+    assert without_copy_id(block) in (block, b"NATS/1.0\r\nA: 1\r\n\r\n")

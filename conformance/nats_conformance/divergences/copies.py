@@ -18,9 +18,10 @@ from nats_conformance.divergences.pair import (
     stored_with,
     without_unpublishable,
 )
+from nats_transforms.copy_id import line_pattern
 from nats_transforms.dialect import server_dialect
 
-_OWN_ID: Final = re.compile(rb"(?<=\r\n)Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]+-[0-9]+\r\n")
+_OWN_ID: Final = re.compile(rb"(?<=\r\n)%b\r\n" % line_pattern())
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
 _IDENTITY: Final = re.compile(rb"(\r\nNats-(?:Stream|Bridge)-Source: [^\r]*) (?:<identity>|[0-9A-Za-z]{8})\r\n")
 _WITHHELD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Rollup|TTL|Expected-[^:]*|Batch-[^:]*): ?[^\r]*\r\n")

@@ -11,10 +11,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.kinds.copying.encoder import OUR_ID, CopyEncoder
+from nats_bridge.kinds.copying.encoder import CopyEncoder
 from nats_bridge_spark.backfill.rows import Piece
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, joined
-from nats_transforms import header_block
+from nats_transforms import copy_id, header_block
 
 _EMPTY: Final = constant(b"")
 _START: Final = constant(header_block.START)
@@ -47,7 +47,8 @@ def copies_of(piece: Piece, loop: CopyEncoder) -> RowBundle | None:
     numbers = as_text(sequences)
     parts = [_opened(blocks)]
     if not bring_ids:
-        parts += [constant(loop.identified), numbers, constant(b"-"), as_text(times), constant(b"\r\n")]
+        before, between, behind = map(constant, loop.id_line.split(b"%b"))
+        parts += [before, numbers, between, as_text(times), behind]
     if loop.record:
         parts += [constant(loop.record), numbers]
     parts.append(pa.array([tail for _, tail in whole], pa.binary()).take(indices))
@@ -68,7 +69,7 @@ def _bring_ids(blocks: pa.Array) -> bool | None:
         return False
     if (fewest.as_py(), most.as_py()) != (1, 1) or not pc.all(pc.match_substring(blocks, "\nNats-Msg-Id:")).as_py():
         return None
-    return None if pc.any(pc.match_substring(blocks, OUR_ID.decode())).as_py() else True
+    return None if pc.any(pc.match_substring(blocks, copy_id.IN_BLOCK.decode())).as_py() else True
 
 
 def _opened(blocks: pa.Array) -> pa.Array | pa.Scalar:

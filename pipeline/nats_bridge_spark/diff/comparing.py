@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from nats_bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge_spark.diff.provenance import (
     Provenance,
     provenance,
     same_source,
     without_republished_lines,
 )
-from nats_transforms import header_block
+from nats_transforms import copy_id, header_block
 from nats_transforms.republish import Republish
 from nats_transforms.source_record import HEADER, TWIN_HEADER
 from nats_transforms.sourcing import Sourcing
@@ -51,7 +50,7 @@ class Ignored:
 
 RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
 IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
-MESSAGE_ID: Final = Ignored("Nats-Msg-Id: bridge-…", "kd/copy/message-id")
+MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
 RECORD: Final = Ignored("where a message says that it comes from")
 STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
@@ -217,7 +216,7 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
         change(RECORD_NAME, b"\n" + TWIN_HEADER + b":", _renamer(TWIN_HEADER))
         change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
     if comparison.bridged:
-        change(MESSAGE_ID, b"\nNats-Msg-Id: bridge-", without_earlier)
+        change(MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id)
         change(RENAMED, b"\nNats-Bridge-", _with_own_names)
         change(COUNTED, b"-Counter-Sources:", _without_counts)
     for at, name in enumerate(comparison.ignored_headers, len(ALLOWANCES)):

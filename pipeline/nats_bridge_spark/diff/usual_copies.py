@@ -23,6 +23,7 @@ from nats_bridge_spark.diff.comparing import (
     reader,
 )
 from nats_bridge_spark.diff.provenance import same_source
+from nats_transforms.copy_id import IN_BLOCK, LINE_START, line_pattern
 from nats_transforms.header_block import START
 
 _MARK: Final = b"-Source: "
@@ -31,9 +32,7 @@ _USUAL: Final = re.compile(
     rb"\r\nNats-(Stream|Bridge)-Source: ([^ \t\r\n]+) ([0-9]{1,18}) ([^ \t\r\n]+ [^ \t\r\n]+)"
     rb"(?: ([^ \t\r\n]+)( [^ \t\r\n]+)?)?\r\n\r\n\Z"
 )
-_OWN: Final = re.compile(rb"Nats-Msg-Id: bridge-[0-9a-f]{12}-[0-9]{1,20}-[0-9]{1,20}")
-_ID: Final = b"Nats-Msg-Id: bridge-"
-_OURS: Final = b"\n" + _ID
+_OWN: Final = re.compile(line_pattern())
 
 
 def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
@@ -58,7 +57,7 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
             return one(sequence, subject, block)
         kind, source, digits, entry, of, extra = found.groups()
         line = block.rfind(b"\r\n", 0, begin) + 2
-        own = line > 1 and block.startswith(_ID, line) and own_id(block, line, begin) is not None
+        own = line > 1 and block.startswith(LINE_START, line) and own_id(block, line, begin) is not None
         head = block[:line] if own else block[: begin + 2]
         if (b"\nNats-" in head and not _is_only_an_id(head, own)) or (marks and any(mark in block for mark in marks)):
             return one(sequence, subject, block)
@@ -82,4 +81,4 @@ def quick_reader(comparison: Comparison, *, right: bool) -> Reader:
 
 def _is_only_an_id(head: bytes, own: bool) -> bool:
     """Whether the one header of a server before the record is a publisher's message id."""
-    return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and _OURS not in head
+    return not own and head.count(b"\nNats-") == 1 and b"\nNats-Msg-Id: " in head and IN_BLOCK not in head

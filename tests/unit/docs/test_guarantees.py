@@ -8,10 +8,10 @@ import tomllib
 
 import pytest
 
-from nats_bridge.kinds.copying import message_ids
 from nats_bridge.rules.leadership.lease import Record
 from nats_bridge_spark.capture.envelope import VERSION
 from nats_conformance.history import FORMAT
+from nats_transforms.copy_id import CopyId
 from nats_transforms.tested_versions import LIVE_VERSIONS, TESTED_VERSIONS
 from tests.unit.docs.pages import ROOT
 
@@ -51,4 +51,4 @@ def test_formats_that_say_their_version(what: str, version: int) -> None:
 def test_formats_without_one_have_the_shape_of_the_page() -> None:
     # A change of one of these needs a version that older replicas can distinguish.
     assert ROWS["lease"][0].endswith(", ".join(f"`{name}`" for name in inspect.signature(Record).parameters))
-    assert message_ids._SHAPE.fullmatch(b"bridge-0123456789ab-17-1700000000000000000")
+    assert CopyId.parse(b"bridge-0123456789ab-17-1700000000000000000")

@@ -14,12 +14,12 @@ from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, judg
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.kinds.copying.resuming import NEWEST
 from nats_bridge.kinds.copying.source_identity import SourceIdentity, identity_by_copies
 from nats_bridge.kinds.copying.tail_reader import StoredCopy, read_tail
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms import header_block
+from nats_transforms.copy_id import CopyId
 from nats_transforms.source_record import SourceRecord, last_record
 
 

@@ -194,7 +194,7 @@ class Counting:
         return _totals(block, _OURS, self._source) or _totals(block, _THEIRS, self._source)
 
 
-def turns(operations: list[Operation], identified: bytes) -> Iterator[list[Operation]]:
+def turns(operations: list[Operation], id_line: bytes) -> Iterator[list[Operation]]:
     """Copies in as few pieces as may be made into additions together, in order.
 
     The target may have a publisher's message id from another client. Then it adds nothing, and what follows on that
@@ -202,8 +202,9 @@ def turns(operations: list[Operation], identified: bytes) -> Iterator[list[Opera
 
     Args:
         operations: the copies.
-        identified: how the header line of an id of ours begins.
+        id_line: the header line of the entry's ids, as `copy_id.line_template` returns it.
     """
+    identified = id_line.partition(b"%b")[0]
     piece: list[Operation] = []
     closed: set[bytes] = set()
     for operation in operations:

@@ -18,16 +18,12 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import fields_behind
 from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.known_subjects import KnownSubjects
-from nats_transforms import header_block
+from nats_transforms import copy_id, header_block
 from nats_transforms.republish import unpublishable
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject import matcher
-
-OUR_ID = b"\nNats-Msg-Id: bridge-"
-"""In the header block of what is a copy itself."""
 
 _INCREMENT = b"\n" + INCREMENT
 _ACTS = (b"\nNats-TTL:", b"\nNats-Rollup:", b"\n" + SCHEDULES, _INCREMENT)
@@ -80,7 +76,7 @@ class CopyEncoder:
 
     Attributes:
         there: sequences that the target holds already, in front of which others are missing.
-        identified: how the header line of a copy's message id begins, up to the sequence.
+        id_line: the header line of a copy's id, as `copy_id.line_template` returns it.
         record: how the line of its source record begins; empty where copies carry none.
         limit: bytes that the target takes in one message.
         counts: whether the target is a counter stream.
@@ -119,15 +115,20 @@ class CopyEncoder:
         # The record of sequence 0, cut after that number, is what does not change; a subject stands at its end.
         names, nameless = (sourcing.record(0, subject)[len(sourcing.source) + 2 :] for subject in (b"*", b""))
         self._record_rest, self._names_subject = nameless, names != nameless
-        self.identified = b"Nats-Msg-Id: bridge-%b-" % self._key
+        self.id_line = copy_id.line_template(self._key)
+        self._added_form = self.id_line + b"%b%b%b"
         self.record = b"%b: %b " % (target.record_header, sourcing.source) if self._records else b""
         self.counts = target.counts
         self._acts = tuple(name for name in _ACTS if not (target.counts and name == _INCREMENT))
         # A message without headers is written in one piece, unless that may act in the target.
         self._form = b""
         if self.record and not self.counts:
-            constant = _constant(self.identified), _constant(self.record), _constant(self._record_rest)
-            form = b"NATS/1.0\r\n%b%%b-%%b\r\n%b%%b%b" % constant
+            form = b"%b%b%b%%b%b" % (
+                header_block.START,
+                self.id_line,
+                _constant(self.record),
+                _constant(self._record_rest),
+            )
             form += b" %b\r\n\r\n" if self._names_subject else b"%.0b\r\n\r\n"
             self._form_size = len(form % (b"", b"", b"", b""))
             self._form = b"HPUB %b %d %d\r\n" + form + b"%b\r\n"
@@ -146,7 +147,7 @@ class CopyEncoder:
         """
         if start >= len(batch):
             return len(batch), None
-        identified, record, limit = self.identified, self.record, self.limit
+        added_form, record, limit = self._added_form, self.record, self.limit
         there, counts, form = self.there, self.counts, self._form
         form_size = self._form_size if form else 0
         names, append = self._names_subject, out.append
@@ -183,7 +184,7 @@ class CopyEncoder:
             acts = has_id = False
             if block:
                 if b"Nats-" in block:
-                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and OUR_ID not in block
+                    has_id = block.count(b"Nats-") == 1 and b"\nNats-Msg-Id:" in block and copy_id.IN_BLOCK not in block
                     if not has_id:
                         block, acts = self._travelling(block)
                         has_id = b"\nNats-Msg-Id:" in block
@@ -194,11 +195,11 @@ class CopyEncoder:
                 acts = True  # it is no counter's, and will be refused
             tail = self._tail(subject)
             if not record:
-                added = tail if has_id else b"%b%b-%b\r\n%b" % (identified, sequence, time, tail)
+                added = tail if has_id else added_form % (sequence, time, b"", b"", tail)
             elif has_id:
                 added = b"%b%b%b" % (record, sequence, tail)
             else:
-                added = b"%b%b-%b\r\n%b%b%b" % (identified, sequence, time, record, sequence, tail)
+                added = added_form % (sequence, time, record, sequence, tail)
             size = len(opened) + len(added)
             total = size + len(payload)
             operation = b"HPUB %b %d %d\r\n%b%b%b\r\n" % (destination, size, total, opened, added, payload)
@@ -244,7 +245,7 @@ class CopyEncoder:
         passive = self._target.with_renamed(bare)
         if len(passive) > len(bare):
             self._counters.renamed_headers += 1
-        bare = without_earlier(passive)
+        bare = copy_id.without_copy_id(passive)
         return bare, any(name in bare for name in self._acts)
 
 

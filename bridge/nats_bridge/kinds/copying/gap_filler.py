@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.encoder import Operation
+from nats_transforms import header_block
+from nats_transforms.copy_id import HEADER, CopyId
 
 _PIECE = 2048  # fillers sent at once
 
@@ -79,6 +81,6 @@ class GapFiller:
 
     def _filling(self, number: int) -> Operation:
         assert self._filler is not None
-        block = b"NATS/1.0\r\nNats-Msg-Id: bridge-%b-%d-0\r\n\r\n" % (self.key, number)
+        block = header_block.append(b"", [(HEADER, CopyId(self.key, number, 0).format())])
         line = b"HPUB %b %d %d\r\n" % (self._filler.encode(), len(block), len(block))
         return b"%d" % number, line + block + b"\r\n"

@@ -22,7 +22,7 @@ from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.resume_point import is_of_this_source
 from nats_bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, pieces_back, read_piece
 from nats_bridge.kinds.copying.window import CHECKED_COPIES
-from nats_transforms import header_block
+from nats_transforms import copy_id, header_block
 
 
 async def leaves_out(streams: EntryStreams, before: int) -> bool:
@@ -76,8 +76,8 @@ class _Numbers:
         self._streams = streams
         # Almost all copies end like this: our id, then the record of the same message, then what reading adds.
         self._plain = re.compile(
-            rb"\nNats-Msg-Id: bridge-%b-([0-9]+)-[0-9]+\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ \1[ \r][^\n]*\n"
-            rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % re.escape(streams.key)
+            rb"\n%b\r\nNats-(?:Stream|Bridge)-Source: [^ \r]+ (?P=sequence)[ \r][^\n]*\n"
+            rb"(?:Nats-Msg-Size: [0-9]+\r\n)?\r\n\Z" % copy_id.line_pattern(streams.key)
         )
 
     def take(self, batch: list[Delivered]) -> None:
@@ -85,7 +85,7 @@ class _Numbers:
         for subject, reply, block, _ in batch:
             time_ns = int(reply.rsplit(b".", behind)[3])
             plain = self._plain.search(block)
-            number = int(plain[1]) if plain is not None else self._number(subject, block, time_ns)
+            number = int(plain["sequence"]) if plain is not None else self._number(subject, block, time_ns)
             if number:
                 self.numbers.append(number)
                 self.times_ns.append(time_ns)

@@ -20,7 +20,6 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.left_out import leaves_out
-from nats_bridge.kinds.copying.message_ids import CopyId
 from nats_bridge.kinds.copying.resume_point import (
     Resume,
     SourceMessage,
@@ -33,6 +32,7 @@ from nats_bridge.kinds.copying.tail_reader import StoredCopy, TargetTail
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import CHECKED_COPIES, LEAST
 from nats_transforms import header_block
+from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import Republish, StoredMessage
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.timestamp import nanoseconds_of

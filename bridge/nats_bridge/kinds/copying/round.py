@@ -39,7 +39,6 @@ from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.kinds.copying.gap_filler import GapFiller
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.kinds.copying.message_ids import entry_key
 from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
 from nats_bridge.kinds.copying.publisher import Publisher
 from nats_bridge.kinds.copying.resume_point import Resume
@@ -50,6 +49,7 @@ from nats_bridge.kinds.copying.source import Reading
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import Window
 from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
+from nats_transforms.copy_id import entry_key
 from nats_transforms.source_record import TWIN_HEADER
 from nats_transforms.timestamp import nanoseconds_of
 
@@ -379,7 +379,7 @@ class Round:
     async def _count(self, batch: list[Delivered], operations: list[Operation]) -> None:
         """Send additions to counters, each turn when the one before is settled."""
         subjects = {message_sequence(reply): subject for subject, reply, _, _ in batch}
-        for turn in turns(operations, self.encoder.identified):
+        for turn in turns(operations, self.encoder.id_line):
             if self.life.over:
                 return
             try:

@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict
-from nats_bridge.kinds.copying.message_ids import without_earlier
 from nats_bridge.kinds.copying.tail_reader import StoredCopy
 from nats_transforms import header_block
+from nats_transforms.copy_id import without_copy_id
 
 if TYPE_CHECKING:
     from nats_bridge.kinds.copying.entry_streams import EntryStreams
@@ -109,7 +109,7 @@ async def _by_content(streams: EntryStreams, copies: Sequence[StoredCopy]) -> Ve
     for copy in sample:  # a source that lost its end still holds the lowest ones
         message = await streams.source.api.stored_message(streams.source.stream, copy.record.sequence)
         if message is not None:
-            message_id = header_block.read(without_earlier(message.header_block), b"Nats-Msg-Id")
+            message_id = header_block.read(without_copy_id(message.header_block), b"Nats-Msg-Id")
             if message_id != copy.message_id and copy.copy_id is None:
                 return "recreated"
             stored = await streams.target_api.stored_message(streams.target.name, copy.sequence)

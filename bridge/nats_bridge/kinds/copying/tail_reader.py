@@ -22,8 +22,8 @@ from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.message_ids import CopyId
 from nats_transforms import header_block
+from nats_transforms.copy_id import CopyId
 from nats_transforms.source_record import SourceRecord
 
 _log = structlog.get_logger("bridge.copying.target_tail")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.kinds.copying.message_ids import CopyId, entry_key, without_earlier
+from nats_transforms.copy_id import LINE_START, CopyId, entry_key, line_pattern, line_template, without_copy_id
 from nats_transforms.dialect import dialect
 from nats_transforms.sourcing import compile_sourcing
 
@@ -59,8 +60,23 @@ def test_texts_do_not_run_into_each_other() -> None:
 
 @given(st.sampled_from(ENTRIES), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))
 def test_an_id_is_read_as_it_was_written(entry: dict[str, Any], sequence: int, time_ns: int) -> None:
-    own = key(entry)
-    assert CopyId.parse(b"bridge-%b-%d-%d" % (own, sequence, time_ns)) == CopyId(own, sequence, time_ns)
+    copy_id = CopyId(key(entry), sequence, time_ns)
+    assert CopyId.parse(copy_id.format()) == copy_id
+    line = line_template(copy_id.entry) % (b"%d" % sequence, b"%d" % time_ns)
+    assert line == b"Nats-Msg-Id: %b\r\n" % copy_id.format()
+    assert line.startswith(LINE_START)
+    for pattern in (line_pattern(), line_pattern(copy_id.entry)):
+        found = re.fullmatch(pattern + rb"\r\n", line)
+        assert found is not None
+        assert (found["entry"], int(found["sequence"]), int(found["time"])) == (copy_id.entry, sequence, time_ns)
+    assert re.search(line_pattern(b"0123456789ab"), line) is None
+
+
+def test_targets_hold_ids_of_this_form() -> None:
+    # Stored in targets indefinitely, as the keys are.
+    assert (
+        CopyId(b"0123456789ab", 7, 1_700_000_000_000_000_000).format() == b"bridge-0123456789ab-7-1700000000000000000"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,4 +124,4 @@ def test_the_first_half_of_a_key_stays_when_the_source_is_a_new_one() -> None:
     ],
 )
 def test_the_id_of_an_earlier_copy_is_taken_out_and_a_publishers_is_not(block: bytes, expected: bytes) -> None:
-    assert without_earlier(block) == expected
+    assert without_copy_id(block) == expected
