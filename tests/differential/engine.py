@@ -60,7 +60,7 @@ class Engine:
             made = rule.apply(_stored_message(stored), last_sequence)
             return None if made is None else Message(made.subject, made.header_block, made.payload)
         block = rule.block(
-            rule.prefix(message.subject),
+            message.subject,
             message.header_block,
             stored.sequence,
             stored.time_ns,

@@ -9,9 +9,8 @@ block.
 What the sidecar adds to that is ``exclude``, subjects that are left out before anything else, and ``where``, a
 condition on a header; ``destination`` knows the former only.
 
-Everything but sequence, time and last sequence is constant per subject, so a hot loop keeps ``destination``
-and ``prefix`` per subject (unless ``transform.is_random``) and calls ``block``, or writes the same bytes
-itself.
+The layout of the lines is in ``lines_form`` alone, as a format of bytes. ``block`` fills it in, and so does a hot loop,
+which keeps ``destination`` per subject (unless ``transform.is_random``) and has all values as digits already.
 """
 
 from __future__ import annotations
@@ -82,7 +81,8 @@ class Republish:
     """A compiled republish rule.
 
     ``destination(subject)`` gives the subject to publish on, None where nothing is to be published; it is
-    cheap and, unless ``transform.is_random``, always the same for the same subject.
+    cheap and, unless ``transform.is_random``, always the same for the same subject. ``form`` is the rule's
+    ``lines_form``.
     """
 
     stream: bytes
@@ -91,6 +91,7 @@ class Republish:
     transform: Transform
     exclude: tuple[bytes, ...]
     where: HeaderCondition | None
+    form: bytes = field(repr=False, compare=False)
     destination: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
     def apply(self, message: StoredMessage, last_sequence: int) -> Republished | None:
@@ -103,7 +104,7 @@ class Republish:
         if destination is None or (self.where is not None and not self.where.holds(message.header_block)):
             return None
         block = self.block(
-            self.prefix(message.subject),
+            message.subject,
             message.header_block,
             message.sequence,
             message.time_ns,
@@ -112,27 +113,13 @@ class Republish:
         )
         return Republished(destination, block, b"" if self.headers_only else message.payload)
 
-    def prefix(self, subject: bytes) -> bytes:
-        """The lines that are constant for a subject, up to and including ``Nats-Sequence:`` and its space."""
-        return b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: " % (self.stream, subject)
-
     def block(
-        self, prefix: bytes, stored: bytes, sequence: int, time_ns: int, last_sequence: int, payload_size: int
+        self, subject: bytes, stored: bytes, sequence: int, time_ns: int, last_sequence: int, payload_size: int
     ) -> bytes:
         """The whole header block; ``payload_size`` in bytes is used with ``headers_only`` alone."""
-        time = b""
-        if self.dialect.republish_time_stamp:
-            time = b"Nats-Time-Stamp: %b\r\n" % rfc3339_nano(time_ns)
-        size = b"Nats-Msg-Size: %d\r\n" % payload_size if self.headers_only else b""
         first = opened(stored) if len(stored) > 2 or self.dialect.republish_cuts_two_byte_block else START
-        return b"%b%b%d\r\n%bNats-Last-Sequence: %d\r\n%b\r\n" % (
-            first,
-            prefix,
-            sequence,
-            time,
-            last_sequence,
-            size,
-        )
+        values = subject, b"%d" % sequence, rfc3339_nano(time_ns), b"%d" % last_sequence, b"%d" % payload_size
+        return first + self.form % values
 
     def refusal(self, subject: bytes) -> Refusal | None:
         """Why nothing is published for a selected subject; None where it is, or where the subject is not selected."""
@@ -147,6 +134,30 @@ class Republish:
 
     def __reduce__(self) -> tuple[Callable[..., Republish], tuple[object, ...]]:
         return _assemble, (self.stream, self.headers_only, self.transform, self.exclude, self.where)
+
+
+def lines_form(
+    stream: bytes, dialect: Dialect, *, headers_only: bool, time: bytes = b"%b", absent: bytes = b"%.0b"
+) -> bytes:
+    """The lines that the server appends to a stored block, with the empty line behind them, as a format of bytes.
+
+    It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. ``absent`` stands for
+    each line that the dialect or the rule does not have: it takes the value and leaves nothing, or, with ``b""``, the
+    caller gives no value. ``time`` is the place of the time stamp, for a caller that has it in pieces.
+    """
+    stamp = b"Nats-Time-Stamp: " + time + b"\r\n" if dialect.republish_time_stamp else absent
+    size = b"Nats-Msg-Size: %b\r\n" if headers_only else absent
+    return b"".join(
+        (
+            b"Nats-Stream: " + stream.replace(b"%", b"%%") + b"\r\n",
+            b"Nats-Subject: %b\r\n",
+            b"Nats-Sequence: %b\r\n",
+            stamp,
+            b"Nats-Last-Sequence: %b\r\n",
+            size,
+            b"\r\n",
+        )
+    )
 
 
 def compile_republish(
@@ -181,7 +192,8 @@ def _assemble(
     destination = _destination(transform)
     if (excludes := matcher(exclude)) is not None:
         destination = _unless(excludes, destination)
-    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, destination)
+    form = lines_form(stream, transform.dialect, headers_only=headers_only)
+    return Republish(stream, headers_only, transform.dialect, transform, exclude, where, form, destination)
 
 
 # What separates the words of a protocol line. A form feed does not; only the newer servers' check counts it

@@ -112,7 +112,7 @@ class TransformsEngine:
         if destination is None:
             return None
         block = compiled.block(
-            compiled.prefix(message.message.subject),
+            message.message.subject,
             message.message.header_block,
             message.sequence,
             message.time_ns,

@@ -5,8 +5,9 @@ import pickle
 import pytest
 
 from nats_transforms import TransformError, dialect
-from nats_transforms.republish import Refusal, Republished, StoredMessage, compile_republish
+from nats_transforms.republish import Refusal, Republished, StoredMessage, compile_republish, lines_form
 from nats_transforms.selection import HeaderCondition, Unselected
+from nats_transforms.timestamp import rfc3339_nano
 
 TIME = 1_700_000_000_149_476_940
 OLD, MIDDLE, NEW = "2.9.10", "2.10.27", "2.15.1"
@@ -170,12 +171,19 @@ def test_rest_to_rest_keeps_the_subject() -> None:
     assert compile_republish("S", {"src": ">", "dest": ">"}, dialect(NEW)).destination(b"a.*") is None
 
 
-def test_parts_for_a_hot_loop_make_the_same_bytes() -> None:
-    rule = compile_republish("S", {"src": "foo.*", "dest": "bar.$1"}, dialect(NEW))
+@pytest.mark.parametrize("headers_only", [False, True])
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_the_form_for_a_hot_loop_makes_the_same_bytes(version: str, *, headers_only: bool) -> None:
+    republish = {"src": "foo.*", "dest": "bar.$1", "headers_only": headers_only}
+    rule = compile_republish("S%b", republish, dialect(version))
     sent = rule.apply(stored(block=b"NATS/1.0\r\nA: b\r\n\r\n"), 9)
     assert sent is not None
-    assert rule.prefix(b"foo.a") == b"Nats-Stream: S\r\nNats-Subject: foo.a\r\nNats-Sequence: "
-    assert rule.block(rule.prefix(b"foo.a"), b"NATS/1.0\r\nA: b\r\n\r\n", 17, TIME, 9, 5) == sent.header_block
+    assert rule.block(b"foo.a", b"NATS/1.0\r\nA: b\r\n\r\n", 17, TIME, 9, 5) == sent.header_block
+    form = lines_form(b"S%b", rule.dialect, headers_only=headers_only, time=b"%b%b")
+    begun, ended = rfc3339_nano(TIME)[:20], rfc3339_nano(TIME)[20:]
+    times = (begun, ended) if rule.dialect.republish_time_stamp else (b"",)
+    made = b"NATS/1.0\r\nA: b\r\n" + form % (b"foo.a", b"17", *times, b"9", b"5")
+    assert made == sent.header_block
 
 
 @pytest.mark.parametrize("fields", [{"src": 1, "dest": "a"}, {"dest": ["a"]}, {"dest": "a.>", "headers_only": "false"}])

@@ -24,7 +24,7 @@ from nats_bridge.kinds.republish.retention import Retention
 from nats_bridge.kinds.republish.subject_sequences import SubjectSequences
 from nats_bridge.rules.loops.subject_overlap import may_land_on
 from nats_transforms import header_block
-from nats_transforms.republish import Refusal, Republish
+from nats_transforms.republish import Refusal, Republish, lines_form
 from nats_transforms.subject import matcher
 from nats_transforms.timestamp import rfc3339_nano
 
@@ -99,16 +99,18 @@ class RepublishEncoder:
         self.waiting = 0
         self._suspect: Suspect | None = None
         self.last_sequences = SubjectSequences()
-        around = b"Nats-Stream: %b\r\nNats-Subject: %%b\r\nNats-Sequence: %%b" % republish.stream.replace(b"%", b"%%")
-        behind = b"Z\r\nNats-Last-Sequence: %b\r\n\r\n"
-        self._form = b"HPUB %%b %%d %%d\r\n%%b%b%%b%%b%b%%b\r\n" % (around, behind)
-        self._form_size = len(around % (b"", b"")) + len(behind % b"")
         self._timed = republish.dialect.republish_time_stamp
         self._empty_size = 0 if republish.dialect.republish_cuts_two_byte_block else 2
         self._headers_only = republish.headers_only
         self._random = republish.transform.is_random
         self._where = republish.where
         self._plain = self._timed and not self._headers_only and not self._random and republish.where is None
+        self._form, self._form_size = b"", 0
+        if self._plain:
+            # The time stamp comes in two pieces: up to the dot, which stays for a second, and the fraction.
+            lines = lines_form(republish.stream, republish.dialect, headers_only=False, time=b"%b%bZ", absent=b"")
+            self._form = b"HPUB %b %d %d\r\n%b" + lines + b"%b\r\n"
+            self._form_size = len(lines % (b"", b"", b"", b"", b""))
         # By subject: the destination (None: not published), the last sequence, and the size of the constant part of the
         # header lines (the reason, where not published).
         self._entries: dict[bytes, list[Any]] = {}
@@ -322,20 +324,13 @@ class RepublishEncoder:
         time: bytes,
         last: bytes,
     ) -> bytes | None:
-        size_line = b""
+        size = b""
         block = header_block.untraced(block)
         if self._headers_only:
             block, size = _without_size(block)
-            size_line = b"Nats-Msg-Size: %b\r\n" % size
-        stamp = b"\r\nNats-Time-Stamp: " + rfc3339_nano(int(time)) if self._timed else b""
-        head = b"%b%b%b%b\r\nNats-Last-Sequence: %b\r\n%b\r\n" % (
-            block[:-2] if len(block) > self._empty_size else header_block.START,
-            self._republish.prefix(subject),
-            sequence,
-            stamp,
-            last,
-            size_line,
-        )
+        stamp = rfc3339_nano(int(time)) if self._timed else b""
+        opened = block[:-2] if len(block) > self._empty_size else header_block.START
+        head = opened + self._republish.form % (subject, sequence, stamp, last, size)
         size_in_bytes = len(head) + len(payload)
         if size_in_bytes > self.max_payload:
             return None
@@ -417,8 +412,8 @@ def _size_of(subject: bytes) -> int:
 
 
 def _stamp_of(time: bytes) -> bytes:
-    """The time stamp line up to the dot, for a time in nanoseconds as decimal text."""
-    return b"\r\nNats-Time-Stamp: %b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
+    """The time stamp up to the dot, for a time in nanoseconds as decimal text."""
+    return b"%b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
 
 
 def _without_size(block: bytes) -> tuple[bytes, bytes]:
