@@ -18,10 +18,10 @@ from benchmarks.raw_socket import RawSocket
 from benchmarks.stream_growth import unix_seconds
 from nats_conformance.native_servers import NativeCluster, NativeServer, fetch
 from nats_conformance.native_servers.native_server import HOST, LEAF_LISTENER
+from nats_transforms.dialect import server_dialect
 
 SOURCE, TARGET = "BENCH", "COPY"
 
-_FIRST_WITH_TRANSFORMS = (2, 10)  # of sources
 _HUB, _LEAF = "hub", "leaf"  # JetStream domains
 _REPLICAS = 3  # of both streams, in a cluster
 _NO_PLACE = "'err_code': 10005"  # in a server's refusal: a peer counts as offline
@@ -234,4 +234,4 @@ def _stream(place: Scene, config: dict[str, object]) -> Iterator[None]:
 
 def transforms_sources(version: str) -> bool:
     """Whether a server of this version can transform what it copies."""
-    return tuple(int(field) for field in version.split(".")[:2]) >= _FIRST_WITH_TRANSFORMS
+    return server_dialect(version).stream_fields_of_2_10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from nats_transforms.dialect import NEWEST, server_dialect
+from nats_transforms.dialect import NEWEST, Dialect, server_dialect
 from nats_transforms.tested_versions import Version
 
 Kind: TypeAlias = Literal["native", "engine", "bridge", "library", "history"]
@@ -36,9 +36,17 @@ class Identity:
     @property
     def version(self) -> Version:
         """The dialect as three numbers; those of the newest one for a minor line that has no dialect yet."""
-        if self.kind == "history":
-            return NEWEST.version
-        return server_dialect(self.dialect).version
+        return self.behaviour.version
+
+    @property
+    def behaviour(self) -> Dialect:
+        """The flags of the dialect; those of the newest one for a history, and for a minor line that has none yet."""
+        return NEWEST if self.kind == "history" else server_dialect(self.dialect)
+
+    @property
+    def server_behaviour(self) -> Dialect:
+        """The flags of the server that the subject runs on, or that it is."""
+        return server_dialect(self.server or self.dialect)
 
     @property
     def is_outside(self) -> bool:

@@ -2,8 +2,8 @@
 
 Theory of operation: the flags of ``Dialect`` name every behaviour that changed between nats-server 2.9 and 2.15, each
 with the patch of each minor line that introduced it (some changes were back-ported to older lines). A ``Dialect`` is a
-frozen record of these flags, evaluated for one full version. Nothing else in the engine compares versions; code asks
-``dialect.partition_of_subject`` and does not know where the answer came from.
+frozen record of these flags, evaluated for one full version. Nothing else compares versions, in any of the four
+distributions; code asks ``dialect.partition_of_subject`` and does not know where the answer came from.
 """
 
 from __future__ import annotations
@@ -95,6 +95,9 @@ class Dialect:
     # --- republish
     # Nats-Time-Stamp among the headers of republished messages.
     republish_time_stamp: bool = _since((2, 10, 0))
+    # After the deletion of a subject's last message, Nats-Last-Sequence names the newest that is left; before, a file
+    # store writes 0.
+    last_sequence_survives_deletions: bool = _since((2, 12, 5))
     # A result that no client could publish is not sent.
     republish_suppresses_invalid_subject: bool = _since((2, 12, 9), (2, 14, 1))
     # A result that is a request to the server, such as $JS.API.>, is not sent.
@@ -129,7 +132,30 @@ class Dialect:
     source_record_is_refused_from_clients: bool = _since((2, 15, 0))
     # The start of a source is searched on stored subjects that match its filter_subject; before, on all.
     source_search_follows_filter: bool = _since((2, 11, 12), (2, 12, 3), (2, 14, 0))
+    # Every entry of a source copies; before, only the first one that names it.
+    every_entry_of_a_source_copies: bool = _since((2, 10, 0))
+    # A start after the source's end is waited for; before, it is the next new message, whatever its sequence.
+    source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
+    # A copy with Nats-Rollup is stored in a stream that does not allow rollups; before, copying stops at it.
+    sourcing_takes_refused_rollups: bool = _since((2, 11, 0))
+    # Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows wait until
+    # the duplicate_window has passed.
+    copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))
+    # A mirror stores a copy whose Nats-Msg-Id it knows.
+    mirrors_take_duplicates: bool = _since((2, 12, 8), (2, 14, 0))
+    # --- messages that are stored
+    # Text after `NATS/1.0` in the first line is cut, and every Nats-Request-Info removed; before, only the first one.
+    status_is_cut: bool = _since((2, 11, 15), (2, 12, 6), (2, 14, 0))
+    # Nats-Request-Info is found after a longer name that contains it; before, nothing is.
+    request_info_is_found_after_longer_names: bool = _since((2, 11, 11), (2, 12, 2), (2, 14, 0))
+    # What comes while more than 10,000 messages wait for a stream is refused; later, while more than 100,000 or 128 MiB
+    # wait.
+    stream_queue_is_short: bool = _since((2, 11, 0), until=((2, 12, 0),))
     # --- consumers
+    # A consumer may have several filters; before, one.
+    consumers_take_several_filters: bool = _since((2, 10, 0))
+    # A filter need not lie within a subject of the stream; before, such a consumer is refused.
+    consumer_filter_may_miss_subjects: bool = _since((2, 10, 0))
     # Reply subjects of deliveries name a stream with `%` as it is; before, the server fills in its numbers there.
     reply_subjects_keep_percent: bool = _since((2, 9, 16))
     # Consumers of a stream with `%` in its name take acknowledgements; before, these have no effect.
@@ -238,6 +264,9 @@ def dialect(text: str) -> Dialect:
 
 # A newer patch of a known line behaves as that line does.
 NEWEST = dialect(".".join(map(str, max(NEWEST_PATCHES))))
+
+FIRST_WITH_TRANSFORMS = dialect("2.10.0")
+"""The oldest dialect whose servers transform the subjects of what streams copy and take in."""
 
 
 def server_dialect(version: str) -> Dialect:

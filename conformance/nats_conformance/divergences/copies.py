@@ -19,7 +19,6 @@ from nats_conformance.divergences.pair import (
     without_unpublishable,
 )
 from nats_transforms.copy_id import line_pattern
-from nats_transforms.dialect import server_dialect
 
 _OWN_ID: Final = re.compile(rb"(?<=\r\n)%b\r\n" % line_pattern())
 _RECORD: Final = re.compile(rb"(?<=\r\n)Nats-(?:Stream|Bridge)-Source: [^\r]*\r\n")
@@ -29,7 +28,6 @@ _RENAMED: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
 _EARLIER_RECORD: Final = re.compile(
     rb"(?<=\r\n)Nats-Stream-Source: [^\r]*\r\n(?=(?:.*\r\n)?Nats-Stream-Source: )", re.DOTALL
 )
-_FIRST_WITHOUT_EARLIER_RECORDS: Final = (2, 11, 0)
 _PROBE: Final = b"\r\nNats-Expected-Last-Sequence: 9223372036854775807\r\n"
 
 
@@ -38,7 +36,7 @@ def _message_id(pair: Pair) -> Pair:
 
 
 def _record_name(pair: Pair) -> Pair:
-    if server_dialect(pair.subject.server or pair.subject.dialect).version < (2, 15, 0):
+    if not pair.subject.server_behaviour.source_record_is_refused_from_clients:
         return pair
     return seen_blocks(pair, lambda block: block.replace(b"\r\nNats-Bridge-Source: ", b"\r\nNats-Stream-Source: "))
 
@@ -69,7 +67,7 @@ def _mirror_record(pair: Pair) -> Pair:
 
 def _earlier_records(pair: Pair) -> Pair:
     """Before 2.11 servers leave in all records of earlier copies but the first."""
-    if pair.subject.version >= _FIRST_WITHOUT_EARLIER_RECORDS or not pair.copies:
+    if pair.subject.behaviour.copies_lose_every_earlier_record or not pair.copies:
         return pair
     return expected_blocks(pair, lambda block: _EARLIER_RECORD.sub(b"", block))
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair, seen_blocks
-from nats_transforms.dialect import server_dialect
+from nats_conformance.divergences.pair import Normaliser, Pair, seen_blocks
+from nats_transforms.dialect import FIRST_WITH_TRANSFORMS
 from nats_transforms.subject import collide
 
 _INVALID: Final = 10052
@@ -20,15 +20,16 @@ _REQUEST_INFO: Final = re.compile(rb"(?<=\r\n)Nats-Request-Info: [^\r]*\r\n")
 def _transforms_act(pair: Pair) -> Pair:
     """A dialect before 2.10 shows what 2.10 does with transforms."""
     has_transforms = any(entry.get("subject_transforms") for entry in pair.case.entries)
-    if pair.subject.version >= FIRST_WITH_TRANSFORMS or not (has_transforms or pair.streams("subject_transform")):
+    if pair.subject.behaviour.stream_fields_of_2_10 or not (has_transforms or pair.streams("subject_transform")):
         return pair
-    return replace(pair, expectation=pair.case.expected(FIRST_WITH_TRANSFORMS))
+    return replace(pair, expectation=pair.case.expected(FIRST_WITH_TRANSFORMS.version))
 
 
 def _accepted_source(pair: Pair) -> Pair:
     """Before 2.10 a republish source had to overlap a subject of the stream."""
     refusal = pair.expectation.refusal
-    if pair.subject.version >= FIRST_WITH_TRANSFORMS or refusal is None or refusal.err_code != _INVALID:
+    takes_any = pair.subject.behaviour.republish_source_may_miss_subjects
+    if takes_any or refusal is None or refusal.err_code != _INVALID:
         return pair
     for config in pair.case.configs:
         wanted = config.get("republish") or {}
@@ -40,7 +41,7 @@ def _accepted_source(pair: Pair) -> Pair:
 
 def _stored_by_older(pair: Pair) -> Pair:
     """A server that is older than the dialect stores what newer ones take out."""
-    if server_dialect(pair.subject.server or pair.subject.dialect).version >= pair.subject.version:
+    if pair.subject.server_behaviour.version >= pair.subject.version:
         return pair
     return seen_blocks(pair, lambda block: _REQUEST_INFO.sub(b"", _STATUS.sub(b"NATS/1.0\r\n", block)))
 

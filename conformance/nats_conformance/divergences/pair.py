@@ -11,8 +11,6 @@ from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation, Stored
 from nats_transforms.republish import unpublishable
 
-FIRST_WITH_TRANSFORMS: Final = (2, 10, 0)
-"""The first server that transforms what streams copy and take in."""
 _NO_LINES: Final = b"NATS/1.0\r\n\r\n"
 _DEL: Final = b"\x7f"
 

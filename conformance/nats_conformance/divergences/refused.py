@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from nats_conformance.catalogue.case import Create, Expectation, Refusal, Update
-from nats_conformance.divergences.pair import FIRST_WITH_TRANSFORMS, Normaliser, Pair
+from nats_conformance.divergences.pair import Normaliser, Pair
 
 _ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
 _NOT_UPDATED: Final = 10069
@@ -28,7 +28,7 @@ def _refused_with(*words: str) -> Normaliser:
 
 def _refused_before_2_10(pair: Pair) -> Pair:
     """Settings that 2.9 does not know or check are checked as by 2.10; the error's number shows that."""
-    is_old = pair.subject.version < FIRST_WITH_TRANSFORMS
+    is_old = not pair.subject.behaviour.stream_fields_of_2_10
     reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
     return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
 

@@ -15,7 +15,6 @@ from nats_transforms.reserved import is_reserved
 from nats_transforms.subject import WHITE_SPACE
 
 _LAST: Final = re.compile(rb"(?<=\r\n)Nats-Last-Sequence: [0-9]+\r\n")
-_FIRST_WITHOUT_DEFECT: Final = (2, 12, 5)
 _SENDER: Final = re.compile(rb"(?<=\r\nNats-Stream: )[^\r]*")
 
 
@@ -69,7 +68,7 @@ def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9
 
 def _has_the_defect(pair: Pair) -> bool:
     deletes = any(isinstance(step, Delete) for step in pair.case.steps)
-    return deletes and pair.subject.version < _FIRST_WITHOUT_DEFECT
+    return deletes and not pair.subject.behaviour.last_sequence_survives_deletions
 
 
 def _may_expire(pair: Pair) -> bool:

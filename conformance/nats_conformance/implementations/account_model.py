@@ -33,17 +33,11 @@ from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.engine_operations import Config, EngineOperations
 from nats_conformance.implementations.stream_model import Clock, Refused, StreamModel, header, ingested, start_of
 from nats_conformance.observation import Decision, Observation, Stored
-from nats_transforms.dialect import Dialect, Feature
+from nats_transforms.dialect import Dialect
 from nats_transforms.subject import matches, tokens
 
 _DEEPEST = 32
 """So many times a message may be republished; more than that is a loop."""
-
-_SKIPS_DUPLICATE_COPIES = Feature(since=((2, 12, 6), (2, 14, 0)))
-"""Of a copy whose Nats-Msg-Id the target knows, only itself is left out; before, it and all that follows."""
-_MANY_ENTRIES_OF_ONE_SOURCE = Feature(since=((2, 10, 0),))
-"""Before, the first entry of a source is the only one that copies."""
-_MIRRORS_TAKE_DUPLICATES = Feature(since=((2, 12, 8), (2, 14, 0)))
 
 
 class AccountModel:
@@ -167,7 +161,7 @@ class AccountModel:
 
     async def _ingest(self, name: str, stream: StreamModel, message: Message, depth: int) -> Mapping[str, Json] | None:
         """A published message comes into a stream: its answer to the publisher."""
-        block = ingested(message.header_block, self._dialect.version)
+        block = ingested(message.header_block, self._dialect)
         renamed = await self._at_ingress(stream, replace(message, header_block=block))
         try:
             self._check_record(renamed)
@@ -224,7 +218,7 @@ class AccountModel:
             yield config["mirror"], True
         sources: set[str] = set()
         for entry in config.get("sources") or ():
-            if entry["name"] not in sources or _MANY_ENTRIES_OF_ONE_SOURCE.holds(self._dialect.version):
+            if entry["name"] not in sources or self._dialect.every_entry_of_a_source_copies:
                 yield entry, False
             sources.add(entry["name"])
 
@@ -246,14 +240,14 @@ class AccountModel:
 
     async def _take(self, name: str, stream: StreamModel, copy: Message, source: Stored, *, mirrors: bool) -> bool:
         """Store a copy; return False if it cannot be stored: it waits, and so do all after it."""
-        takes_duplicates = mirrors and _MIRRORS_TAKE_DUPLICATES.holds(self._dialect.version)
+        takes_duplicates = mirrors and self._dialect.mirrors_take_duplicates
         renamed = await self._at_ingress(stream, copy)
         try:
             known = stream.check(renamed, is_copy=True, takes_duplicates=takes_duplicates)
         except Refused:
             return False
         if known:
-            return _SKIPS_DUPLICATE_COPIES.holds(self._dialect.version)
+            return self._dialect.copies_skip_duplicates
         time_ns, sequence = (source.time_ns, source.sequence) if mirrors else (self._clock.now(), None)
         await self._store(name, stream, renamed, time_ns, sequence, 0)
         return True

@@ -12,11 +12,10 @@ from typing import Any
 
 from nats_conformance.catalogue.case import Json, Message, raw_of
 from nats_conformance.observation import Stored
-from nats_transforms.dialect import Dialect, Feature
+from nats_transforms.dialect import Dialect
 from nats_transforms.header_block import START, remove
 from nats_transforms.source_record import SourceRecord, first_record
 from nats_transforms.subject import matches
-from nats_transforms.tested_versions import Version
 from nats_transforms.timestamp import nanoseconds_of
 
 _START_NS = 1_767_225_600_000_000_000
@@ -25,16 +24,8 @@ _STEP_NS = 250_000_000
 _IN_MEMORY, _IN_FILE, _HEADERS_IN_FILE = 16, 30, 4
 """Bytes that a store adds to a message, for all of them and for one with headers."""
 
-_CUTS_STATUS = Feature(since=((2, 11, 15), (2, 12, 6), (2, 14, 0)))
-"""Text after ``NATS/1.0`` in the first line is cut, and every Nats-Request-Info removed; before, the first."""
-_LOOKS_ON = Feature(since=((2, 11, 11), (2, 12, 2), (2, 14, 0)))
-"""Nats-Request-Info is found after a longer name that contains it; before, nothing is."""
-
 _REQUEST_INFO = b"Nats-Request-Info"
 _CRLF = b"\r\n"
-
-_WAITS = Feature(since=((2, 15, 0),))
-"""A start after the source's end is waited for; before, it is the next new message, whatever its sequence."""
 
 
 class Clock:
@@ -229,12 +220,12 @@ def header(block: bytes, name: bytes) -> bytes:
     return block[start : block.find(b"\r\n", start)].strip(b" \t")
 
 
-def ingested(block: bytes, version: Version) -> bytes:
+def ingested(block: bytes, dialect: Dialect) -> bytes:
     """The header block as it is stored."""
-    if _CUTS_STATUS.holds(version):
+    if dialect.status_is_cut:
         return remove(_without_status(block), _REQUEST_INFO)
     at = block.find(b"\n" + _REQUEST_INFO + b":") + 1
-    if not at or (not _LOOKS_ON.holds(version) and block.find(_REQUEST_INFO) != at):
+    if not at or (not dialect.request_info_is_found_after_longer_names and block.find(_REQUEST_INFO) != at):
         return block
     end = block.find(_CRLF, at) + len(_CRLF)
     left = block[:at] + block[end:]
@@ -259,7 +250,7 @@ def start_of(
         return known + 1
     if entry.get("opt_start_seq"):
         start = int(entry["opt_start_seq"])
-        return start if _WAITS.holds(dialect.version) else min(start, source.last_sequence + 1)
+        return start if dialect.source_start_waits_for_its_sequence else min(start, source.last_sequence + 1)
     if entry.get("opt_start_time"):
         begin = nanoseconds_of(entry["opt_start_time"])
         later = (sequence for sequence, each in source.messages.items() if each.time_ns >= begin)

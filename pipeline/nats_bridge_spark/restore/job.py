@@ -34,13 +34,11 @@ from nats_bridge_spark.restore.configuration import (
 from nats_bridge_spark.restore.request import Request, Selection, Summary
 from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_transforms.dialect import server_dialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-_OLDEST: Final = (2, 10)
-"""Servers from this version on keep a stream closed while it is restored: they have ingress transforms."""
 
 _KEPT: Final = "what was restored stays: run the same command again"
 
@@ -109,7 +107,7 @@ def restore(request: Request, session: Callable[[], SparkSession], shown: Shown)
 
 
 def _require_new(version: str) -> None:
-    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+    if not server_dialect(version).stream_fields_of_2_10:  # among them the ingress transform that closes a stream
         raise OptionError(
             f"the server is {version}: restoring needs 2.10 or newer, where a stream can be kept closed until it is"
             " restored"

@@ -27,6 +27,7 @@ from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
 from nats_bridge_spark.sink.stored_rows import StoredRows, read_range
 from nats_transforms import header_block
+from nats_transforms.dialect import server_dialect
 
 _PIECE: Final = 4096  # rows that become messages together
 _MOST_IN_ORDER: Final = 4 * LEAST  # messages in flight of the only task
@@ -188,7 +189,8 @@ class PartitionWrite:
     def _window_of(self, target: Target) -> Window:
         # With more in flight, the server waits for us less often. But many tasks could have too much wait in it; and
         # what is asked for again must have come to its turn while the ids of the first time are remembered.
-        few = not self._plan.options.ordered or self._connection.server_version.startswith("2.11.")
+        server = server_dialect(self._connection.server_version)
+        few = not self._plan.options.ordered or server.stream_queue_is_short
         self._most_unconfirmed = LEAST if few or target.window_ns < _LONG_WINDOW else _MOST_IN_ORDER
         return Window(self._most_unconfirmed, least=self._most_unconfirmed)
 

@@ -23,6 +23,7 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.shares import cores, divided
 from nats_bridge_spark.source.stream_state import StreamState, names_of, state_of
+from nats_transforms.dialect import server_dialect
 from nats_transforms.timestamp import rfc3339_nano
 
 
@@ -50,8 +51,6 @@ _NOT_AMONG_THE_STREAMS: Final = 10093
 
 _NEAR: Final = 0.02
 """How far a range's share may be off, as a part of it; closer costs more questions than it saves time."""
-_FILTERS_FROM: Final = (2, 10)
-"""The first version whose consumers take several filters."""
 
 
 async def planned(options: ReadOptions) -> list[SequenceRange]:
@@ -152,8 +151,8 @@ def check_filters(connection: Connection, options: ReadOptions) -> None:
     Raises:
         OptionError: there are several, and the server is too old.
     """
-    version = connection.client.connected_server_version
-    if len(options.subjects) > 1 and (version.major, version.minor) < _FILTERS_FROM:
+    server = server_dialect(connection.server_version)
+    if len(options.subjects) > 1 and not server.consumers_take_several_filters:
         raise OptionError(
             f"option subjects: servers take several filters from 2.10 on, and this is {connection.server_version};"
             " say one, or read all and filter the subject column"

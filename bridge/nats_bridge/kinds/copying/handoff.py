@@ -353,12 +353,12 @@ class CopyingHandoff:
                 f"server {self._target.server_version} checks the Nats-Expected- headers of what it copies, and stops"
                 " at the first that does not hold; the bridge left them out."
             )
-        if not config.get("allow_rollup_hdrs") and server.version < (2, 11, 0):
+        if not config.get("allow_rollup_hdrs") and not server.sourcing_takes_refused_rollups:
             found.append(
                 f"server {self._target.server_version} stops copying at a message with Nats-Rollup, because the stream"
                 " does not allow rollups (allow_rollup_hdrs); the bridge left that header out."
             )
-        if server.version < (2, 12, 6) and int(config.get("duplicate_window") or 0):
+        if not server.copies_skip_duplicates and int(config.get("duplicate_window") or 0):
             found.append(
                 "a message whose Nats-Msg-Id is in the stream already holds its source back until the duplicate_window"
                 " has passed, and is stored then; the bridge left it out."

@@ -31,7 +31,7 @@ from nats_bridge.rules.loops.subject_overlap import are_apart, takes_filters
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
 from nats_bridge.settings.connect_options import connect_options
-from nats_transforms.dialect import Dialect
+from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.sourcing import Sourcing, compile_sourcing
 from nats_transforms.subject import collide, is_subset, matches
@@ -325,7 +325,7 @@ class CopyRun(RuleRun):
         )
 
     def _check_filters(self, place: str, sourcing: Sourcing, source_stream: Json, server_version: str) -> None:
-        """Whether the source can hold anything that is selected; 2.9 refuses consumers that ask for nothing."""
+        """Whether the source can hold anything that is selected."""
         subjects = [subject.encode() for subject in source_stream.get("subjects") or ()]
         if not subjects or source_stream.get("sources") or source_stream.get("subject_transform"):
             return
@@ -333,7 +333,7 @@ class CopyRun(RuleRun):
             if pattern.startswith(SETS_APART.encode()) or any(collide(pattern, subject) for subject in subjects):
                 continue
             said = f"filter '{pattern.decode()}' overlaps none of its subjects, {', '.join(source_stream['subjects'])}"
-            if server_version.startswith("2.9."):
+            if not server_dialect(server_version).consumer_filter_may_miss_subjects:
                 raise RuleRefusedError(f"{place}: {said}: choose one of these")
             self._log.warning("rule.selects_nothing", meaning=f"{place}: {said}")
 
@@ -406,7 +406,8 @@ def _acknowledged_filters(
     wanted = [
         one for one in sourcing.filters if not any(one != two and is_subset(one, two) for two in sourcing.filters)
     ]
-    if len(wanted) > 1 and (server_version.startswith("2.9.") or not are_apart(server_version, wanted)):
+    takes_several = server_dialect(server_version).consumers_take_several_filters
+    if len(wanted) > 1 and not (takes_several and are_apart(server_version, wanted)):
         raise RuleRefusedError(
             f"{place}: no consumer of server {server_version} selects exactly"
             f" {', '.join(pattern.decode() for pattern in wanted)}: write an entry for each, none of which overlap"

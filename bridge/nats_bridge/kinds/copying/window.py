@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Self
 
+from nats_transforms.dialect import server_dialect
+
 LEAST, LEAST_SIZE = 8192, 16 << 20
 """Messages, and bytes, that may be in flight whatever the distance.
 
@@ -85,7 +87,7 @@ class Window:
             sources: how many the rule has.
             server_version: of the target's server.
         """
-        if server_version.startswith("2.11."):
+        if server_dialect(server_version).stream_queue_is_short:
             return cls()
         return cls(LEAST + (MOST - LEAST) // sources, LEAST_SIZE + (MOST_SIZE - LEAST_SIZE) // sources)
 

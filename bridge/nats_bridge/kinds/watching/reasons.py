@@ -10,11 +10,10 @@ from typing import Final
 from nats_bridge.client.jetstream_api import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from nats_bridge.errors import NotPermittedError
 from nats_bridge.kinds.watching.looking import Sight
+from nats_transforms.dialect import Dialect
 
 _EXPECTED: Final = re.compile(rb"(?<=\n)Nats-Expected-[^:\r\n]+:")
 _DOMAIN: Final = re.compile(r"\$JS\.([^.]+)\.API")
-_STRIPS: Final = (2, 10, 14)
-"""The first server that leaves `Nats-Expected-*` out of copies."""
 _TWO_BEATS: Final = 2_000_000_000
 """Nanoseconds; the consumers of mirrors and sources send a heartbeat every second (2.9 to 2.15)."""
 
@@ -57,15 +56,15 @@ def overtaken(sight: Sight) -> int:
     return max(int(sight.source["state"]["first_seq"]) - 1 - sight.position, 0)
 
 
-def reason_of(sight: Sight, version: tuple[int, int, int], account: dict[str, int]) -> Reason:
+def reason_of(sight: Sight, server: Dialect, account: dict[str, int]) -> Reason:
     """The likely reason.
 
     Args:
         sight: what was seen last.
-        version: of the target's server.
+        server: the dialect of the target's server.
         account: `storage`, `memory`, `max_storage` and `max_memory` of the target's account, in bytes.
     """
-    return _unreadable(sight) or _another(sight) or _full(sight, account) or _message(sight, version) or _silent(sight)
+    return _unreadable(sight) or _another(sight) or _full(sight, account) or _message(sight, server) or _silent(sight)
 
 
 def _unreadable(sight: Sight) -> Reason | None:
@@ -140,7 +139,7 @@ def _size(sight: Sight) -> int:
     return sum(len(base64.b64decode(message.get(part) or "")) for part in ("hdrs", "data")) + len(message["subject"])
 
 
-def _message(sight: Sight, version: tuple[int, int, int]) -> Reason | None:
+def _message(sight: Sight, server: Dialect) -> Reason | None:
     message = sight.following
     if message is None:
         return None
@@ -153,7 +152,7 @@ def _message(sight: Sight, version: tuple[int, int, int]) -> Reason | None:
             f"raise max_msg_size of {target}, or delete message {sequence} of {source}",
         )
     block = base64.b64decode(message.get("hdrs") or "")
-    if version < _STRIPS and _EXPECTED.search(block):
+    if not server.sourcing_strips_expectations and _EXPECTED.search(block):
         return Reason(
             "expectation",
             f"message {sequence} of {source} has Nats-Expected-*, which a server before 2.10.14 enforces in {target}",

@@ -281,7 +281,7 @@ class Watch:
         return watched.state
 
     def _reason(self, sight: Sight, account: dict[str, int]) -> Reason:
-        return reason_of(sight, server_dialect(self.connection.server_version).version, account)
+        return reason_of(sight, server_dialect(self.connection.server_version), account)
 
     async def _account(self) -> dict[str, int]:
         await self.rate.turn()

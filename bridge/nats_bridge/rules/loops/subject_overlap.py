@@ -24,16 +24,19 @@ def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
 
 
 def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequence[str]) -> bool:
-    """Whether consumers of a stream can filter by patterns: of 2.9, one that selects within one of its subjects.
+    """Whether consumers of a stream can filter by patterns.
 
     Args:
         server_version: that of the stream's server.
         patterns: the filters.
         subjects: the stream's.
     """
-    if tuple(map(int, server_version.split(".")[:2])) < (2, 10):
+    server = server_dialect(server_version)
+    if len(patterns) > 1 and not server.consumers_take_several_filters:
+        return False
+    if subjects and not server.consumer_filter_may_miss_subjects:
         within = [any(is_subset(pattern, subject.encode()) for subject in subjects) for pattern in patterns]
-        return len(patterns) < 2 and (all(within) or not subjects)
+        return all(within)
     return are_apart(server_version, patterns)
 
 
