@@ -15,13 +15,14 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import FOUR_A_SECOND, LEADER_AWAY
 from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
@@ -37,9 +38,6 @@ from nats_bridge_spark.source.stream_state import state_of
 
 _Messages = TypeVar("_Messages", list[Operation], RowBundle)
 _Answer = TypeVar("_Answer")
-
-_PAUSE: Final = 0.1  # seconds until the next try
-_LOOK: Final = 0.25  # seconds between two looks whether anything moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +286,7 @@ class Rounds(Generic[_Messages]):
                 deadline = deadline or now + self.patience
                 if now > deadline:
                     raise UnreachableError(f"{error}; tried for {self.patience:g} s") from None
-            await asyncio.sleep(_PAUSE)
+            await LEADER_AWAY.pause()
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
@@ -372,7 +370,7 @@ class Rounds(Generic[_Messages]):
             self._keep([_behind(messages, self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
             if self._life.over:
-                await asyncio.sleep(_PAUSE)
+                await LEADER_AWAY.pause()
 
     def _keep(self, messages: list[_Messages]) -> None:
         """Nothing else is in flight."""
@@ -401,7 +399,7 @@ class Rounds(Generic[_Messages]):
         """End a task that does not move, with what keeps it."""
         moved, stuck = (-1, -1), 0.0
         while True:
-            look = min(_LOOK, self.patience / 4)
+            look = min(FOUR_A_SECOND, self.patience / 4)
             await asyncio.sleep(look)
             now = self._present.progress
             if now != moved or not (self._present.has_work or self._life.over):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from nats_bridge.client import waiting
 from nats_bridge.client.reconnect_schedule import ReconnectSchedule
 from nats_bridge.client.wire import WireClient
-from nats_bridge.consuming import replay
 from nats_conformance.native_servers import NativeServer, fetch
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
@@ -83,7 +83,7 @@ def native_server() -> Iterator[Callable[..., NativeServer]]:
 @pytest.fixture
 def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent consumer is noticed sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(waiting, "HEARTBEAT", 0.2)
 
 
 @pytest.fixture

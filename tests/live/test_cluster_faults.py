@@ -17,9 +17,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.client import jetstream_api
+from nats_bridge.client import jetstream_api, waiting
 from nats_bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.consuming import replay, rule_consumer
+from nats_bridge.consuming import rule_consumer
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_transforms.tested_versions import LIVE_VERSIONS
@@ -50,8 +50,8 @@ no_auth_user: app
 @pytest.fixture(autouse=True)
 def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence and requests without an answer are noticed sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.4)
-    monkeypatch.setattr(jetstream_api, "_LIMIT", 1.0)
+    monkeypatch.setattr(waiting, "HEARTBEAT", 0.4)
+    monkeypatch.setattr(jetstream_api, "ANSWER", 1.0)
 
 
 @pytest.mark.parametrize("versions", [LIVE_VERSIONS[-1:], pytest.param(LIVE_VERSIONS, marks=pytest.mark.exhaustive)])

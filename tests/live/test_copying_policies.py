@@ -266,7 +266,7 @@ async def test_a_mapping_that_leads_the_targets_subjects_away_is_what_the_rule_w
     newest_version: str, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness_watch, "_PATIENCE", 0.1)
-    monkeypatch.setattr(readiness_watch, "_LOOK", 0.05)
+    monkeypatch.setattr(readiness_watch, "EVERY_SECOND", 0.05)
     account = """accounts {A: {jetstream: enabled, users: [{user: a, password: a}], mappings: {"TS.>": "away.>"}}}
 no_auth_user: a"""
     async with native_server(newest_version, config=account) as server:

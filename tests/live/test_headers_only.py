@@ -34,7 +34,7 @@ async def test_bodies_do_not_travel(
         async with running(settings_for(server.url, rule, dialect="native")) as bridge:
             # For the lag, the server is asked for the first message that waits, body and all.
             await until(lambda: bridge.supervisors[0].metrics.lag_messages() == 0)
-            monkeypatch.setattr(lag, "_QUIET", LIMIT)
+            monkeypatch.setattr(lag, "QUIET", LIMIT)
             for number in range(MESSAGES):
                 block = b"NATS/1.0\r\nNats-Msg-Size: 7\r\nA: b\r\n\r\n" if number % 3 else b""
                 await here.peer.store(b"S.s%d" % (number % 4), b"x" * (BODY + number), block)

@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from tenacity import wait_fixed
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.client import jetstream_api
+from nats_bridge.client import jetstream_api, waiting
 from nats_bridge.client.tasks import end_tasks
-from nats_bridge.consuming import replay
 from nats_bridge.rules import supervisor as rule_supervisor
 from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import Settings
@@ -39,9 +39,9 @@ NEWEST = LIVE_VERSIONS[-1]
 @pytest.fixture(autouse=True)
 def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is noticed sooner, and a failed rule is started again sooner; nothing else changes."""
-    monkeypatch.setattr(replay, "HEARTBEAT", 0.4)
-    monkeypatch.setattr(jetstream_api, "_LIMIT", 1.0)
-    monkeypatch.setattr(rule_supervisor, "_FAILURE_PAUSES", (0.5,))
+    monkeypatch.setattr(waiting, "HEARTBEAT", 0.4)
+    monkeypatch.setattr(jetstream_api, "ANSWER", 1.0)
+    monkeypatch.setattr(rule_supervisor, "RULE_FAILED", waiting.RetryPolicy(wait_fixed(0.5)))
 
 
 @asynccontextmanager

@@ -240,7 +240,7 @@ async def test_accounts_that_are_linked_after_the_first_answer(
     native_server: Servers, newest_version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rules start, and fail with the loop once a message gets through."""
-    monkeypatch.setattr(same_account, "_LATE", LIMIT)
+    monkeypatch.setattr(same_account, "ANSWER", LIMIT)
     async with two_accounts(native_server, newest_version, raw_peer) as (settings, wire), running(settings) as sidecar:
         assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "ready"]
         wire.let_through()
@@ -255,7 +255,7 @@ async def test_accounts_that_are_linked_after_the_first_answer(
 async def test_a_sidecar_stops_while_it_still_listens_for_late_answers(
     native_server: Servers, newest_version: str, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(same_account, "_LATE", 1000 * LIMIT)
+    monkeypatch.setattr(same_account, "ANSWER", 1000 * LIMIT)
     async with two_accounts(native_server, newest_version, raw_peer) as (settings, _):
         async with running(settings) as sidecar:
             assert [supervisor.state for supervisor in sidecar.supervisors] == ["ready", "ready"]

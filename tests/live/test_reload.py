@@ -498,7 +498,7 @@ async def test_the_file_is_not_taken_without_being_asked_for(
         looks.append(path)
         return content_hash(path)
 
-    monkeypatch.setattr(file_watch, "_LOOK", 0.001)
+    monkeypatch.setattr(file_watch, "EVERY_SECOND", 0.001)
     monkeypatch.setattr(file_watch, "content_hash", looked)
     url = await servers.url("2.15.3")
     here = await Scene.make(await raw_peer(url), unique_name("still"))
@@ -518,7 +518,7 @@ async def test_the_file_is_not_taken_without_being_asked_for(
 async def test_a_file_that_could_not_be_taken_because_of_a_server_is_taken_later(
     native_server: Servers, raw_peer: OpenPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_watch, "_LOOK", 0.001)
+    monkeypatch.setattr(file_watch, "EVERY_SECOND", 0.001)
     monkeypatch.setattr(reloading_module, "_AGAIN", 0.0)
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S")

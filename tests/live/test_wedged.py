@@ -37,7 +37,7 @@ SOON = {"http": {"listen": "127.0.0.1:0", "wedged_after": 1}}
 
 @pytest.fixture(autouse=True)
 def _fast_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_watch, "_LOOK", 0.1)
+    monkeypatch.setattr(progress_watch, "EVERY_SECOND", 0.1)
 
 
 def watch_of(bridge: Sidecar) -> ProgressWatch:

@@ -14,7 +14,7 @@ from nats_bridge.app.reload.file_watch import changes_of
 async def _found(monkeypatch: pytest.MonkeyPatch, looks: list[str | None], wanted: int) -> list[str]:
     """What the watch reports when successive looks find this."""
     left: Iterator[str | None] = iter(looks)
-    monkeypatch.setattr(file_watch, "_LOOK", 0)
+    monkeypatch.setattr(file_watch, "EVERY_SECOND", 0)
     monkeypatch.setattr(file_watch, "content_hash", lambda _: next(left))
     changes = changes_of(Path("bridge.yaml"))
     found = [await anext(changes) for _ in range(wanted)]

@@ -44,3 +44,61 @@ def _written_versions(module: ast.AST) -> Iterator[ast.expr]:
                     yield node
             case _:
                 pass
+
+
+def test_waits_take_their_times_from_one_module() -> None:
+    found = [
+        f"{name}: {constant}"
+        for name, module in MODULES.items()
+        if name.startswith(("bridge/", "pipeline/"))
+        for constant in sorted(_times(module) & _waited_for(module))
+        if (name, constant) not in _OWN_TIMES
+    ]
+    assert not found, f"take a policy of bridge/nats_bridge/client/waiting.py: {found}"
+
+
+_OWN_TIMES = {
+    ("bridge/nats_bridge/app/sidecar.py", "_LONG_START"): "reloads wait for a start, not for a server",
+    ("bridge/nats_bridge/cli/status/asking.py", "_PATIENCE"): "a sidecar answers, not a server",
+    ("bridge/nats_bridge/cli/status/command.py", "_BETWEEN"): "a screen that is drawn again",
+    ("bridge/nats_bridge/cli/watch.py", "_BETWEEN"): "a screen that is drawn again",
+    ("bridge/nats_bridge/client/tasks.py", "_PATIENCE"): "our own tasks, which are cancelled again",
+    ("bridge/nats_bridge/consuming/ordered_reader.py", "_LEAVING_POLL"): "a server that is certain to act at once",
+    ("bridge/nats_bridge/consuming/rule_consumer.py", "_LEADERLESS"): "a stream's own leader bounds it",
+    ("bridge/nats_bridge/kinds/advisories/captured.py", "_ACK_WAIT"): "a member of the consumer's configuration",
+    ("bridge/nats_bridge/kinds/advisories/captured.py", "_EXPIRES"): "a member of the request",
+    ("bridge/nats_bridge/kinds/copying/run.py", "_CLOSE"): "within the time for leaving a rule, CLOSING",
+    ("bridge/nats_bridge/rules/delivery.py", "_IDLE_CONFIRMATION"): "of the hot path",
+    ("bridge/nats_bridge/rules/supervisor.py", "_DRAIN"): "divides what Kubernetes grants a pod",
+    ("bridge/nats_bridge/telemetry/exposition.py", "_PAUSE"): "gives the event loop its turn",
+    ("pipeline/nats_bridge_spark/backfill/fence.py", "_TIMES"): "times a lease's time",
+    ("pipeline/nats_bridge_spark/backfill/spark_work.py", "_PATIENCE"): "what a watcher sees need not be there",
+    ("pipeline/nats_bridge_spark/progress.py", "_LOOK"): "a screen that is drawn again",
+}
+
+
+def _times(module: ast.Module) -> set[str]:
+    """The constants of a module that are numbers."""
+    found = set()
+    for node in module.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() | float())):
+                found.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() | float())):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+def _waited_for(module: ast.Module) -> set[str]:
+    """The names in what says for how long something waits."""
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            function = node.func
+            called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            waits = list(node.args) if called in ("sleep", "timeout", "wait_fixed") else []
+            waits += [each.value for each in node.keywords if each.arg in ("timeout", "within", "wait")]
+            found |= {each.id for wait in waits for each in ast.walk(wait) if isinstance(each, ast.Name)}
+    return found

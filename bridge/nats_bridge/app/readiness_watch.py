@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
+from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.rules.supervisor import RuleSupervisor
 
 _log = structlog.get_logger("bridge.rule")
 
 _PATIENCE = 10.0  # seconds for which a rule may be not ready before that is logged
-_LOOK = 2.0  # seconds between two checks of all rules
 _SAID_ELSEWHERE = ("waiting", "draining", "stopped", "failed")
 
 
@@ -38,4 +38,4 @@ async def watch_readiness(supervisors: Callable[[], Sequence[RuleSupervisor]]) -
                 _log.warning(
                     "rule.not_ready", rule=name, waiting_for=supervisor.waiting_for, for_seconds=round(now - began, 1)
                 )
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(EVERY_SECOND)

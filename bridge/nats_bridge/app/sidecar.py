@@ -24,6 +24,7 @@ from nats_bridge.client.connection_pool import (
     reopened,
 )
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import SERVER_AWAY
 from nats_bridge.errors import BridgeError, ConfigError, ConnectionLostError
 from nats_bridge.http.own_state import OwnState
 from nats_bridge.observability.logs import configure_logs
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("bridge.sidecar")
 
-_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before the leases are opened again
 _LONG_START = 30.0  # seconds of a rule's start, for which reloads wait
 
 
@@ -210,7 +210,7 @@ class Sidecar:
     async def _open_leases(self, wanted: LeadershipSettings) -> None:
         from nats_bridge.rules.leadership.leases import open_leases
 
-        pauses = iter(_PAUSES)
+        failures = 0
         while True:
             try:
                 leases = self._leadership = await open_leases(self.settings, wanted)
@@ -219,7 +219,8 @@ class Sidecar:
                     raise
                 self._waiting_for = f"the leases ({error})"
                 _log.warning("leadership.not_open", reason=str(error), meaning="no rule runs before; tried again")
-                await asyncio.sleep(next(pauses, _PAUSES[-1]))
+                failures += 1
+                await SERVER_AWAY.pause(failures)
             else:
                 self._waiting_for = ""
                 leases.on_end(self._leases_ended)

@@ -19,6 +19,7 @@ from nats_bridge.client import nats_py
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
 from nats_bridge.client.tasks import end_tasks, happens
+from nats_bridge.client.waiting import ANSWER, ROUND_TRIP
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.errors import ApiError, NotPermittedError
 
@@ -26,8 +27,6 @@ Pair: TypeAlias = frozenset[Connection]
 """Two connections."""
 
 _FORWARDING = 0.05  # seconds for servers to propagate a subscription, in addition to the round trips
-_ANSWER_LIMIT = 10.0  # seconds for a server to answer a PING
-_LATE = 5.0  # seconds in which a late answer still counts
 _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
@@ -168,7 +167,7 @@ class _Probe:
     async def late(self) -> bool:
         """Keep publishing for some seconds; whether a message has arrived."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + _LATE
+        end = loop.time() + ANSWER
         while self.is_doubtful and loop.time() < end:
             await self._receive(_LATE_PAUSE)
             await self._publish()
@@ -216,7 +215,7 @@ def _is_closed(pair: Pair) -> bool:
 
 async def _flush(connection: Connection) -> bool:
     try:
-        async with asyncio.timeout(_ANSWER_LIMIT):
+        async with asyncio.timeout(ROUND_TRIP):
             return await connection.flush()
     except TimeoutError:
         return False

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 
 from nats_bridge.client.connection import Connection, open_connection
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import CLOSING
 from nats_bridge.settings import Settings
 from nats_bridge.settings.connect_options import connect_options
-
-_CLOSE = 3.0  # seconds for closing one connection
 
 
 def connections_of(settings: Settings) -> set[str]:
@@ -85,5 +84,5 @@ async def close_connections(connections: Iterable[Connection]) -> None:
     """Close connections; the process's end closes one whose server no longer reads."""
     for connection in connections:
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSE):
+            async with asyncio.timeout(CLOSING):
                 await connection.close()

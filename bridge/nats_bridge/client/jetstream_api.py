@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay
 
 from nats_bridge.api_error_codes import class_of
 from nats_bridge.client import nats_py
 from nats_bridge.client.consumer_names import Purpose, release_name, take_name, unique
 from nats_bridge.client.delivery_limit import DeliveryLimit
+from nats_bridge.client.waiting import ANSWER, ANSWER_ELSEWHERE, NOT_IN_CLUSTER, SERVER_BUSY
 from nats_bridge.client.wire import WireClient
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError, InboxRefusedError, NotPermittedError
@@ -46,15 +47,13 @@ _FILES_LEFT = 10051
 The consumer is deleted, and a second request says so; what is left in the folder is no consumer after a restart.
 """
 
-_LIMIT = 5.0  # seconds for one request
-_LIMIT_ELSEWHERE = 3.0  # for one to another account or domain
 _PATIENCE = 15.0  # for a request with its repetitions, while the server gives no answer or has no leader
 
 _LED = ("stream", "consumer")
 """What has a leader in a cluster, whose answer alone counts."""
 
-_DOUBTS = (0.1, 0.3)
-"""Seconds between the questions after a consumer that a cluster may have."""
+_DOUBTED = 2
+"""Repeated questions after a consumer that a cluster may have."""
 
 
 def _name_of(listed: Any) -> str:
@@ -171,7 +170,7 @@ class JetStreamApi:
             NotPermittedError: the connection's user may not ask that.
             ApiError: no answer in time, or none at all.
         """
-        answer: Json = json.loads(await self.ask(subject, data, within=_LIMIT_ELSEWHERE))
+        answer: Json = json.loads(await self.ask(subject, data, within=ANSWER_ELSEWHERE))
         return answer
 
     async def acknowledge(self, reply: bytes) -> None:
@@ -187,7 +186,7 @@ class JetStreamApi:
             # No answer yet, or a cluster without a leader for the moment.
             retry=retry_if_exception(lambda error: isinstance(error, ApiError) and error.retriable),
             stop=stop_after_delay(_PATIENCE if patience is None else patience),
-            wait=wait_exponential_jitter(multiplier=0.05, max=1.0),
+            wait=SERVER_BUSY.wait,
             reraise=True,
         ):
             with attempt:
@@ -246,7 +245,7 @@ class JetStreamApi:
         """
         if self._refused_inbox is not None:
             raise self._no_inbox(self._refused_inbox)
-        place, limit = f"connection '{self.connection}'", _LIMIT if within is None else within
+        place, limit = f"connection '{self.connection}'", ANSWER if within is None else within
         own = None if headers is None else dict(headers)
         request = asyncio.create_task(self.client.request(subject, data, timeout=limit, headers=own))
         self._in_flight[request] = subject
@@ -361,10 +360,10 @@ class JetStreamApi:
         """
         subject = f"CONSUMER.INFO.{stream}.{consumer}"
         info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
-        for pause in _DOUBTS if stream in self._in_clusters else ():
+        for answers in range(1, _DOUBTED + 1) if stream in self._in_clusters else ():
             if info is not None:
                 break
-            await asyncio.sleep(pause)
+            await NOT_IN_CLUSTER.pause(answers)
             info = await self._unless(CONSUMER_NOT_FOUND, subject, patience=patience)
         return info
 

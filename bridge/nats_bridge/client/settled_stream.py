@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.waiting import NO_ANSWER
 
 _LOOKS = 40
-_PAUSE = 0.25  # seconds between two requests
 
 
 async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: KnownStream | None = None) -> Json:
@@ -34,6 +32,6 @@ async def settled_stream(api: JetStreamApi, stream: str, handled: int, known: Kn
             break
         if known is not None and await known.verdict(api, info) == "recreated":
             break
-        await asyncio.sleep(_PAUSE)
+        await NO_ANSWER.pause()
         info = await api.stream_info(stream)
     return info

@@ -23,6 +23,7 @@ import structlog
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.waiting import EVERY_SECOND, QUIET
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import BridgeError, NotPermittedError
 from nats_bridge.observability.log_throttle import Pace
@@ -30,8 +31,6 @@ from nats_bridge.observability.rule_metrics import Backlog
 
 _log = structlog.get_logger("bridge.lag")
 
-_LOOK = 1.0  # seconds between two checks whether something was delivered
-_QUIET = 2.0  # seconds without a delivery, after which the server is asked
 _AGAIN, _AGAIN_IDLE = 2.0, 5.0  # seconds between two requests; the same, where nothing waits
 _LONGEST_IDLE = 20.0  # the same, after some such answers
 _NEAR = 300.0  # seconds until a limit removes what was not taken, below which that is logged
@@ -161,19 +160,19 @@ class LagWatch:
             if backlog.batches != batches:
                 last_batch, batches, pause = now, backlog.batches, _AGAIN
             known = backlog.messages is not None
-            if (now - last_batch >= _QUIET or not known) and now - asked >= pause:
+            if (now - last_batch >= QUIET or not known) and now - asked >= pause:
                 asked = now
                 await self._look()
                 # Five hundred rules that have nothing to do must not keep a server busy.
                 pause = pause_after(pause, idle=backlog.messages == 0 and backlog.batches == batches)
-            elif not self._connection.client.is_connected and now - last_batch >= _QUIET:
+            elif not self._connection.client.is_connected and now - last_batch >= QUIET:
                 backlog.unknown()
                 pause = _AGAIN
             # While nothing waits, nothing that the rule needs can be removed.
             if self._removes and (backlog.messages or self._edge is None) and now - looked >= _AGAIN_IDLE:
                 looked = now
                 await self._read_first(now)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(EVERY_SECOND)
 
     async def _read_first(self, now: float) -> None:
         """Read how far the stream's first sequence is from the position."""

@@ -8,10 +8,10 @@ import difflib
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.tasks import happens
+from nats_bridge.client.waiting import WITHOUT_ADVISORY
 from nats_bridge.errors import ApiError, NotPermittedError, StreamMissingError
 
 _SHOWN = 5  # streams that are named
-_LOOK = 2.0  # seconds until a request without an advisory: the server sends an advisory once, to current subscribers
 
 
 async def existing_stream(connection: Connection, rule: str, stream: str) -> Json:
@@ -88,7 +88,7 @@ async def appeared(connection: Connection, stream: str) -> None:
                     raise
             else:
                 return
-            await happens(created, within=_LOOK)
+            await happens(created, within=WITHOUT_ADVISORY)
     finally:
         if not connection.client.is_closed:
             await advisories.unsubscribe()

@@ -21,6 +21,7 @@ import contextlib
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.waiting import MISSING_AGAIN
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.reader import Reader
@@ -29,8 +30,6 @@ from nats_bridge.consuming.rule_consumer import TAKEOVER
 from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_transforms.timestamp import rfc3339_nano
 
-_POLL = 0.05  # seconds until a request that the server could not answer is repeated
-_LONGEST_POLL = 1.0  # the same, after some attempts
 _LEAVING_POLL = 0.005  # seconds between two checks whether the server has noticed the UNSUB
 
 
@@ -166,7 +165,7 @@ class OrderedReader(Reader):
         plan = self.plan
         missing = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
         self._filling = True
-        attached, pause = self.attached, _POLL
+        attached, failures = self.attached, 0
         try:
             while self.handled < upto:
                 try:
@@ -183,8 +182,8 @@ class OrderedReader(Reader):
                         raise
                     self.attached = False
                     self._say_waiting(error)
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_POLL)
+                    failures += 1
+                    await MISSING_AGAIN.pause(failures)
                     await self.connection.connected()
                 else:
                     break

@@ -22,13 +22,13 @@ from typing import Any, Protocol, TypeAlias
 
 import structlog
 
+from nats_bridge.client import waiting
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.client.stream_identity import KnownStream, Stored
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.consuming import replay
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
 from nats_bridge.consuming.lag import Standpoint
 from nats_bridge.consuming.rule_consumer import Edit, RuleConsumer
@@ -443,14 +443,14 @@ class Reader(ABC):
         """Check the consumer after a reconnect, or when heartbeats are missing."""
         while True:
             try:
-                async with asyncio.timeout(replay.HEARTBEAT):
+                async with asyncio.timeout(waiting.HEARTBEAT):
                     await self._look.wait()
             except TimeoutError:
                 now = asyncio.get_running_loop().time()
                 self.connection.api.delivery_limit.look(now)
                 is_due = (
                     self._jumped > self._unproven.jumped
-                    or now - self._compared_at >= _COMPARED_BEATS * replay.HEARTBEAT
+                    or now - self._compared_at >= _COMPARED_BEATS * waiting.HEARTBEAT
                 )
                 if not self._is_silent and self.consumer.is_within_limit and not (is_due and await self._is_edited()):
                     continue
@@ -507,7 +507,7 @@ class Reader(ABC):
     @property
     def _is_silent(self) -> bool:
         """Whether heartbeats are missing."""
-        return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * replay.HEARTBEAT
+        return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * waiting.HEARTBEAT
 
     async def _revive(self) -> None:
         """Check until the server answers."""
@@ -521,7 +521,7 @@ class Reader(ABC):
                 if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
                 self._say_waiting(error)
-                await asyncio.sleep(replay.HEARTBEAT / 4)
+                await asyncio.sleep(waiting.HEARTBEAT / 4)
                 await self.connection.connected()
             else:
                 self.attached, self.waits_for = True, ""

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nats_bridge.client import waiting
 from nats_bridge.client.consumer_names import Purpose
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
@@ -19,14 +20,12 @@ from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.errors import ApiError
 from nats_transforms import header_block
 
-HEARTBEAT = 2.0  # seconds between two heartbeats of an idle consumer
 LIMITED = "nats-bridge-limited-"
 """How the names of ephemeral consumers begin that acknowledge only to limit what is sent ahead.
 
 Where the stream removes what they have not acknowledged, servers report it as terminated, in advisories that are no
 dead letters."""
 LATE_ACK = 3600 * 10**9  # nanoseconds; missing messages are read again at once, so this is only a last resort
-_SILENT_BEATS = 3  # without a message, after which a replay's consumer counts as lost, or as finished
 _LOST = "deliveries of a replay were lost: the connection broke"
 _AWAY = "nothing arrives from a replay: the server or its stream leader is away"
 _UNHEARD = "the consumer of a replay does not receive flow control answers"
@@ -40,7 +39,7 @@ def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Js
         "deliver_subject": inbox,
         "replay_policy": "instant",
         "flow_control": True,
-        "idle_heartbeat": int(HEARTBEAT * 1e9),
+        "idle_heartbeat": int(waiting.HEARTBEAT * 1e9),
         **filter_members(filters),
     }
     return config | {"headers_only": True} if headers_only else config
@@ -180,7 +179,7 @@ class Replay:
             seen = quiet = 0
             while True:
                 try:
-                    async with asyncio.timeout(_SILENT_BEATS * HEARTBEAT):
+                    async with asyncio.timeout(waiting.SILENT_BEATS * waiting.HEARTBEAT):
                         item = await arrived.get()
                 except TimeoutError:
                     raise self._broken(_AWAY) from None
@@ -200,7 +199,7 @@ class Replay:
                         raise self._broken(_LOST)
                     # A slow server may still have messages for us; they may also be deleted by now.
                     quiet += 1
-                    if quiet == _SILENT_BEATS:
+                    if quiet == waiting.SILENT_BEATS:
                         if stalled or (limited and pending):
                             raise self._broken(_UNHEARD)
                         return

@@ -33,6 +33,7 @@ import structlog
 from nats_bridge.client.consumer_names import release_name
 from nats_bridge.client.jetstream_api import CONSUMER_IN_USE, JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
+from nats_bridge.client.waiting import NOT_NOTICED
 from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming import replay
@@ -44,7 +45,6 @@ _log = structlog.get_logger("bridge.rule_consumer")
 TAKEOVER = 3.0
 """Seconds until the server must have noticed that another process has ended."""
 
-_POLL = 0.05  # seconds between two requests for what the server has not noticed yet
 _MOST_UNCONFIRMED = 1_000_000  # messages
 _SELECTING = ("filter_subject", "filter_subjects", "headers_only")
 _LASTING = ("flow_control", "idle_heartbeat", "replay_policy")  # no update changes them
@@ -232,7 +232,7 @@ class RuleConsumer:
                 break
             if asyncio.get_running_loop().time() > deadline:
                 raise self._in_use()
-            await asyncio.sleep(_POLL)
+            await NOT_NOTICED.pause()
         if info is None:
             return await self._marked_position()
         self._refuse_foreign(info)

@@ -25,6 +25,7 @@ import structlog
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.rules.run import RuleRun
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("bridge.http")
 
-_LOOK = 1.0  # seconds between two checks
 _REMEMBERED = 60  # checks whose delays are remembered
 
 
@@ -77,7 +77,7 @@ class ProgressWatch:
 
     def wedged(self) -> dict[str, float]:
         """The wedged rules, and the seconds for which each has made no progress."""
-        stuck = {name: look.still * _LOOK for name, look in self._looks.items()}
+        stuck = {name: look.still * EVERY_SECOND for name, look in self._looks.items()}
         return {name: seconds for name, seconds in stuck.items() if seconds >= self._patience}
 
     @property
@@ -88,8 +88,8 @@ class ProgressWatch:
     async def _keep_checking(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + _LOOK
-            await asyncio.sleep(_LOOK)
+            due = loop.time() + EVERY_SECOND
+            await asyncio.sleep(EVERY_SECOND)
             self._delays.append(max(loop.time() - due, 0.0))
             try:
                 self.look()

@@ -16,7 +16,6 @@ it stays failed, and the sidecar ends.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import structlog
 
 from nats_bridge.client.consumer_names import RULE
 from nats_bridge.client.tasks import end_tasks, happens
+from nats_bridge.client.waiting import CLOSING, RULE_FAILED, SERVER_AWAY
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import BridgeError, RuleRefusedError, StreamMissingError
 from nats_bridge.observability.rule_metrics import RuleMetrics
@@ -49,10 +49,6 @@ is started again after a pause, or with `fail_fast` not at all."""
 _log = structlog.get_logger("bridge.supervisor")
 
 _DRAIN = 22.0  # seconds for a rule to finish; with the rest, within Kubernetes' default grace period of 30
-_LEAVE = 3.0  # seconds for leaving what did not finish
-_PAUSES = (0.25, 0.5, 1.0, 2.0, 5.0)  # seconds before a start is retried that failed because a server was unreachable
-_FAILURE_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # seconds before a rule is started again that failed
-_JITTER = 0.2  # the part of such a pause that is left to chance, so that many sidecars do not start in step
 _STABLE = 60.0  # seconds that a rule has run before a failure, after which the pauses begin again with the first
 
 
@@ -354,7 +350,7 @@ class RuleSupervisor:
 
     async def _look_first(self) -> None:
         """Check the servers before the rule asks for the lead, when all its connections are up."""
-        pauses = iter(_PAUSES)
+        failures = 0
         while not self._is_checked:
             self._phase = "starting"
             if self._connection_away is not None:
@@ -366,7 +362,8 @@ class RuleSupervisor:
             except BridgeError as error:
                 if not error.passing or self._is_awaited:
                     raise
-                await self._delay(error, next(pauses, _PAUSES[-1]))
+                failures += 1
+                await self._delay(error, SERVER_AWAY.after(failures))
 
     async def _delay(self, error: BridgeError, pause: float) -> None:
         """Wait after a start that a server prevented for the moment."""
@@ -417,7 +414,7 @@ class RuleSupervisor:
     async def _work(self, term: Term) -> bool:
         """Start a run; return False if a stream is missing, or the term is over already."""
         self._phase = "starting"
-        pauses = iter(_PAUSES)
+        failures = 0
         while not term.lost.is_set():
             try:
                 return await self._start_run(term)
@@ -429,7 +426,8 @@ class RuleSupervisor:
                     raise
                 if self._leadership.shared:
                     await self._end_term()  # another replica may reach the server that this one cannot
-                await self._delay(error, next(pauses, _PAUSES[-1]))
+                failures += 1
+                await self._delay(error, SERVER_AWAY.after(failures))
                 if self._leadership.shared:
                     return False
         return False
@@ -511,7 +509,7 @@ class RuleSupervisor:
         self._log.error("rule.drain_timeout", seconds=_DRAIN)
         await end_tasks(ending)
         try:
-            async with asyncio.timeout(_LEAVE):
+            async with asyncio.timeout(CLOSING):
                 await run.abandon()
         except TimeoutError:
             await run.end_at_once()
@@ -564,10 +562,9 @@ class RuleSupervisor:
         if self._ready_since and loop.time() - self._ready_since >= _STABLE:
             self._tries = 0
         self._ready_since = 0.0
-        pause = _FAILURE_PAUSES[min(self._tries, len(_FAILURE_PAUSES) - 1)]
-        pause *= 1 - _JITTER * random.random()
-        self._again = loop.time() + pause
         self._tries += 1
+        pause = RULE_FAILED.after(self._tries)
+        self._again = loop.time() + pause
         again_at = datetime.now(UTC) + timedelta(seconds=pause) if again else None
         self.failure = Failure(error, self._tries, again_at)
         self._is_checked = False

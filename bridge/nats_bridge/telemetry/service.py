@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from nats_bridge.client.tasks import end_tasks, happens
+from nats_bridge.client.waiting import CLOSING
 from nats_bridge.observability.rule_metrics import SAMPLE_INTERVAL
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.settings import Rule, Settings
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 
 _log = structlog.get_logger("bridge.telemetry")
-
-_LAST_EXPORT = 3.0  # seconds for what is left to be exported at the end
 
 
 class Telemetry:
@@ -83,8 +82,8 @@ class Telemetry:
         # A thread that the process's end does not wait for, whatever the result of the export.
         self.last_export = Thread(target=shut_down, daemon=True)
         self.last_export.start()
-        if not await happens(ended, within=_LAST_EXPORT):
-            _log.warning("telemetry.last_export_failed", seconds=_LAST_EXPORT)
+        if not await happens(ended, within=CLOSING):
+            _log.warning("telemetry.last_export_failed", seconds=CLOSING)
         self._shutdowns = []
 
     def tracing_of(self, rule: Rule) -> RuleTracing | None:

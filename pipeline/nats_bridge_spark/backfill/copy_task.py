@@ -21,6 +21,7 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import FOUR_A_SECOND
 from nats_bridge.consuming.lag import Standpoint
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
@@ -35,8 +36,6 @@ from nats_bridge_spark.backfill.rows import Batches, KeptRows, Piece
 from nats_bridge_spark.backfill.spark_work import counts_of
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
-
-_LOOK = 0.25  # seconds between two checks for an obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class CopyTask:
         loop = asyncio.get_running_loop()
         free = loop.time()
         while True:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(FOUR_A_SECOND)
             obstacle = entry.obstacle
             if target.client.is_connected and obstacle is None:
                 free = loop.time()

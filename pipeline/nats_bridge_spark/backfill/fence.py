@@ -14,13 +14,13 @@ from typing import Any
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.rule_consumer import TAKEOVER, consumer_owner
 from nats_bridge.kinds.copying.handoff import copying_consumer
 from nats_bridge.rules.leadership.leases import open_leases
 from nats_bridge.settings import Rule, Settings
 from nats_bridge_spark.errors import PipelineError
 
-_POLL = 0.1  # seconds between two requests for a consumer
 _TIMES = 3  # times a lease's time to wait for it
 
 
@@ -104,7 +104,7 @@ async def refuse_running(connection: Connection, stream: str, owner: str, rule: 
     consumer = await copying_consumer(connection, stream, owner)
     deadline = asyncio.get_running_loop().time() + TAKEOVER
     while consumer is not None and asyncio.get_running_loop().time() < deadline:
-        await asyncio.sleep(_POLL)  # of a process that was killed, which the server notices in a moment
+        await LEADER_AWAY.pause()  # of a process that was killed, which the server notices in a moment
         consumer = await copying_consumer(connection, stream, owner)
     if consumer is not None:
         raise PipelineError(

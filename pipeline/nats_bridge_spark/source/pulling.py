@@ -20,14 +20,13 @@ import numpy as np
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.waiting import HEARTBEAT, SILENT_BEATS
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import filter_members
 from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.bulk_parsing import BulkParser
 
-_HEARTBEAT: Final = 2.0  # seconds between two heartbeats while a request waits
-_SILENT_BEATS: Final = 3  # without anything, after which the consumer is taken for lost
 _QUIET_BEATS: Final = 5  # heartbeats and nothing else, after which another consumer may do better
 _EXPIRES: Final = 30.0  # seconds that the server keeps a request
 _OVER: Final = (b"404", b"408", b"409 Batch Completed")
@@ -173,7 +172,7 @@ class Pull:
     def _ask(self, requests: _Requests, inbox: str, name: str, count: int) -> None:
         if not self.connection.client.is_connected:
             raise _LostError("the connection was lost")
-        request = {"expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(_HEARTBEAT * 1e9)}
+        request = {"expires": int(_EXPIRES * 1e9), "idle_heartbeat": int(HEARTBEAT * 1e9)}
         if requests.too_large:
             request["batch"] = count = 1
         else:
@@ -194,7 +193,7 @@ class Pull:
 
     async def _next(self, arrived: asyncio.Queue[_Item]) -> _Item:
         try:
-            async with asyncio.timeout(_SILENT_BEATS * _HEARTBEAT):
+            async with asyncio.timeout(SILENT_BEATS * HEARTBEAT):
                 return await arrived.get()
         except TimeoutError:
             raise _LostError("nothing arrives: the server or the stream's leader is away") from None

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from nats_bridge.client.connection import Connection
+from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
@@ -27,8 +28,6 @@ _ROWS: Final = 10_000
 """In a record batch, about; more are no faster."""
 _BYTES: Final = 8 * 1024 * 1024
 """In a record batch, and in flight to a task, about."""
-_PAUSE: Final = 0.1
-"""Seconds before a task asks again after something was lost."""
 
 
 def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> Iterator[pa.RecordBatch]:
@@ -159,7 +158,7 @@ class _Reading:
         """
         try:
             async with asyncio.timeout_at(until):
-                await asyncio.sleep(_PAUSE)
+                await LEADER_AWAY.pause()
                 await connection.connected()
                 state = await state_of(connection, self.part.stream)
         except (TimeoutError, ApiError):

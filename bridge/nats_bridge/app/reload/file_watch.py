@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-_LOOK = 1.0  # seconds between two reads
+from nats_bridge.client.waiting import EVERY_SECOND
 
 
 def content_hash(path: Path) -> str | None:
@@ -26,7 +26,7 @@ async def changes_of(path: Path) -> AsyncIterator[str]:
     """
     before: str | None = None
     while True:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(EVERY_SECOND)
         now = await asyncio.to_thread(content_hash, path)
         if now is not None and now == before:
             yield now

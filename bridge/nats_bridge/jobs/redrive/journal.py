@@ -25,6 +25,7 @@ from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.waiting import ANSWER
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError, RuleRefusedError
@@ -32,7 +33,6 @@ from nats_transforms.header_block import START
 
 JOURNAL: Final = "nats-bridge_redrive"
 """The stream that holds the records, in the account of the dead letters."""
-_ANSWER: Final = 5.0  # seconds
 
 
 async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tuple[int, bytes, bytes]]:
@@ -67,7 +67,7 @@ class Publisher:
             RuleRefusedError: the user may not publish on one of the subjects.
         """
         self._subjects = {subject for subject, _, _ in messages}
-        answers = await asyncio.gather(*(self._requests.ask(*each, within=_ANSWER) for each in messages))
+        answers = await asyncio.gather(*(self._requests.ask(*each, within=ANSWER) for each in messages))
         if self._refused is not None:
             raise self._refused
         return [PubAck.of(answer) for answer in answers]

@@ -23,6 +23,7 @@ from nats_bridge.client.connection_pool import connected
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import happens
+from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.missing_streams import named_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, Pending, Publisher, messages_of
@@ -35,7 +36,6 @@ from nats_transforms.republish import Refusal, unpublishable
 from nats_transforms.subject import matches
 
 LARGEST: Final = 64  # letters of a window
-_PAUSE: Final = 0.25  # seconds until a stream is read again, of which a replica does not have the end
 _WINDOW: Final = 120 * 10**9  # nanoseconds; what a server takes where a stream names no duplicate window
 _SAFE: Final = 0.5  # of the duplicate window: the rest is for what is still travelling
 _UNKNOWN: Final = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
@@ -371,4 +371,4 @@ class Redriving:
             # A replica may not have the end yet.
             if end == last or await self._api.stored_message(name, last) is None:
                 return ids, recreated or seen < last - floor
-            await asyncio.sleep(_PAUSE)
+            await LEADER_AWAY.pause()

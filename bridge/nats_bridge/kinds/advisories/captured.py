@@ -15,6 +15,7 @@ from typing import Final
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.operations import publication
 from nats_bridge.client.tasks import end_tasks, happens
+from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.consuming.ack_reply import AckReply
@@ -22,8 +23,6 @@ from nats_bridge.errors import ApiError
 
 _ACK_WAIT: Final = 30.0  # seconds until the server delivers again what is neither acknowledged nor in progress
 _EXPIRES: Final = 20.0  # seconds that a request waits on the server
-_LATE: Final = 5.0  # seconds after that, until a request without an answer is repeated
-_AGAIN: Final = 0.25  # seconds until a request that brought nothing is repeated
 _NOTHING: Final = (b"NATS/1.0 404", b"NATS/1.0 408")  # statuses: no message, or the request has expired
 _BEGINNING: Final = ("deliver_policy", "opt_start_seq", "opt_start_time")
 _ACK: Final = b"$JS.ACK."
@@ -165,7 +164,7 @@ class CapturedAdvisories:
             body = b'{"batch":%d,"expires":%d}' % (self._most, int(_EXPIRES * 1e9))
             request = self._connection.api.subject(f"CONSUMER.MSG.NEXT.{self._stream}.{self._durable}").encode()
             self._connection.client.write_raw(publication(request, self._inbox, b"", body), self._fence)
-            if not await happens(self._over, within=_EXPIRES + _LATE):
+            if not await happens(self._over, within=_EXPIRES + ANSWER):
                 self._lost = True
             if self._wanted.is_set():
-                await asyncio.sleep(_AGAIN)  # a status, or the connection broke
+                await NO_ANSWER.pause()  # a status, or the connection broke

@@ -18,6 +18,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.operations import publication
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.client.waiting import ANSWER, NOT_STORED
 from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.kinds.advisories.counters import AdvisoriesCounters
@@ -27,8 +28,6 @@ from nats_bridge.observability.rule_metrics import RuleMetrics
 
 _log = structlog.get_logger("bridge.rule")
 
-_ANSWER = 5.0  # seconds for a stream's answer
-_PAUSES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)  # seconds before what was not confirmed is written again
 _Verdict: TypeAlias = Literal["done", "again", "refused"]
 
 
@@ -103,8 +102,8 @@ class ConfirmedPublisher:
                 self._log.warning(
                     "rule.stream_silent", stream=self.waits_for, messages=len(left), meaning="publishes again"
                 )
-            await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
+            await NOT_STORED.pause(attempt)
             self._counters.repeated_out += len(left)
         self.waits_for, self.in_flight = "", []
 
@@ -120,7 +119,7 @@ class ConfirmedPublisher:
         flushed = await self._target.flush()
         waiting = [answer for answer in answers if answer is not None]
         if waiting:
-            await asyncio.wait(waiting, timeout=_ANSWER)
+            await asyncio.wait(waiting, timeout=ANSWER)
         if flushed and all(answer.done() for answer in waiting):
             self._metrics.publish.record(asyncio.get_running_loop().time() - began)
         left: list[Outgoing] = []

@@ -6,13 +6,13 @@ as missing. Only a message whose subject is not UTF-8, which the leader's JSON c
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import structlog
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.client.waiting import NO_ANSWER, QUIET
 from nats_bridge.errors import ApiError, NotPermittedError, RuleRefusedError
 from nats_bridge.observability.log_throttle import Pace
 from nats_transforms import header_block
@@ -20,8 +20,6 @@ from nats_transforms.republish import StoredMessage
 
 _log = structlog.get_logger("bridge.rule")
 
-_AGAIN = 0.25  # seconds until a request that the server could not answer is sent again
-_DIRECT = 2.0  # seconds for an answer that may never come: streams need not allow direct requests
 _UNKNOWN = "\ufffd".encode()
 
 
@@ -69,7 +67,7 @@ class MessageFetch:
                 self.waits_for = stream
                 if self._pace.due():
                     _log.warning("rule.message_not_seen", rule=self._rule, stream=stream, reason=str(error))
-                await asyncio.sleep(_AGAIN)
+                await NO_ANSWER.pause()
                 continue
             self.waits_for = ""
             if message is None or _UNKNOWN not in message.subject:
@@ -78,5 +76,5 @@ class MessageFetch:
 
     async def _raw_subject(self, stream: str, sequence: int) -> bytes | None:
         subject = self._connection.api.subject(f"DIRECT.GET.{stream}").encode()
-        answer = await self._raw.ask(subject, b"", b'{"seq":%d}' % sequence, within=_DIRECT)
+        answer = await self._raw.ask(subject, b"", b'{"seq":%d}' % sequence, within=QUIET)
         return header_block.read(answer[2], b"Nats-Subject") if answer is not None else None

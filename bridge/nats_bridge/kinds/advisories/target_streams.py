@@ -11,14 +11,13 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import NO_ANSWER
 from nats_bridge.errors import ApiError
 from nats_bridge.rules.loops.subject_overlap import first_matching
 from nats_transforms.subject import matches
 from nats_transforms.transform import Transform
 
 _log = structlog.get_logger("bridge.rule")
-
-_LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
 
 
 class TargetStreams:
@@ -74,7 +73,7 @@ class TargetStreams:
         while True:
             await self._events.next(patience)
             await self._target.connected()
-            patience = None if await self._look() else _LOOK_AGAIN
+            patience = None if await self._look() else NO_ANSWER.after()
 
     async def _look(self) -> bool:
         """Check; return False if the server did not answer."""

@@ -9,6 +9,7 @@ import structlog
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.raw_requests import RawRequests
+from nats_bridge.client.waiting import ANSWER, NO_ANSWER
 from nats_bridge.client.write_fence import WriteFence
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.acting_headers import INCREMENT, SCHEDULES, renamed
@@ -18,9 +19,6 @@ from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_transforms import header_block
 
 _log = structlog.get_logger("bridge.copying.dead_letters")
-
-_ANSWER_WAIT = 5.0  # seconds for the answer of a stream that takes dead letters
-_PAUSE = 0.25  # seconds until the next try while that stream is away
 
 
 class DeadLetters:
@@ -71,7 +69,7 @@ class DeadLetters:
             while True:
                 if await self._is_taken(requests, rejected, where):
                     return
-                await asyncio.sleep(_PAUSE)
+                await NO_ANSWER.pause()
         finally:
             await requests.close()
 
@@ -89,7 +87,7 @@ class DeadLetters:
         flushed = await connection.flush()
         if not captured and flushed and not answer.done():
             return True
-        await asyncio.wait([answer], timeout=_ANSWER_WAIT)
+        await asyncio.wait([answer], timeout=ANSWER)
         pub_ack = PubAck.of(answer.result() if answer.done() else None)
         if pub_ack.kind == "refused" or (flushed and not captured and pub_ack.kind == "later"):
             raise RuleRefusedError(

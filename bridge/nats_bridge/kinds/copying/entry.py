@@ -13,6 +13,7 @@ import structlog
 
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.lag import LagWatch, Standpoint
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import ApiError
@@ -22,8 +23,6 @@ from nats_bridge.observability.log_throttle import Pace
 from nats_bridge.observability.rule_metrics import InFlight, nothing_in_flight
 
 _log = structlog.get_logger("bridge.copying")
-
-_PAUSE = 0.1  # seconds until the next try while a server is away
 
 
 class CopyEntry:
@@ -131,7 +130,7 @@ class CopyEntry:
         elif error.passing:
             if self._pace.due():
                 self._log.warning("rule.waiting", reason=str(error), meaning="the next round begins when they answer")
-            await asyncio.sleep(_PAUSE)
+            await LEADER_AWAY.pause()
         else:
             raise error
 

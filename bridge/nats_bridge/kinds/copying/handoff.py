@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
+from nats_bridge.client.waiting import ROUND_TRIP
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import consumer_owner
@@ -35,9 +36,6 @@ from nats_transforms.errors import EngineError
 from nats_transforms.sourcing import compile_sourcing
 from nats_transforms.subject import collide
 from nats_transforms.subject_patterns import Pattern
-
-_BARRIER_WAIT = 10.0  # seconds
-
 
 _Decision: TypeAlias = "tuple[Json | None, str]"
 """The entry for the stream's configuration, None if it is native already; and what happens to it."""
@@ -159,7 +157,7 @@ class CopyingHandoff:
         if config.get("subjects") and not config.get("no_ack"):
             # A user that may not publish there gets no answer: then decide by what is visible.
             with contextlib.suppress(BridgeError, UnicodeError, TimeoutError):
-                async with asyncio.timeout(_BARRIER_WAIT):
+                async with asyncio.timeout(ROUND_TRIP):
                     probe = Pattern.of(config["subjects"][0]).example
                     return await last_sequence_behind(self._target, str(config["name"]), probe)
         return int(info["state"]["last_seq"])

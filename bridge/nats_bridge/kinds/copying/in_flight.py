@@ -12,15 +12,13 @@ from collections import deque
 from typing import TypeAlias
 
 from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.bundle import Bundle, Messages, Part, operations_of, size_of
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
-
-ANSWER_WAIT = 5.0
-"""Seconds without any answer, after which one is taken for lost."""
 
 _GROUP = 64  # messages per group, but where all messages of a bundle ask: it is one group
 _KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
@@ -79,7 +77,7 @@ class Unconfirmed:
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
         # Where what is unclear cannot be asked for again in time, each message asks for itself.
-        in_time = self._remembered >= ANSWER_WAIT
+        in_time = self._remembered >= ANSWER
         self.grouping = alone and target.counts_copies and in_time
         self._shares = not keeps_sequence and in_time
         self._apart = False  # whether each message asks for itself until something is sorted out

@@ -14,18 +14,16 @@ it stores the next message (2.15.1). So an answer that the stream does not show,
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from nats_bridge.client import nats_py
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import INCREMENT_MISSING, PubAck
+from nats_bridge.client.waiting import ANSWER_OF_LEADER, LEADER_AWAY
 from nats_bridge.errors import ApiError, RuleRefusedError
 
 _BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
-_ANSWER_WAIT = 1.0  # seconds; a cluster that changes leaders loses requests
 _LOOKS = 50
-_PAUSE = 0.1  # seconds until the next try, while the stream has no leader
 
 
 async def last_sequence_behind(
@@ -48,7 +46,7 @@ async def last_sequence_behind(
         await connection.connected()
         try:
             # Written past nats-py's buffer are the copies: they are before this one already.
-            answer = await connection.client.request(subject.decode(), b"", timeout=_ANSWER_WAIT, headers=_BEYOND)
+            answer = await connection.client.request(subject.decode(), b"", timeout=ANSWER_OF_LEADER, headers=_BEYOND)
         except nats_py.errors.NoRespondersError:
             # No responders: between two leaders, or permanently.
             await connection.api.stream_info(stream)
@@ -77,7 +75,7 @@ async def last_sequence_behind(
                 raise RuleRefusedError(
                     f"stream '{stream}' takes no messages: {pub_ack.description} ({pub_ack.err_code})"
                 )
-        await asyncio.sleep(_PAUSE)
+        await LEADER_AWAY.pause()
 
 
 async def _standing(connection: Connection, stream: str) -> int:
@@ -88,7 +86,7 @@ async def _standing(connection: Connection, stream: str) -> int:
         if last == before:
             return last
         before = last
-        await asyncio.sleep(_PAUSE)
+        await LEADER_AWAY.pause()
 
 
 async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, bool]:
@@ -109,5 +107,5 @@ async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, b
             shown, alone = int(info["state"]["last_seq"]), int(info["config"].get("num_replicas", 1)) == 1
         if shown >= last or alone:
             break
-        await asyncio.sleep(_PAUSE)
+        await LEADER_AWAY.pause()
     return shown, alone

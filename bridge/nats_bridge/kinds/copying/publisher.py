@@ -43,13 +43,14 @@ import structlog
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError, RuleRefusedError
 from nats_bridge.kinds.copying.bundle import Bundle, operations_of, size_of
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
-from nats_bridge.kinds.copying.in_flight import ANSWER_WAIT, LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
 from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.silence import Silence
 from nats_bridge.kinds.copying.target import Target
@@ -440,7 +441,7 @@ class Publisher:
         """Wait until everything pending has a PubAck; False if an answer is overdue."""
         while not self._unconfirmed.all_answered:
             try:
-                async with asyncio.timeout(ANSWER_WAIT):
+                async with asyncio.timeout(ANSWER):
                     await self._next_answer()
             except TimeoutError:
                 return False
@@ -452,7 +453,7 @@ class Publisher:
         """Check that answers arrive."""
         before = -1
         while not self._life.over:
-            await asyncio.sleep(ANSWER_WAIT)
+            await asyncio.sleep(ANSWER)
             if self.has_work and self._answers == before and self._recovery is None:
                 self._overdue("the target does not answer")
             elif not self.has_work and before < 0:

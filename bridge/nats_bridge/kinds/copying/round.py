@@ -20,6 +20,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.pub_ack import SEALED, SOURCE_RECORD_REFUSED, PubAck
 from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.waiting import FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming.ack_reply import message_sequence
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 
 _log = structlog.get_logger("bridge.copying")
-
-_LOOK = 0.1  # seconds between two checks whether the target still takes what a drain waits for
 
 
 @dataclass(slots=True)
@@ -287,7 +286,7 @@ class Round:
         """Wait for the answers to what was sent, if the target takes it."""
         while not self.publisher.waiting and self._context.target.client.is_connected:
             try:
-                async with asyncio.timeout(_LOOK):
+                async with asyncio.timeout(FOUR_A_SECOND):
                     await self.publisher.settled()
             except TimeoutError:
                 continue

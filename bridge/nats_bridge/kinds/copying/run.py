@@ -12,6 +12,7 @@ from nats_bridge.client.jetstream_api import OWN_API, Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import WITHOUT_ADVISORY
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.percent_names import check_percent
 from nats_bridge.consuming.rule_consumer import consumer_owner
@@ -37,7 +38,6 @@ from nats_transforms.sourcing import Sourcing, compile_sourcing
 from nats_transforms.subject import collide, is_subset, matches
 
 _MOST_FIRST_FILLERS = 1_000_000  # sequences
-_LOOK = 2.0  # seconds until the target is read without an advisory
 _CLOSE = 2.0  # seconds for closing the rule's own connection
 
 
@@ -202,7 +202,7 @@ class CopyRun(RuleRun):
     async def _follow_target(self) -> None:
         """Follow changes of the target's configuration: from then on the server may copy natively."""
         while True:
-            await self._events.next(_LOOK)  # 2.9 and 2.10 now and then lose an advisory
+            await self._events.next(WITHOUT_ADVISORY)
             try:
                 config = (await self._target.api.stream_info(self.rule.target_stream))["config"]
             except ApiError:

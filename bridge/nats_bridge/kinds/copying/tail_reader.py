@@ -9,7 +9,6 @@ in front of it, however long ago. So what seems to be left out is searched again
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
@@ -31,7 +31,6 @@ _log = structlog.get_logger("bridge.copying.target_tail")
 FIRST_PIECE = 4096  # sequences
 _GROWTH = 4
 TOGETHER_NS = 60 * 10**9  # copies that were in flight at the same time are stored within this of each other
-_LAG_PAUSE = 0.1  # seconds until a replica that has not caught up is read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,5 +209,5 @@ async def read_piece(
         # A consumer may sit on a replica that lags behind; unless the end was deleted, it must show up.
         if not newest or end == high or not patience or await replay.api.stored_message(replay.stream, high) is None:
             break
-        await asyncio.sleep(_LAG_PAUSE)
+        await LEADER_AWAY.pause()
     return taker, found

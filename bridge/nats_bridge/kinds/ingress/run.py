@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nats_bridge.client.permission_violations import not_allowed, refused_publication, refused_subscription
 from nats_bridge.client.stream_advisories import StreamEvents
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import NO_ANSWER, WITHOUT_ADVISORY
 from nats_bridge.errors import ApiError, BridgeError, NotPermittedError
 from nats_bridge.kinds.ingress.check import IngressTarget, compile_ingress, read_stream
 from nats_bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from nats_bridge.settings import SubjectTransformRule
 
 
-_LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion
-_LOOK_AGAIN = 0.25  # seconds until the next check when the server did not answer
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written
 
 
@@ -228,11 +227,11 @@ class IngressRun(RuleRun):
 
     async def _watch(self) -> None:
         """Keep the subscription exactly while the stream can take the messages."""
-        patience = _LOOK
+        patience = WITHOUT_ADVISORY
         while True:
             await self._events.next(patience)
             await self._connection.connected()
-            patience = _LOOK
+            patience = WITHOUT_ADVISORY
             try:
                 target = await read_stream(self.rule, self._transform, self._connection)
             except NotPermittedError as error:
@@ -241,7 +240,7 @@ class IngressRun(RuleRun):
             except ApiError as error:
                 # A server that has just started, or a cluster without a leader: no statement about the stream.
                 self._warn("rule.stream_not_seen", reason=str(error))
-                patience = _LOOK_AGAIN
+                patience = NO_ANSWER.after()
             except BridgeError as error:
                 await self._pause(str(error))
             else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.republish.encoder import Left
 from nats_bridge.kinds.republish.retention import Purge
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
-_AGAIN = 1.0  # seconds until the next request, when the server does not answer
 _MOST_AT_ONCE = 64  # deletions that are asked about at a time; of others the predecessor is asked when it is needed
 _MOST_KEPT = 4096  # answers for subjects on which nothing has come since
 _MOMENT_NS = 1_000_000  # at most, usually: from a removal to the time stamp of its advisory
@@ -235,4 +235,4 @@ class Predecessors:
                 if not error.passing:
                     raise
                 self._log.warning("rule.predecessor_not_seen", reason=str(error))
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(EVERY_SECOND)

@@ -10,6 +10,7 @@ from nats_bridge.client.audit_advisories import Changed, Deleted, Purged, Remova
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import EVERY_SECOND, LEADER_AWAY
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.republish.encoder import RepublishEncoder
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
     from nats_bridge.client.connection import Connection
     from nats_bridge.client.wire import Delivered
-
-
-_REFRESH = 1.0  # seconds between two requests for the first sequence, where limits cannot be computed from outside
-_GAP_PAUSE = 0.1  # seconds between two requests for the stream's end, while sequences are missing
 
 
 class RetentionFollower:
@@ -181,12 +178,12 @@ class RetentionFollower:
             except ApiError as error:
                 self._log.warning("rule.stream_not_seen", reason=str(error))
                 self._gap.set()
-                await asyncio.sleep(_REFRESH)
+                await asyncio.sleep(EVERY_SECOND)
                 await self._source.connected()
-            await asyncio.sleep(_GAP_PAUSE)
+            await LEADER_AWAY.pause()
 
     async def _refresh_floor(self) -> None:
         while True:
-            await asyncio.sleep(_REFRESH)
+            await asyncio.sleep(EVERY_SECOND)
             await self._source.connected()
             await self._read_stream()

@@ -15,6 +15,7 @@ from functools import partial
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import refused_subscription
+from nats_bridge.client.waiting import NOT_NOTICED, QUIET
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.rule_consumer import durable_name
@@ -25,9 +26,6 @@ from nats_bridge.settings import RepublishRule
 from nats_transforms import header_block
 from nats_transforms.dialect import NEWEST
 from nats_transforms.transform import compile_transform
-
-_POLL = 0.05  # seconds until the next request for a consumer's position
-_QUIET = 2.0  # seconds without a message from the server, after which it has none of those in question
 
 
 class _HoldingRun(RepublishRun):
@@ -116,7 +114,7 @@ async def take_over_from_sidecar(
         after = await _last(source, rule.stream)
         if after > before:
             # Stored around the update; the server's come at once, if it has any of them.
-            await asyncio.wait([first], timeout=_QUIET)
+            await asyncio.wait([first], timeout=QUIET)
         await subscription.unsubscribe()
         await subscription.release()
         end = min(after, first.result() - 1) if first.done() else after
@@ -153,4 +151,4 @@ async def _delivered(connection: Connection, stream: str, consumer: str, sequenc
         )
         if following is None or following[0] > sequence:
             return
-        await asyncio.sleep(_POLL)
+        await NOT_NOTICED.pause()

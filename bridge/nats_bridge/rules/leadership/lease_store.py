@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_result, wait_fixed
+from tenacity import AsyncRetrying, retry_if_result
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, JetStreamApi, Json, bucket_subject
 from nats_bridge.client.operations import publication
 from nats_bridge.client.permission_violations import refused_subscription
 from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.waiting import NO_ANSWER
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.errors import ApiError, ConfigError, NotPermittedError
 from nats_bridge.rules.leadership.lease import KeptPosition, Record, Sighting, Write
@@ -38,7 +39,6 @@ _LONGEST_TTL = 3600.0  # most seconds that a record may make the others wait
 _MOST_AGES = 10  # times the lease's time that the bucket must at least keep a record
 GATHERING = 10.0
 """Seconds to wait until a cluster has as many servers as the bucket wants; their final number is unknown."""
-_ASK_AGAIN = 0.25
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _REPLICAS = "$replicas"  # no name of a rule
 
@@ -127,7 +127,7 @@ class LeaseStore:
             NotPermittedError: the user may not use it.
             ApiError: the server cannot be asked.
         """
-        await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=wait_fixed(_ASK_AGAIN))(
+        await AsyncRetrying(retry=retry_if_result(lambda there: not there), wait=NO_ANSWER.wait)(
             self._ensure, check=True
         )
         client, refusals = self._connection.client, list[str]()
