@@ -15,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from nats_conformance.catalogue.case import Json, Place, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, TransformPlace
 from nats_conformance.errors import SubjectError
 from nats_conformance.implementations.engine_operations import Results, TransformsEngine
 from nats_conformance.implementations.library_protocol import (
@@ -49,7 +49,7 @@ async def _transform(engine: TransformsEngine, request: Request) -> Answer:
     results = await engine.transform(
         bytes_of(request["src"]),
         bytes_of(request["dest"]),
-        Place(request["place"]),
+        TransformPlace(request["place"]),
         [bytes_of(subject) for subject in request["subjects"]],
     )
     return _results(results)
@@ -61,7 +61,7 @@ async def _bare_transform(engine: TransformsEngine, request: Request) -> Answer:
 
 
 def _results(results: Results) -> Answer:
-    if isinstance(results, Refusal):
+    if isinstance(results, ExpectedRefusal):
         return _json_of_decision(Decision(refusal=results))
     return {"results": [None if each is None else json_of_bytes(each) for each in results]}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from nats_conformance.catalogue.case import Message
-from nats_conformance.implementations.bridge_process import Sidecar
+from nats_conformance.implementations.bridge_process import RunningSidecar
 from nats_conformance.native_servers import NativeServer, fetch
 from nats_conformance.raw_client import Collected, RawClient
 
@@ -31,7 +31,7 @@ _DESTINATION = "{{partition(3,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """The messages that each side republished, their subjects without the first token."""
 
     native: list[Message]
@@ -43,7 +43,7 @@ class Outcome:
         return bool(self.native) and self.native == self.bridged
 
 
-async def _demonstrate(url: str, folder: Path) -> Outcome:
+async def _demonstrate(url: str, folder: Path) -> DemoOutcome:
     """Create a stream with native republish, run a sidecar next to it, publish, and collect both results.
 
     Args:
@@ -76,7 +76,7 @@ async def _demonstrate(url: str, folder: Path) -> Outcome:
         configuration = folder / "demo.yaml"
         configuration.write_text(json.dumps(settings), "utf-8")
         native, bridged = await client.subscribe(b"native.>"), await client.subscribe(b"bridge.>")
-        sidecar = await Sidecar.start(configuration)
+        sidecar = await RunningSidecar.start(configuration)
         try:
             for order in _ORDERS:
                 client.publish(order)
@@ -86,7 +86,7 @@ async def _demonstrate(url: str, folder: Path) -> Outcome:
         finally:
             await sidecar.kill()
         await client.flush()
-        return Outcome(_without_first_token(native), _without_first_token(bridged))
+        return DemoOutcome(_without_first_token(native), _without_first_token(bridged))
     finally:
         await client.close()
 

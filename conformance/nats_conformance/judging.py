@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nats_conformance.catalogue.case import Case, Create, Expectation, ExpectedMessage, Message, Refusal, Update
+from nats_conformance.catalogue.case import Case, Create, Expectation, ExpectedRefusal, Message, MessagePattern, Update
 from nats_conformance.divergences import reconciled
 from nats_conformance.expected_text import matches_text
 from nats_conformance.identity import Identity
@@ -98,7 +98,7 @@ def _decision_mismatches(expectation: Expectation, decisions: Sequence[Decision]
         yield Mismatch("decision", _refusal_text(expectation.refusal), "no decision was asked for")
 
 
-def _is_refused_like(wanted: Refusal | None, seen: Refusal | None) -> bool:
+def _is_refused_like(wanted: ExpectedRefusal | None, seen: ExpectedRefusal | None) -> bool:
     if wanted is None or seen is None:
         return wanted is seen
     # A library that only reports a refusal gives no codes: missing codes are not compared.
@@ -110,7 +110,7 @@ def _is_refused_like(wanted: Refusal | None, seen: Refusal | None) -> bool:
     return all(expected is None or found is None or expected == found for expected, found in pairs)
 
 
-def _refusal_text(refusal: Refusal | None) -> str:
+def _refusal_text(refusal: ExpectedRefusal | None) -> str:
     if refusal is None:
         return "accepted"
     numbers = "/".join(str(number) for number in (refusal.code, refusal.err_code) if number is not None)
@@ -144,7 +144,7 @@ def _ack_text(ack: Mapping[str, Any] | None) -> str:
     return "no answer" if ack is None else repr(dict(ack))
 
 
-def _message_mismatches(where: str, expected: Sequence[ExpectedMessage], seen: Sequence[Message]) -> Iterator[Mismatch]:
+def _message_mismatches(where: str, expected: Sequence[MessagePattern], seen: Sequence[Message]) -> Iterator[Mismatch]:
     for at in range(max(len(expected), len(seen))):
         place = f"{where}[{at}]"
         if at >= len(seen):
@@ -179,7 +179,7 @@ def _time_mismatches(observation: Observation) -> Iterator[Mismatch]:
                 yield Mismatch(f"received[{at}].Nats-Time-Stamp", shown(wanted), shown(time))
 
 
-def in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -> list[Stored]:
+def in_order_of(expected: Sequence[MessagePattern], stored: Sequence[Stored]) -> list[Stored]:
     """The stored messages, each where a matching one is expected; the rest at the end."""
     left = list(stored)
     ordered: list[Stored] = []
@@ -190,7 +190,7 @@ def in_order_of(expected: Sequence[ExpectedMessage], stored: Sequence[Stored]) -
     return ordered + left
 
 
-def matches_message(wanted: ExpectedMessage, seen: Message) -> bool:
+def matches_message(wanted: MessagePattern, seen: Message) -> bool:
     """Whether a message is as expected; its sequence is not compared."""
     return not any(_message_mismatches("", [wanted], [seen]))
 

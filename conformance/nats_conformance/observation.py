@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Decision:
     """The answer to a create or update: the configuration as it came back, or the refusal."""
 
     config: Mapping[str, Json] | None = None
-    refusal: Refusal | None = None
+    refusal: ExpectedRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
 
 def _decided(value: Mapping[str, Any]) -> Decision:
     if "refused" in value:
-        return Decision(refusal=Refusal(**value["refused"]))
+        return Decision(refusal=ExpectedRefusal(**value["refused"]))
     return Decision(config=value["config"])
 
 

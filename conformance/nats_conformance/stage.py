@@ -20,11 +20,11 @@ from nats_conformance.catalogue.case import (
     Delete,
     Drop,
     Expectation,
+    ExpectedRefusal,
     Json,
     Message,
     Publish,
     Purge,
-    Refusal,
     Settle,
     Step,
     Update,
@@ -156,7 +156,7 @@ class Stage:
         error = answer.get("error")
         if error is None:
             return Decision(config=answer["config"])
-        return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
+        return Decision(refusal=ExpectedRefusal(error.get("code"), error.get("err_code"), error.get("description")))
 
     async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
         """The answer to a configuration, as the case speaks; of a new stream, without what is left of a deleted one."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nats_transforms.destination import Kind, Part
+from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.dialect import Dialect
 from nats_transforms.functions import modulus_of
 from nats_transforms.subject import DOT, REST, is_wild, tokens
@@ -156,7 +156,7 @@ class _Batch:
         return _texts(modulus).take(pa.array(numbers))
 
 
-def _columnar(pattern: bytes, parts: Sequence[Part], dialect: Dialect) -> Callable[[Array], Array]:
+def _columnar(pattern: bytes, parts: Sequence[DestinationPart], dialect: Dialect) -> Callable[[Array], Array]:
     source = tokens(pattern)
     with_rest = source[-1] == REST
     fixed = source[:-1] if with_rest else source
@@ -176,7 +176,7 @@ def _columnar(pattern: bytes, parts: Sequence[Part], dialect: Dialect) -> Callab
     return columns
 
 
-def _piece(batch: _Batch, rows: _Rows, part: Part) -> Array:
+def _piece(batch: _Batch, rows: _Rows, part: DestinationPart) -> Array:
     if part.kind is Kind.LITERAL:
         return pa.scalar(part.text, pa.binary())
     if part.kind is Kind.WILDCARD:

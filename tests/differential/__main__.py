@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from nats_conformance.command.progress import Progress
+from nats_conformance.command.progress import RunProgress
 from nats_conformance.native_servers import fetch
 from tests.differential import compare
 from tests.differential.report import text
@@ -24,7 +24,7 @@ from tests.differential.report import text
 @click.option("--json", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write the results there, too.")
 def main(versions: str, comparisons: int, seed: int, file: Path | None) -> None:
     """Draw transforms, subjects, header blocks and stream configurations; compare servers with the engine."""
-    progress, results = Progress(), []
+    progress, results = RunProgress(), []
     for version in versions.split(","):
         with tempfile.TemporaryDirectory(prefix="nats-bridge-differential-") as directory:
             result = asyncio.run(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 from nats_conformance.errors import SubjectError
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.raw_client import Collected, RawClient
@@ -118,7 +118,7 @@ class Bench:
             raise SubjectError(f"{verb} of stream {named}: {_STORE_IS_BUSY}, {_TRIES} times in a row")
         error = answer.get("error")
         if error is not None:
-            return Decision(refusal=Refusal(error.get("code"), error.get("err_code"), error.get("description")))
+            return Decision(refusal=ExpectedRefusal(error.get("code"), error.get("err_code"), error.get("description")))
         if verb == "CREATE":
             self._there.append(named)
         return Decision(config=_without_own_metadata(answer["config"]))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 from nats_conformance.judging import shown
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_transforms.source_record import HEADER, SourceRecord
@@ -117,7 +117,7 @@ def _decision(kind: Kind, key: tuple[object, ...], native: Decision, engine: Dec
     return Comparison(kind, key, "config", True, where, _value(one, different[0]), _value(other, different[0]))
 
 
-def _refusal_text(refusal: Refusal | None) -> str:
+def _refusal_text(refusal: ExpectedRefusal | None) -> str:
     return "accepted" if refusal is None else f"{refusal.code}/{refusal.err_code} {refusal.description}"
 
 

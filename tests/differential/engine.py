@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 from nats_conformance.observation import Decision, Stored
 from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.errors import StreamConfigError
@@ -42,7 +42,7 @@ class Engine:
         try:
             return Decision(config=validate(config, self.dialect, previous=previous, sources=sources))
         except StreamConfigError as error:
-            return Decision(refusal=Refusal(error.http_code, error.err_code, error.description))
+            return Decision(refusal=ExpectedRefusal(error.http_code, error.err_code, error.description))
 
     def ingressed(self, config: Mapping[str, Json], subject: bytes) -> bytes:
         """The subject under which the stream stores a message."""

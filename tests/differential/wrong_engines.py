@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nats_conformance.catalogue.case import Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Message
 from nats_conformance.observation import Decision, Stored
 from nats_transforms.republish import Republish
 from tests.differential import Engine, Kind
@@ -68,7 +68,7 @@ class OtherWords(Engine):
         refusal = decision.refusal
         if refusal is None or "max age" not in (refusal.description or ""):
             return decision
-        return Decision(refusal=Refusal(refusal.code, refusal.err_code, "that age is too long"))
+        return Decision(refusal=ExpectedRefusal(refusal.code, refusal.err_code, "that age is too long"))
 
 
 class OneTooMany(Engine):

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.consuming import lag
 from nats_bridge.consuming.lag import Standpoint, waiting_after
 from nats_bridge.kinds.copying.run import CopyRun
@@ -240,11 +240,11 @@ async def test_what_waits_behind_a_sequence_is_counted(
         await peer.store(f"{name}.{'ab'[number % 2]}".encode())
     assert [await behind(handled) for handled in (0, 4, 10)] == [10, 6, 0]
     assert [await behind(handled, f"{name}.a") for handled in (0, 4, 9)] == [5, 3, 0]
-    assert await behind(8, known=KnownStream("2020-01-01T00:00:00Z", (Stored(8, 1),))) == 10
+    assert await behind(8, known=KnownStream("2020-01-01T00:00:00Z", (MessageStamp(8, 1),))) == 10
     eighth = await api.stored_message(name, 8)
     assert eighth is not None
     # Servers before 2.14 change the creation time of a stream.
-    assert await behind(8, known=KnownStream("2020-01-01T00:00:00Z", (Stored(8, eighth.time_ns),))) == 2
+    assert await behind(8, known=KnownStream("2020-01-01T00:00:00Z", (MessageStamp(8, eighth.time_ns),))) == 2
     await peer.api(f"STREAM.PURGE.{name}", {"seq": 3})
     assert [await behind(0), await behind(4)] == [8, 6]
     await peer.api(f"STREAM.MSG.DELETE.{name}", {"seq": 6})

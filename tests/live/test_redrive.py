@@ -19,7 +19,7 @@ from nats_bridge.client.raw_requests import RawRequests
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.jobs.redrive import redriving
 from nats_bridge.jobs.redrive.journal import JOURNAL, Journal
-from nats_bridge.jobs.redrive.redriving import Result, Wanted
+from nats_bridge.jobs.redrive.redriving import RedriveRequest, RedriveResult
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
@@ -77,9 +77,9 @@ class Scene:
             block = attached_block(self.advisory(stored["seq"], consumer, reason), message, timed=timed)
             await self.peer.store(f"dlq.{self.name}.{consumer}".encode(), message.payload, block)
 
-    async def redrive(self, **more: Any) -> Result:
+    async def redrive(self, **more: Any) -> RedriveResult:
         settings, _ = known_connections(server=self.url, config=None)
-        return await redriving.redrive(settings, Wanted(self.letters, **more), asyncio.Event())
+        return await redriving.redrive(settings, RedriveRequest(self.letters, **more), asyncio.Event())
 
     async def messages(self) -> list[StoredMessage]:
         state = (await self.peer.api(f"STREAM.INFO.{self.name}"))["state"]
@@ -328,7 +328,7 @@ async def test_two_redrives_at_once(
     await here.given_up(30)
     monkeypatch.setattr(redriving, "LARGEST", 1)
     ended = await asyncio.gather(*(here.redrive(apply=True) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(one, Result | RuleRefusedError) for one in ended), ended
+    assert all(isinstance(one, RedriveResult | RuleRefusedError) for one in ended), ended
     while not (await here.redrive(apply=True)).good:
         pass
     assert sorted(await here.put_back(30)) == list(range(1, 31))
@@ -341,7 +341,7 @@ async def test_a_second_redrive_ends_before_it_publishes(
     url = await servers.url(newest_version)
     here = await Scene.make(url, await raw_peer(url), unique_name("second"), duplicate_window=100_000_000)
     await here.given_up(3)
-    real, others = Journal.append, list[Result]()
+    real, others = Journal.append, list[RedriveResult]()
 
     async def late(self: Journal, **what: Any) -> None:
         if not others:

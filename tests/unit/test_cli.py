@@ -19,7 +19,7 @@ from nats_bridge.app.reload.file_watch import content_hash
 from nats_bridge.cli import main
 from nats_bridge.cli.entry import program
 from nats_bridge.errors import ApiError, BridgeError, ConfigError, CredentialsError, ServerUnreachableError
-from nats_bridge.rules.finding import Finding
+from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.settings import Settings
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -181,7 +181,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a check of the cluster gives: findings, or an error; the URL asked for is added."""
     answer: list[Any] = []
 
-    async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:
+    async def check_server(settings: Settings, server_url: str | None) -> list[CheckFinding]:
         outcome = answer.pop(0)
         answer.append(server_url)
         if isinstance(outcome, BridgeError):
@@ -193,24 +193,24 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_check_with_a_server_that_is_fine(run: Any, cluster: list[Any]) -> None:
-    cluster.append(Finding("orders-monitor", True, "good", "stream 'ORDERS' is there"))
+    cluster.append(CheckFinding("orders-monitor", True, "good", "stream 'ORDERS' is there"))
     ran = run("check", "-c", GOOD, "--server", "nats://h:1")
     assert (ran.code, ran.out) == (0, "ok  orders-monitor: stream 'ORDERS' is there\n")
     assert cluster == ["nats://h:1"]
 
 
 def test_check_with_the_servers_of_the_file(run: Any, cluster: list[Any]) -> None:
-    cluster.append(Finding("orders-monitor", True, "good", "rule 'orders-monitor': fine"))
+    cluster.append(CheckFinding("orders-monitor", True, "good", "rule 'orders-monitor': fine"))
     ran = run("check", "-c", GOOD, "--server", "config")
     assert (ran.code, ran.out) == (0, "ok  rule 'orders-monitor': fine\n")
     assert cluster == [None]
 
 
 def test_check_with_a_rule_that_cannot_run_there(run: Any, cluster: list[Any]) -> None:
-    cluster.append(Finding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'"))
+    cluster.append(CheckFinding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'"))
     ran = run("check", "-c", GOOD, "--server", "nats://h:1")
     assert (ran.code, ran.err) == (1, "no  orders-monitor: no stream 'ORDERS'\n")
-    cluster[:] = [Finding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'")]
+    cluster[:] = [CheckFinding("orders-monitor", False, "stream_missing", "no stream 'ORDERS'")]
     ran = run("check", "-c", GOOD, "--server", "nats://h:1", "--json")
     assert ran.code == 1
     assert json.loads(ran.out)["findings"] == [

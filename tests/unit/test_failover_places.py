@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.jobs.failover.account import Account, load_account, save_account
+from nats_bridge.jobs.failover.account import AccountState, load_account, save_account
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
 from nats_bridge.jobs.failover.filters import MovedFilters, moved_filters
 from nats_bridge.jobs.failover.plan import ranges
-from nats_bridge.jobs.failover.positions import Place
+from nats_bridge.jobs.failover.positions import TargetPosition
 from nats_bridge.jobs.failover.way_back import way_back
 from nats_transforms.sourcing import Sourcing, compile_sourcing
 from nats_transforms.subject import matches
@@ -127,7 +127,7 @@ def test_without_a_surplus_the_filters_select_the_same_messages(
 @given(st.permutations(range(1, 13)), st.integers(0, 14), st.integers(0, 6), st.sets(st.integers(1, 12)))
 def test_every_message_above_the_floor_is_received(stored: list[int], floor: int, more: int, unread: set[int]) -> None:
     """Copies in any order, with messages of others between them."""
-    place = Place(floor, floor + more, lambda _: True, lambda subject: subject != b"unread")
+    place = TargetPosition(floor, floor + more, lambda _: True, lambda subject: subject != b"unread")
     layout = [(2 * n, number, b"unread" if number in unread else b"read") for n, number in enumerate(stored, 1)]
     for copy in reversed(layout):
         place.see_before(*copy)
@@ -146,7 +146,7 @@ def test_every_message_above_the_floor_is_received(stored: list[int], floor: int
 
 
 def test_in_order_the_next_message_is_the_first() -> None:
-    place = Place(5, 7, lambda _: True, lambda _: True)
+    place = TargetPosition(5, 7, lambda _: True, lambda _: True)
     for number in range(10, 0, -1):
         place.see_before(100 + number, number, b"a")
     assert place.begins == 106
@@ -192,7 +192,9 @@ def test_why_there_is_no_way_back() -> None:
 
 def test_an_account_comes_back_from_its_file(tmp_path: Path) -> None:
     info = {"config": {"name": "ORDERS"}, "created": "2026-01-01T00:00:00Z"}
-    account = Account("2026-01-02T00:00:00Z", {"ORDERS": info}, {"ORDERS": [{"name": "c"}]}, ("AWAY",), {"ORDERS": 1})
+    account = AccountState(
+        "2026-01-02T00:00:00Z", {"ORDERS": info}, {"ORDERS": [{"name": "c"}]}, ("AWAY",), {"ORDERS": 1}
+    )
     save_account(account, tmp_path / "west.json")
     assert load_account(tmp_path / "west.json") == account
     assert [file.name for file in tmp_path.iterdir()] == ["west.json"]

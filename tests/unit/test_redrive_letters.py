@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nats_bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored
-from nats_bridge.jobs.redrive.redriving import Destinations, Wanted
+from nats_bridge.jobs.redrive.redriving import Destinations, RedriveRequest
 from nats_bridge.kinds.advisories.advisory import Advisory, advisory_block, attached_block
 from nats_transforms.republish import StoredMessage
 
@@ -133,9 +133,9 @@ def test_ids_are_of_one_letter_of_one_stream() -> None:
 
 def test_filters() -> None:
     letter = Letter(3, "ORDERS", b"orders.eu.1", 7, b"", "workers", "No such customer", rejected=False, complete=True)
-    for valid in (Wanted("D"), Wanted("D", consumer="workers", subject="orders.*.>")):
+    for valid in (RedriveRequest("D"), RedriveRequest("D", consumer="workers", subject="orders.*.>")):
         assert valid.selects(letter)
-    for bad in (Wanted("D", consumer="worker"), Wanted("D", subject="orders.us.*")):
+    for bad in (RedriveRequest("D", consumer="worker"), RedriveRequest("D", subject="orders.us.*")):
         assert not bad.selects(letter)
 
 

@@ -13,7 +13,7 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.kinds.republish import encoder as republish_loop
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import RepublishEncoder, Suspect
-from nats_bridge.kinds.republish.retention import Purge, Retention, StreamLimits
+from nats_bridge.kinds.republish.retention import Retention, StreamLimits, SubjectPurge
 from nats_transforms import dialect
 from nats_transforms.republish import Republished, StoredMessage, compile_republish
 from nats_transforms.subject import matches
@@ -162,7 +162,7 @@ def test_a_message_that_has_to_wait_for_an_answer_does_not_become_its_own_predec
     loop = RepublishEncoder(compile_republish("S", RULES[0], dialect("2.15.1")), retention, RuleCounters())
     loop._room = 1  # for one entry, another subject's
     loop.seed(b"s", b"1")
-    purge = Purge(b"elsewhere", up_to=1)
+    purge = SubjectPurge(b"elsewhere", up_to=1)
     retention.purged(purge)
     out: list[bytes] = []
     other, waiting = (

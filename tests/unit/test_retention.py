@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nats_bridge.kinds.republish.counters import RuleCounters
 from nats_bridge.kinds.republish.encoder import Left, RepublishEncoder, Suspect
-from nats_bridge.kinds.republish.retention import Purge, Retention, StreamLimits
+from nats_bridge.kinds.republish.retention import Retention, StreamLimits, SubjectPurge
 from nats_transforms import dialect
 from nats_transforms.republish import compile_republish
 from nats_transforms.subject import matches
@@ -104,7 +104,7 @@ def test_last_sequences_are_those_of_the_whole_stream(limits: StreamLimits, step
                 for gone in purged:  # as the server lists them
                     loop.retention.removed(gone)
             else:
-                purge = Purge(which)
+                purge = SubjectPurge(which)
                 purge.begin(stream.sequence)
                 loop.retention.purged(purge)
                 loop.retention.answer(purge, 0, stream.sequence)
@@ -249,7 +249,7 @@ def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     )
     for number, subject in enumerate((b"a.x", b"b.x", b"c"), 1):
         assert at_time(loop, subject, number, number) == 0
-    purge = Purge(b"*.x")
+    purge = SubjectPurge(b"*.x")
     purge.begin(3)
     loop.retention.purged(purge)
     asked: list[Suspect] = []
@@ -270,7 +270,7 @@ def test_of_a_purge_what_the_server_has_left_is_left() -> None:
     assert b"Nats-Last-Sequence: 0\r\n" in sent
     assert at_time(loop, b"b.x", 5, 5) == 2
     assert counters.last_sequence_uncertain == 0
-    late = Purge(b"c")
+    late = SubjectPurge(b"c")
     late.begin(5)
     loop.retention.purged(late)
     loop.retention.answer(late, 0, 6)

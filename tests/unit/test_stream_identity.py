@@ -6,70 +6,83 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
+from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, Verdict, judge
 
 
-def _bounds(messages: list[Stored], last: Stored) -> Bounds:
+def _bounds(messages: list[MessageStamp], last: MessageStamp) -> Bounds:
     return Bounds(messages[0] if messages else None, last)
 
 
-def _judged(known: KnownStream, messages: list[Stored], last: Stored) -> Verdict:
+def _judged(known: KnownStream, messages: list[MessageStamp], last: MessageStamp) -> Verdict:
     held = {
         sequence: time_ns for sequence, time_ns in messages if sequence in {each.sequence for each in known.messages}
     }
     return judge(known.messages, held, _bounds(messages, last))
 
 
-KNOWN = (Stored(10, 1010), Stored(4, 1004))
-END = Stored(12, 2012)
+KNOWN = (MessageStamp(10, 1010), MessageStamp(4, 1004))
+END = MessageStamp(12, 2012)
 
 
 @pytest.mark.parametrize(
     ("messages", "last", "verdict"),
     [
-        pytest.param([Stored(10, 1010)], Stored(12, 1012), "same", id="one is where it was"),
-        pytest.param([Stored(4, 1004), Stored(10, 1999)], Stored(10, 1999), "same", id="it lost its end"),
-        pytest.param([], Stored(10, 1010), "same", id="it was purged"),
-        pytest.param([Stored(n, 2000 + n) for n in range(1, 13)], END, "recreated", id="others have their sequences"),
-        pytest.param([], Stored(0, 0), "recreated", id="it is empty"),
-        pytest.param([Stored(1, 2001), Stored(2, 2002)], Stored(2, 2002), "recreated", id="it is shorter and younger"),
-        pytest.param([Stored(3, 1003)], Stored(3, 1003), "same", id="it is shorter and older"),
-        pytest.param([Stored(5, 1005)], Stored(12, 1012), "same", id="an older one is left"),
-        pytest.param([Stored(5, 2005)], END, "recreated", id="younger ones are left"),
-        pytest.param([Stored(11, 1011)], Stored(12, 1012), "unknown", id="it begins behind them"),
+        pytest.param([MessageStamp(10, 1010)], MessageStamp(12, 1012), "same", id="one is where it was"),
+        pytest.param(
+            [MessageStamp(4, 1004), MessageStamp(10, 1999)], MessageStamp(10, 1999), "same", id="it lost its end"
+        ),
+        pytest.param([], MessageStamp(10, 1010), "same", id="it was purged"),
+        pytest.param(
+            [MessageStamp(n, 2000 + n) for n in range(1, 13)], END, "recreated", id="others have their sequences"
+        ),
+        pytest.param([], MessageStamp(0, 0), "recreated", id="it is empty"),
+        pytest.param(
+            [MessageStamp(1, 2001), MessageStamp(2, 2002)],
+            MessageStamp(2, 2002),
+            "recreated",
+            id="it is shorter and younger",
+        ),
+        pytest.param([MessageStamp(3, 1003)], MessageStamp(3, 1003), "same", id="it is shorter and older"),
+        pytest.param([MessageStamp(5, 1005)], MessageStamp(12, 1012), "same", id="an older one is left"),
+        pytest.param([MessageStamp(5, 2005)], END, "recreated", id="younger ones are left"),
+        pytest.param([MessageStamp(11, 1011)], MessageStamp(12, 1012), "unknown", id="it begins behind them"),
         pytest.param([], END, "unknown", id="nothing is left"),
-        pytest.param([], Stored(10, 2010), "unknown", id="nothing is left up to the same sequence"),
-        pytest.param([Stored(5, 1010)], END, "same", id="one of the same time is left"),
+        pytest.param([], MessageStamp(10, 2010), "unknown", id="nothing is left up to the same sequence"),
+        pytest.param([MessageStamp(5, 1010)], END, "same", id="one of the same time is left"),
     ],
 )
-def test_the_table(messages: list[Stored], last: Stored, verdict: Verdict) -> None:
+def test_the_table(messages: list[MessageStamp], last: MessageStamp, verdict: Verdict) -> None:
     assert _judged(KnownStream("", KNOWN), messages, last) == verdict
 
 
 @pytest.mark.parametrize(
     ("known", "created", "messages", "differs"),
     [
-        pytest.param(KNOWN, "then", [Stored(1, 2001)], False, id="the same creation time"),
-        pytest.param(KNOWN, "now", [Stored(4, 1004), Stored(12, 1012)], False, id="it begins where it began"),
-        pytest.param(KNOWN, "now", [Stored(10, 1010), Stored(12, 1012)], False, id="it lost its beginning"),
-        pytest.param(KNOWN, "now", [Stored(11, 1011), Stored(12, 1012)], False, id="it begins behind what is known"),
-        pytest.param(KNOWN, "now", [Stored(1, 2001), Stored(12, 2012)], True, id="all is younger"),
+        pytest.param(KNOWN, "then", [MessageStamp(1, 2001)], False, id="the same creation time"),
+        pytest.param(
+            KNOWN, "now", [MessageStamp(4, 1004), MessageStamp(12, 1012)], False, id="it begins where it began"
+        ),
+        pytest.param(KNOWN, "now", [MessageStamp(10, 1010), MessageStamp(12, 1012)], False, id="it lost its beginning"),
+        pytest.param(
+            KNOWN, "now", [MessageStamp(11, 1011), MessageStamp(12, 1012)], False, id="it begins behind what is known"
+        ),
+        pytest.param(KNOWN, "now", [MessageStamp(1, 2001), MessageStamp(12, 2012)], True, id="all is younger"),
         pytest.param(KNOWN, "now", [], True, id="it is empty"),
-        pytest.param((), "now", [Stored(1, 1001)], True, id="nothing but its creation time is known"),
+        pytest.param((), "now", [MessageStamp(1, 1001)], True, id="nothing but its creation time is known"),
     ],
 )
 @pytest.mark.parametrize("ahead_ns", [0, 60_000_000_000, -500])
 def test_whether_a_stream_differs_by_its_bounds(
-    known: tuple[Stored, ...], created: str, messages: list[Stored], differs: bool, ahead_ns: int
+    known: tuple[MessageStamp, ...], created: str, messages: list[MessageStamp], differs: bool, ahead_ns: int
 ) -> None:
     """The clock of its server alone counts, wherever that is set."""
-    ahead = [Stored(sequence, time_ns + ahead_ns) for sequence, time_ns in messages]
-    seen = KnownStream("then", tuple(Stored(sequence, time_ns + ahead_ns) for sequence, time_ns in known))
-    assert seen.differs(created, _bounds(ahead, ahead[-1] if ahead else Stored(0, 0))) is differs
+    ahead = [MessageStamp(sequence, time_ns + ahead_ns) for sequence, time_ns in messages]
+    seen = KnownStream("then", tuple(MessageStamp(sequence, time_ns + ahead_ns) for sequence, time_ns in known))
+    assert seen.differs(created, _bounds(ahead, ahead[-1] if ahead else MessageStamp(0, 0))) is differs
 
 
 def test_of_a_stream_without_messages_nothing_is_known() -> None:
-    assert judge((), {}, _bounds([Stored(1, 1)], Stored(1, 1))) == "unknown"
+    assert judge((), {}, _bounds([MessageStamp(1, 1)], MessageStamp(1, 1))) == "unknown"
 
 
 def test_what_is_known_of_a_stream() -> None:
@@ -81,24 +94,24 @@ def test_what_is_known_of_a_stream() -> None:
         "last_ts": "1970-01-01T00:00:02.5Z",
     }
     known = KnownStream.of({"created": "then", "state": state})
-    assert known == KnownStream("then", (Stored(7, 2_500_000_000), Stored(3, 1_000_000_000)))
-    assert known.also(Stored(8, 9)).messages[0] == Stored(8, 9)
+    assert known == KnownStream("then", (MessageStamp(7, 2_500_000_000), MessageStamp(3, 1_000_000_000)))
+    assert known.also(MessageStamp(8, 9)).messages[0] == MessageStamp(8, 9)
     purged = state | {"messages": 0, "first_seq": 8, "first_ts": "0001-01-01T00:00:00Z"}
-    assert KnownStream.of({"created": "then", "state": purged}).messages == (Stored(7, 2_500_000_000),)
+    assert KnownStream.of({"created": "then", "state": purged}).messages == (MessageStamp(7, 2_500_000_000),)
     unused = purged | {"first_seq": 0, "last_seq": 0, "last_ts": "0001-01-01T00:00:00Z"}
     assert KnownStream.of({"created": "then", "state": unused}).messages == ()
-    assert Bounds.of({"state": unused}).last == Stored(0, 0)
+    assert Bounds.of({"state": unused}).last == MessageStamp(0, 0)
     without_time = purged | {"last_ts": "0001-01-01T00:00:00Z"}
     assert KnownStream.of({"created": "then", "state": without_time}).messages == ()
 
 
 @st.composite
-def _stored(draw: st.DrawFn, since: int) -> list[Stored]:
+def _stored(draw: st.DrawFn, since: int) -> list[MessageStamp]:
     steps = draw(st.lists(st.integers(1, 5), min_size=1, max_size=12))
-    return [Stored(number, since + sum(steps[:number])) for number in range(1, len(steps) + 1)]
+    return [MessageStamp(number, since + sum(steps[:number])) for number in range(1, len(steps) + 1)]
 
 
-def _left(draw: st.DrawFn, messages: list[Stored]) -> list[Stored]:
+def _left(draw: st.DrawFn, messages: list[MessageStamp]) -> list[MessageStamp]:
     return [message for message in messages if draw(st.booleans())]
 
 
@@ -129,6 +142,6 @@ def test_a_stream_that_lost_its_end_is_the_same_as_long_as_a_known_message_is_le
     messages = data.draw(_stored(0))
     kept = data.draw(st.integers(1, len(messages)))
     known = KnownStream("", (messages[-1], data.draw(st.sampled_from(messages[:kept]))))
-    later = [Stored(kept + number, 1000 + number) for number in range(1, data.draw(st.integers(0, 12)) + 1)]
+    later = [MessageStamp(kept + number, 1000 + number) for number in range(1, data.draw(st.integers(0, 12)) + 1)]
     now = [*messages[:kept], *later]
     assert _judged(known, now, now[-1]) == "same"

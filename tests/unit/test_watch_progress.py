@@ -14,14 +14,14 @@ from nats_bridge.kinds.watching.link import links_of
 from nats_bridge.kinds.watching.reasons import Reason
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.run import WatchRun
-from nats_bridge.kinds.watching.watch import LinkState, Progress, Selection
+from nats_bridge.kinds.watching.watch import LinkProgress, LinkState, StreamSelection
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.settings import WatchRule, loads
 from nats_transforms.source_record import SourceRecord
 
 
 def test_only_a_position_that_stays_while_something_is_missing_is_a_stall() -> None:
-    progress = Progress(stalled_after=3)
+    progress = LinkProgress(stalled_after=3)
     progress.see(0, (5,), behind=True)
     progress.see(4, (6,), behind=True)  # progress
     assert progress.stalled_for(7) == 3
@@ -37,7 +37,7 @@ def test_only_a_position_that_stays_while_something_is_missing_is_a_stall() -> N
 
 
 def test_time_without_a_comparison_is_no_stall() -> None:
-    progress = Progress(stalled_after=4)
+    progress = LinkProgress(stalled_after=4)
     progress.see(0, (5,), behind=True)
     progress.see(100, (5,), behind=True)  # the process was paused, and perhaps the server, too
     progress.see(101, (5,), behind=True)
@@ -52,7 +52,7 @@ def test_time_without_a_comparison_is_no_stall() -> None:
 
 
 def test_a_stall_outlasts_an_interruption_until_there_is_progress() -> None:
-    progress = Progress(stalled_after=1)
+    progress = LinkProgress(stalled_after=1)
     for now in range(4):
         progress.see(now, (5,), behind=True)
     assert progress.is_stalled
@@ -65,7 +65,7 @@ def test_a_stall_outlasts_an_interruption_until_there_is_progress() -> None:
 
 
 def test_a_leader_that_is_away_stalls_what_it_leads() -> None:
-    progress = Progress(stalled_after=3)
+    progress = LinkProgress(stalled_after=3)
     progress.see(0, (5,), behind=False)
     for now in (1, 2, 3, 4):
         progress.see_nothing(now)
@@ -93,13 +93,13 @@ async def test_who_gives_up_takes_no_turn_from_those_that_follow() -> None:
 
 
 def test_which_streams_are_watched() -> None:
-    selection = Selection(("ORDERS_*", "A[1]"))
+    selection = StreamSelection(("ORDERS_*", "A[1]"))
     assert selection.named == ("A[1]",)
     assert [name for name in ("ORDERS_EU", "ORDERS", "XORDERS_EU", "A[1]", "A1") if name in selection] == [
         "ORDERS_EU",
         "A[1]",
     ]
-    assert "anything" in Selection()
+    assert "anything" in StreamSelection()
 
 
 async def test_a_leader_steps_down_once_in_a_stall_and_again_in_a_later_one() -> None:

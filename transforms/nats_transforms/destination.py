@@ -47,7 +47,7 @@ CUTTING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DestinationPart:
     """One token of a destination; in a compiled transform, bound to its source.
 
     ``indexes`` are the wildcard numbers as written (0 and negative ones included), ``number`` the length, position,
@@ -76,7 +76,7 @@ class Part:
         return REST if self.kind is Kind.REST or self.kind in CUTTING else ANY
 
 
-def parse_token(text: bytes, dialect: Dialect) -> Part:
+def parse_token(text: bytes, dialect: Dialect) -> DestinationPart:
     """Classify one token of a destination.
 
     Raises:
@@ -85,10 +85,10 @@ def parse_token(text: bytes, dialect: Dialect) -> Part:
     if len(text) > 1 and text.startswith(b"$"):
         number = _integer(text[1:])
         if number is None:
-            return Part(text, Kind.LITERAL)
-        return Part(text, Kind.WILDCARD, (number,))
+            return DestinationPart(text, Kind.LITERAL)
+        return DestinationPart(text, Kind.WILDCARD, (number,))
     if not _is_braced(text):
-        return Part(text, Kind.REST if text == REST else Kind.LITERAL)
+        return DestinationPart(text, Kind.REST if text == REST else Kind.LITERAL)
     _refuse_account_functions(text, dialect)
     for kind, pattern, known, parse in _FUNCTIONS:
         found = pattern.search(text)
@@ -123,7 +123,7 @@ def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
             raise _bad_mapping(None, dialect)
 
 
-def index_out_of_range(token: Part, index: int | None) -> TransformError:
+def index_out_of_range(token: DestinationPart, index: int | None) -> TransformError:
     """The error for a wildcard number above the number of ``*``; None where the source takes no numbers."""
     return _error("index_out_of_range", token.text, "" if index is None else f": [{index}]")
 
@@ -181,37 +181,37 @@ def _wrap_int32(number: int) -> int:
     return (number - INT32_MIN) % 2**32 + INT32_MIN
 
 
-def _wildcard(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
+def _wildcard(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationPart:
     if arguments == [b""]:
         raise _error("not_enough_arguments", token)
     if len(arguments) > 1:
         raise _error("too_many_arguments", token)
-    return Part(token, kind, (_argument(token, arguments[0]),))
+    return DestinationPart(token, kind, (_argument(token, arguments[0]),))
 
 
-def _partition(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
+def _partition(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationPart:
     if len(arguments) < 2 and not dialect.partition_of_subject:
         raise _error("not_enough_arguments", token)
     modulus = _argument(token, arguments[0])
     if modulus > INT32_MAX and dialect.partition_of_subject:
         raise _error("invalid_argument", token)
     indexes = tuple(_argument(token, text) for text in arguments[1:])
-    return Part(token, kind, indexes, _wrap_int32(modulus))
+    return DestinationPart(token, kind, indexes, _wrap_int32(modulus))
 
 
-def _index_and_length(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
+def _index_and_length(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationPart:
     index = _index_of_two(token, arguments)
     length = _argument(token, arguments[1])
     if dialect.int32_arguments_checked and not INT32_MIN <= length <= INT32_MAX:
         raise _error("invalid_argument", token)
-    return Part(token, kind, (index,), _wrap_int32(length))
+    return DestinationPart(token, kind, (index,), _wrap_int32(length))
 
 
-def _split(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
+def _split(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationPart:
     index = _index_of_two(token, arguments)
     if b" " in arguments[1]:
         raise _error("invalid_argument", token)
-    return Part(token, kind, (index,), delimiter=arguments[1])
+    return DestinationPart(token, kind, (index,), delimiter=arguments[1])
 
 
 def _index_of_two(token: bytes, arguments: list[bytes]) -> int:
@@ -222,13 +222,13 @@ def _index_of_two(token: bytes, arguments: list[bytes]) -> int:
     return _argument(token, arguments[0])
 
 
-def _random(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> Part:
+def _random(token: bytes, kind: Kind, arguments: list[bytes], dialect: Dialect) -> DestinationPart:
     if len(arguments) != 1:
         raise _error("not_enough_arguments", token)  # the server's words for two arguments as well
     limit = _argument(token, arguments[0])
     if limit > INT32_MAX:
         raise _error("invalid_argument", token)
-    return Part(token, kind, (), _wrap_int32(limit))
+    return DestinationPart(token, kind, (), _wrap_int32(limit))
 
 
 # ------------------------------------------------------------------------------------------------------ names
@@ -248,7 +248,7 @@ def _name(*words: str, joint: str = "") -> re.Pattern[bytes]:
     return re.compile(rf"\{{\{{[\t\n\f\r ]*{name}[\t\n\f\r ]*\((.*)\)[\t\n\f\r ]*\}}\}}".encode())
 
 
-_Parser = Callable[[bytes, Kind, list[bytes], Dialect], Part]
+_Parser = Callable[[bytes, Kind, list[bytes], Dialect], DestinationPart]
 
 # In the order in which the server searches a token for them.
 _FUNCTIONS: tuple[tuple[Kind, re.Pattern[bytes], Callable[[Dialect], bool], _Parser], ...] = (

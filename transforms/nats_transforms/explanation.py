@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from nats_transforms.destination import Kind, Part
+from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.dialect import Dialect
 from nats_transforms.functions import bind, bind_random, fnv1a_32, modulus_of
 from nats_transforms.subject import DOT, REST, UNMATCHABLE, is_wild, text_of, tokens
@@ -45,7 +45,7 @@ class TokenOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class SubjectMismatch:
     """The reason why a subject is not transformed.
 
     ``code`` is ``no_transform``, ``empty_token``, ``wildcard_in_subject``, ``different``, ``too_short`` or
@@ -69,7 +69,7 @@ class Explanation:
     subject: bytes
     result: bytes | None
     tokens: tuple[TokenOrigin, ...]
-    mismatch: Mismatch | None
+    mismatch: SubjectMismatch | None
 
     def as_dict(self) -> dict[str, object]:
         """For JSON; bytes that are not UTF-8 are escaped with backslashes, numbers of no partition left out."""
@@ -94,13 +94,13 @@ _OF_PARTITION = frozenset({"hash", "modulus"})
 
 
 def explain(
-    pattern: bytes, destination: bytes, parts: tuple[Part, ...], dialect: Dialect, subject: bytes
+    pattern: bytes, destination: bytes, parts: tuple[DestinationPart, ...], dialect: Dialect, subject: bytes
 ) -> Explanation:
     """Apply a compiled transform slowly and keep every step."""
     have = tokens(subject)
     if not destination:
         reason = "the destination is empty: there is no transform"
-        mismatch: Mismatch | None = Mismatch("no_transform", None, None, None, reason)
+        mismatch: SubjectMismatch | None = SubjectMismatch("no_transform", None, None, None, reason)
     elif pattern == REST and destination == REST:
         mismatch = None
     else:
@@ -112,34 +112,34 @@ def explain(
     return Explanation(pattern, destination, subject, result, explained, None)
 
 
-def _unmatchable(have: list[bytes]) -> Mismatch | None:
+def _unmatchable(have: list[bytes]) -> SubjectMismatch | None:
     for position, token in enumerate(have, 1):
         if not token:
-            return Mismatch("empty_token", position, None, token, f"token {position} of the subject is empty")
+            return SubjectMismatch("empty_token", position, None, token, f"token {position} of the subject is empty")
         if token in UNMATCHABLE:
             reason = f"token {position} of the subject is {text_of(token)}: such subjects are never transformed"
-            return Mismatch("wildcard_in_subject", position, None, token, reason)
+            return SubjectMismatch("wildcard_in_subject", position, None, token, reason)
     return None
 
 
-def _difference(want: list[bytes], have: list[bytes], dialect: Dialect) -> Mismatch | None:
+def _difference(want: list[bytes], have: list[bytes], dialect: Dialect) -> SubjectMismatch | None:
     for position, token in enumerate(want, 1):
         if position > len(have):
             reason = f"the subject has {len(have)} tokens: nothing for token {position} of the source"
-            return Mismatch("too_short", position, token, None, reason)
+            return SubjectMismatch("too_short", position, token, None, reason)
         if token == REST:
             return None
         found = have[position - 1]
         if token != found and not is_wild(token, by_first_byte=dialect.first_byte_is_wildcard):
             reason = f"token {position} is {text_of(found)}, the source wants {text_of(token)}"
-            return Mismatch("different", position, token, found, reason)
+            return SubjectMismatch("different", position, token, found, reason)
     if len(have) > len(want):
         reason = f"the subject has {len(have)} tokens, the source {len(want)}"
-        return Mismatch("too_long", len(want) + 1, None, have[len(want)], reason)
+        return SubjectMismatch("too_long", len(want) + 1, None, have[len(want)], reason)
     return None
 
 
-def _explained(part: Part, have: list[bytes], subject: bytes) -> TokenOrigin:
+def _explained(part: DestinationPart, have: list[bytes], subject: bytes) -> TokenOrigin:
     if part.kind is Kind.LITERAL:
         return TokenOrigin(part.text, part.kind.value, (), part.text)
     if part.kind is Kind.REST:

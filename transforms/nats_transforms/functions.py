@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable
 
-from nats_transforms.destination import Kind, Part
+from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.subject import DOT
 
 _FNV_OFFSET = 2166136261
@@ -35,12 +35,12 @@ def fnv1a_32(key: bytes) -> int:
     return value
 
 
-def modulus_of(part: Part) -> int:
+def modulus_of(part: DestinationPart) -> int:
     """The modulus as partition uses it: the 32-bit number read without its sign."""
     return part.number & _MASK
 
 
-def bind(part: Part) -> Callable[[bytes], bytes]:
+def bind(part: DestinationPart) -> Callable[[bytes], bytes]:
     """The function of ``part``; it takes the token (partition: the tokens concatenated)."""
     if part.kind is Kind.PARTITION:
         return _partition(modulus_of(part))
@@ -51,7 +51,7 @@ def bind(part: Part) -> Callable[[bytes], bytes]:
     return _CUTS[part.kind](part.number)
 
 
-def bind_random(part: Part) -> Callable[[], bytes]:
+def bind_random(part: DestinationPart) -> Callable[[], bytes]:
     """The random function of ``part``: uniform from 0 up to, not including, its limit's absolute value."""
     limit = abs(part.number)
     if limit <= 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nats_transforms.destination import Kind, Part
+from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.dialect import Dialect
 from nats_transforms.functions import bind, bind_random
 from nats_transforms.subject import DOT, REST, UNMATCHABLE, is_wild, tokens
@@ -47,7 +47,7 @@ class _Writer:
 
 
 def compile_program(
-    pattern: bytes, destination: bytes, parts: tuple[Part, ...], dialect: Dialect, *, without: bytes = b""
+    pattern: bytes, destination: bytes, parts: tuple[DestinationPart, ...], dialect: Dialect, *, without: bytes = b""
 ) -> Program:
     """The function that gives the result for a subject.
 
@@ -83,7 +83,7 @@ def _match_exact(writer: _Writer, source: list[bytes]) -> None:
     writer.lines.append(f"if {_differs(writer, source)}: return None")
 
 
-def _match_with_rest(writer: _Writer, fixed: list[bytes], parts: tuple[Part, ...]) -> None:
+def _match_with_rest(writer: _Writer, fixed: list[bytes], parts: tuple[DestinationPart, ...]) -> None:
     bad = writer.value(UNMATCHABLE.isdisjoint)
     dot = writer.value(DOT)
     if not fixed:
@@ -114,7 +114,7 @@ def _differs(writer: _Writer, source: list[bytes]) -> str:
     return " or ".join(tests)
 
 
-def _result(writer: _Writer, parts: tuple[Part, ...]) -> str:
+def _result(writer: _Writer, parts: tuple[DestinationPart, ...]) -> str:
     pieces: list[bytes | str] = []
     for number, part in enumerate(parts):
         if number:
@@ -136,7 +136,7 @@ def _result(writer: _Writer, parts: tuple[Part, ...]) -> str:
     return " + ".join(names)
 
 
-def _piece(writer: _Writer, part: Part) -> bytes | str:
+def _piece(writer: _Writer, part: DestinationPart) -> bytes | str:
     """A constant, or the expression that gives the bytes of a destination token."""
     if part.kind is Kind.LITERAL:
         return part.text

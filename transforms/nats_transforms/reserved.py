@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
-from nats_transforms.destination import Kind, Part
+from nats_transforms.destination import DestinationPart, Kind
 from nats_transforms.subject import ANY, DOT, REST, matcher, matches, tokens
 from nats_transforms.transform import Transform
 
@@ -111,7 +111,7 @@ def reserving_subject(
     return None
 
 
-def _candidates(pattern: bytes, wanted: bytes, parts: Sequence[Part]) -> Iterator[bytes]:
+def _candidates(pattern: bytes, wanted: bytes, parts: Sequence[DestinationPart]) -> Iterator[bytes]:
     """Subjects that may match both patterns, with pieces of reserved subjects for their wildcards."""
     mine, theirs = tokens(pattern), tokens(wanted)
     length = max(len(mine) - (mine[-1] == REST), len(theirs) - (theirs[-1] == REST))
@@ -134,7 +134,7 @@ def _rests() -> Iterator[bytes]:
         yield from (DOT.join(row[start:]) for start in (1, 0, 2) if row[start:])
 
 
-def _pieces(parts: Sequence[Part]) -> Sequence[bytes]:
+def _pieces(parts: Sequence[DestinationPart]) -> Sequence[bytes]:
     """Tokens that reserved subjects begin with, and such as a function that cuts makes several of them of."""
     pieces = [b"$JS", b"API", b"ACK", b"hub", b"_R_"]
     for part in parts:

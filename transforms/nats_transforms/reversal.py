@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nats_transforms.destination import Kind, Part, parse_token
+from nats_transforms.destination import DestinationPart, Kind, parse_token
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import TransformError
 from nats_transforms.subject import ANY, DOT, REST, is_wild, text_of, tokens
 
 
-def reversed_texts(pattern: bytes, parts: tuple[Part, ...], dialect: Dialect) -> tuple[bytes, bytes]:
+def reversed_texts(pattern: bytes, parts: tuple[DestinationPart, ...], dialect: Dialect) -> tuple[bytes, bytes]:
     """Source and destination of the reverse transform.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from nats_transforms.destination import CUTTING, Kind, Part
+from nats_transforms.destination import CUTTING, DestinationPart, Kind
 from nats_transforms.dialect import Dialect
 from nats_transforms.functions import modulus_of
 from nats_transforms.subject import ANY, DOT, REST, bytes_of, is_wild
@@ -172,7 +172,7 @@ def _covers(one: _Token, two: _Token) -> bool:
     return one == ANY or (two != ANY and _meet(one, two) == two)
 
 
-def _result(part: Part, tokens: tuple[_Token, ...]) -> _Token:
+def _result(part: DestinationPart, tokens: tuple[_Token, ...]) -> _Token:
     """The one token that a part of a destination gives."""
     if part.kind is Kind.LITERAL:
         return part.text

@@ -1,7 +1,7 @@
 """Subject transforms: a source pattern, a destination, and the resulting bytes for a subject.
 
 Theory of operation: ``compile_transform`` reads both texts with the checks of the chosen server version and
-turns them into a row of ``Part`` values, one per destination token, each knowing the positions of the
+turns them into a row of ``DestinationPart`` values, one per destination token, each knowing the positions of the
 subject's tokens that it needs. From that row ``program`` writes one specialised function
 (``Transform.apply``), ``explanation`` explains the result to people, and ``reversal`` builds the inverse.
 All offsets are bytes.
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from nats_transforms.destination import (
+    DestinationPart,
     Kind,
-    Part,
     check_mapping_destination,
     index_out_of_range,
     parse_token,
@@ -44,7 +44,7 @@ class Transform:
     source: bytes
     destination: bytes
     dialect: Dialect
-    parts: tuple[Part, ...] = field(repr=False)
+    parts: tuple[DestinationPart, ...] = field(repr=False)
     apply: Callable[[bytes], bytes | None] = field(repr=False, compare=False)
 
     @property
@@ -130,13 +130,13 @@ def _parts(
     destination_tokens: list[bytes],
     destination: bytes,
     dialect: Dialect,
-) -> tuple[Part, ...]:
+) -> tuple[DestinationPart, ...]:
     positions = [position for position, token in enumerate(source_tokens) if token == ANY]
     has_rest = source_tokens[-1] == REST
     if not positions and not has_rest and dialect.literal_source_copies_destination:
-        return tuple(Part(text, Kind.LITERAL) for text in destination_tokens)
+        return tuple(DestinationPart(text, Kind.LITERAL) for text in destination_tokens)
     numbered = bool(positions) or (has_rest and not dialect.rest_source_refuses_functions)
-    parts: list[Part] = []
+    parts: list[DestinationPart] = []
     uses = 0
     for text in destination_tokens:
         token = parse_token(text, dialect)
@@ -152,7 +152,7 @@ def _parts(
     return tuple(parts)
 
 
-def _numbered_part(token: Part, positions: list[int]) -> Part:
+def _numbered_part(token: DestinationPart, positions: list[int]) -> DestinationPart:
     for index in token.indexes:
         if index > len(positions):
             raise index_out_of_range(token, index)
@@ -161,7 +161,7 @@ def _numbered_part(token: Part, positions: list[int]) -> Part:
     return replace(token, positions=where)
 
 
-def _literal_source_part(token: Part, dialect: Dialect) -> Part:
+def _literal_source_part(token: DestinationPart, dialect: Dialect) -> DestinationPart:
     if dialect.partition_of_subject and token.kind in (Kind.PARTITION, Kind.RANDOM):
         # The indexes are dropped, whatever they are: partition hashes the entire subject.
         return replace(token, indexes=())

@@ -8,7 +8,7 @@ from typing import TypeVar
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected, connections_of
 from nats_bridge.errors import BridgeError
-from nats_bridge.rules.finding import Finding
+from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.supervisor import Assembly
 from nats_bridge.settings import Settings
@@ -16,7 +16,7 @@ from nats_bridge.settings import Settings
 _Answer = TypeVar("_Answer")
 
 
-async def check_server(settings: Settings, server_url: str | None) -> list[Finding]:
+async def check_server(settings: Settings, server_url: str | None) -> list[CheckFinding]:
     """Check every rule against its servers; nothing is created there.
 
     Args:
@@ -54,26 +54,26 @@ async def with_server(
         return await question(settings, opened)
 
 
-async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[Finding]:
+async def _findings(settings: Settings, opened: dict[str, Connection]) -> list[CheckFinding]:
     assembly = Assembly(settings, opened, AccountGraph(settings, opened, patiently=True))
     outlook = await assembly.loops.look()
     findings = [
-        Finding("", True, "untested_server", f"connection '{name}': {connection.untested_server}")
+        CheckFinding("", True, "untested_server", f"connection '{name}': {connection.untested_server}")
         for name, connection in opened.items()
         if connection.untested_server is not None
     ]
-    findings += [Finding("", True, "not_seen", reason) for reason in outlook.unseen]
-    findings += [Finding("", True, "native_loop", str(loop)) for loop in outlook.native]
+    findings += [CheckFinding("", True, "not_seen", reason) for reason in outlook.unseen]
+    findings += [CheckFinding("", True, "native_loop", str(loop)) for loop in outlook.native]
     for rule in settings.rules:
         if loop := outlook.of(rule.name):
-            findings.append(Finding(rule.name, False, "loop", str(loop)))
+            findings.append(CheckFinding(rule.name, False, "loop", str(loop)))
             continue
         run = assembly.make_run(rule)
         try:
             await run.check()
         except BridgeError as error:
-            findings.append(Finding(rule.name, False, error.code, str(error)))
+            findings.append(CheckFinding(rule.name, False, error.code, str(error)))
         else:
-            findings.append(Finding(rule.name, True, "good", "its streams are there, nothing in the way"))
-            findings += [Finding(rule.name, True, "diverges", remark) for remark in run.remarks]
+            findings.append(CheckFinding(rule.name, True, "good", "its streams are there, nothing in the way"))
+            findings += [CheckFinding(rule.name, True, "diverges", remark) for remark in run.remarks]
     return findings

@@ -33,7 +33,7 @@ from nats_bridge.rules.loops.account_graph import AccountGraph
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.rules.supervisor import Assembly, RuleSupervisor
 from nats_bridge.settings import Rule, Settings
-from nats_bridge.telemetry.service import Telemetry
+from nats_bridge.telemetry.service import TelemetryService
 
 if TYPE_CHECKING:
     from nats_bridge.http.listener import Listener
@@ -80,7 +80,7 @@ class Sidecar:
         self._changing = asyncio.Lock()  # of connections and rules
         self._reopening: set[asyncio.Task[None]] = set()
         self.began = time.time()
-        self.telemetry = Telemetry(settings, self)
+        self.telemetry = TelemetryService(settings, self)
         self.state = OwnState(self, settings.http.wedged_after)
 
     @property

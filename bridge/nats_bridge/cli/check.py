@@ -12,13 +12,13 @@ import click
 from nats_bridge.cli.options import DEFAULT, optional_config_option, to_dialect
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, BridgeError, ConfigError
 from nats_bridge.observability.printable import printable
-from nats_bridge.rules.finding import Finding
+from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.rules.reserved_destinations import reserved_findings
 from nats_bridge.settings import Settings, load
 from nats_bridge.settings.connections import check_server_url
 
 if TYPE_CHECKING:
-    from nats_bridge.jobs.rule_tests import Verdict
+    from nats_bridge.jobs.rule_tests import RuleTestVerdict
 
 
 @click.command("check")
@@ -102,8 +102,8 @@ def check_command(
 
 
 def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as_json: bool) -> int:
-    findings: list[Finding] = []
-    verdicts: list[Verdict] = []
+    findings: list[CheckFinding] = []
+    verdicts: list[RuleTestVerdict] = []
     try:
         settings = load(config)
         if server or permissions:
@@ -155,7 +155,7 @@ def _untested(settings: Settings) -> list[str]:
     return [rule.name for rule in settings.rules if rule.name not in tested]
 
 
-def _show_tests(settings: Settings, verdicts: Sequence[Verdict]) -> None:
+def _show_tests(settings: Settings, verdicts: Sequence[RuleTestVerdict]) -> None:
     for verdict in verdicts:
         if not verdict.differences:
             click.echo(f"{click.style('ok  ', fg='green')} {verdict.test.title}")
@@ -183,13 +183,13 @@ def _url(server: str | None) -> str | None:
     return server
 
 
-def finding_line(finding: Finding) -> str:
+def finding_line(finding: CheckFinding) -> str:
     """A finding as text."""
     named = not finding.rule or f"'{finding.rule}'" in finding.text
     return f"{_mark(finding)} {'' if named else finding.rule + ': '}{printable(finding.text)}"
 
 
-def _mark(finding: Finding) -> str:
+def _mark(finding: CheckFinding) -> str:
     if finding.warns:
         return click.style("but", fg="yellow")
     return click.style("ok ", fg="green") if finding.ok else click.style("no ", fg="red")

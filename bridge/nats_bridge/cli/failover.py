@@ -17,8 +17,8 @@ from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
 
 if TYPE_CHECKING:
-    from nats_bridge.jobs.failover.account import Account
-    from nats_bridge.jobs.failover.plan import Move, Plan, StreamPlan
+    from nats_bridge.jobs.failover.account import AccountState
+    from nats_bridge.jobs.failover.plan import ConsumerMove, FailoverPlan, StreamPlan
     from nats_bridge.settings import Settings
 
 
@@ -97,7 +97,7 @@ def _save(settings: Settings, name: str, file: Path) -> int:
     return EXIT_NO if silent else EXIT_GOOD
 
 
-async def _read(settings: Settings, name: str) -> Account:
+async def _read(settings: Settings, name: str) -> AccountState:
     from nats_bridge.client.connection_pool import connected
     from nats_bridge.jobs.failover.account import read_account
 
@@ -105,7 +105,7 @@ async def _read(settings: Settings, name: str) -> Account:
         return await read_account(connections[name])
 
 
-def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:
+def _write(plan: FailoverPlan, folder: Path) -> dict[tuple[str, str], Path]:
     """Write the consumers' configurations; the file of each."""
     written = {}
     try:
@@ -121,7 +121,7 @@ def _write(plan: Plan, folder: Path) -> dict[tuple[str, str], Path]:
     return written
 
 
-def _lines(plan: Plan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
+def _lines(plan: FailoverPlan, files: dict[tuple[str, str], Path], *, is_saved: bool) -> Iterator[str]:
     if is_saved:
         taken = printable(plan.taken)
         yield f"as of {taken}: what was acknowledged later is redelivered, what was stored later is not known"
@@ -157,7 +157,7 @@ def _state(stream: StreamPlan) -> str:
     return f"copied to {stream.copied:,} of {stream.source_last:,}, the last copy is at {stream.newest_at:,}"
 
 
-def _of_consumer(stream: StreamPlan, move: Move, file: Path | None, *, is_saved: bool) -> Iterator[str]:
+def _of_consumer(stream: StreamPlan, move: ConsumerMove, file: Path | None, *, is_saved: bool) -> Iterator[str]:
     from nats_bridge.jobs.failover.plan import ranges
 
     mark = click.style("ok", fg="green") if move.good else click.style("no", fg="red")

@@ -16,7 +16,7 @@ from nats_bridge.observability.printable import printable
 from nats_transforms.subject import is_valid_filter
 
 if TYPE_CHECKING:
-    from nats_bridge.jobs.redrive.redriving import Result
+    from nats_bridge.jobs.redrive.redriving import RedriveResult
 
 
 _NAMED: Final = 20  # letters that a line names
@@ -51,7 +51,7 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers
       nats-bridge redrive DLQ --server nats://127.0.0.1:4222 --consumer workers --max 1000 --rate 50 --apply
     """
-    from nats_bridge.jobs.redrive.redriving import Wanted, redrive, redrive_needs
+    from nats_bridge.jobs.redrive.redriving import RedriveRequest, redrive, redrive_needs
 
     settings, connection = known_connections(**given)
     if not STREAM_NAME.fullmatch(stream):
@@ -59,7 +59,7 @@ def redrive_command(stream: str, as_json: bool, **given: Any) -> int:
     subject = given["subject"] or ""
     if subject and not is_valid_filter(subject.encode()):
         raise ConfigError(f"--subject: '{subject}' is no subject; wildcards are whole tokens, as in 'orders.*.>'")
-    wanted = Wanted(
+    wanted = RedriveRequest(
         *(stream, connection, given["consumer"] or "", subject, given["most"] or 0, given["rate"] or 0),
         apply=given["apply"],
         resend_doubtful=given["resend_doubtful"],
@@ -75,7 +75,7 @@ def _done(seconds: float, done: int, total: int) -> str:
     return f"{done:,} of {total:,} put back, {done / seconds:,.0f}/s"
 
 
-def _lines(stream: str, result: Result) -> Iterator[str]:
+def _lines(stream: str, result: RedriveResult) -> Iterator[str]:
     yield f"{stream} holds {result.held:,} dead letter{'' if result.held == 1 else 's'}"
     for group, number in sorted(result.groups.items(), key=lambda each: (not each[0].redriven, -each[1], each[0])):
         to = f"to {group.outcome}" if group.redriven else f"not, because {group.outcome}"
@@ -102,7 +102,7 @@ def _lines(stream: str, result: Result) -> Iterator[str]:
         yield f"interrupted {printable(result.interrupted)}; the same command resumes"
 
 
-def _data(stream: str, result: Result) -> dict[str, Any]:
+def _data(stream: str, result: RedriveResult) -> dict[str, Any]:
     return {
         "ok": result.good,
         "stream": stream,

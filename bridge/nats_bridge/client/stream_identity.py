@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal["same", "recreated", "unknown"]
 
 
-class Stored(NamedTuple):
+class MessageStamp(NamedTuple):
     """A message in a stream.
 
     Attributes:
@@ -50,15 +50,17 @@ class Bounds:
         last: its last sequence, and the time of that message, which may be removed; the time is 0 if it is unknown.
     """
 
-    first: Stored | None
-    last: Stored
+    first: MessageStamp | None
+    last: MessageStamp
 
     @classmethod
     def of(cls, info: Json) -> Self:
         """Read `STREAM.INFO`."""
         state = info["state"]
-        first = Stored(int(state["first_seq"]), nanoseconds_of(state["first_ts"])) if int(state["messages"]) else None
-        return cls(first, Stored(int(state["last_seq"]), max(nanoseconds_of(state["last_ts"]), 0)))
+        first = (
+            MessageStamp(int(state["first_seq"]), nanoseconds_of(state["first_ts"])) if int(state["messages"]) else None
+        )
+        return cls(first, MessageStamp(int(state["last_seq"]), max(nanoseconds_of(state["last_ts"]), 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class KnownStream:
     """
 
     created: str
-    messages: tuple[Stored, ...] = ()
+    messages: tuple[MessageStamp, ...] = ()
 
     @classmethod
     def of(cls, info: Json) -> Self:
@@ -80,7 +82,7 @@ class KnownStream:
         last = (bounds.last,) if bounds.last.sequence and bounds.last.time_ns else ()
         return cls(str(info["created"]), (*last, *((bounds.first,) if bounds.first else ())))
 
-    def also(self, *messages: Stored) -> Self:
+    def also(self, *messages: MessageStamp) -> Self:
         """This stream with more known messages, which are tried before the others."""
         return replace(self, messages=tuple(dict.fromkeys((*messages, *self.messages))))
 
@@ -113,7 +115,7 @@ class KnownStream:
         return judge(self.messages, held, bounds)
 
 
-def judge(known: tuple[Stored, ...], held: Mapping[int, int], bounds: Bounds) -> Verdict:
+def judge(known: tuple[MessageStamp, ...], held: Mapping[int, int], bounds: Bounds) -> Verdict:
     """Whether a stream with another creation time is the one whose messages are known.
 
     Args:

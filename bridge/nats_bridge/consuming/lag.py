@@ -55,7 +55,7 @@ class Standpoint:
     direct: bool = False
 
 
-class Reader(Protocol):
+class LagSource(Protocol):
     """A reader of a stream, which has a lag."""
 
     @property
@@ -139,7 +139,7 @@ class LagWatch:
         backlog: is updated.
     """
 
-    def __init__(self, rule: str, connection: Connection, reader: Reader, backlog: Backlog) -> None:
+    def __init__(self, rule: str, connection: Connection, reader: LagSource, backlog: Backlog) -> None:
         self._rule = rule
         self._removes = True  # whether limits may remove messages of the stream
         self._edge: Edge | None = None

@@ -26,7 +26,7 @@ from nats_bridge.client import waiting
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.permission_violations import not_allowed, refused_publication
-from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
@@ -255,7 +255,7 @@ class Reader(ABC):
         if not self._last_reply:
             return self._seen
         ack = AckReply.parse(self._last_reply)
-        return self._seen.also(Stored(ack.stream_sequence, ack.time_ns))
+        return self._seen.also(MessageStamp(ack.stream_sequence, ack.time_ns))
 
     @property
     def standpoint(self) -> Standpoint:

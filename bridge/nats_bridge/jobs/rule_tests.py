@@ -22,7 +22,7 @@ _Result: TypeAlias = Republished | Copied
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleTestVerdict:
     """The outcome of one test.
 
     Attributes:
@@ -48,7 +48,7 @@ class Verdict:
         }
 
 
-def run_tests(settings: Settings) -> Iterator[Verdict]:
+def run_tests(settings: Settings) -> Iterator[RuleTestVerdict]:
     """Run all tests, in order; nothing connects to a server.
 
     Rules with the dialect `native` behave like the newest one.
@@ -68,7 +68,7 @@ def run_tests(settings: Settings) -> Iterator[Verdict]:
         differences += _unequal(test.expect, results)
         if differences:
             differences += [f"left out: {each.reason}" for each in made if isinstance(each, Unselected)]
-        yield Verdict(test, position, tuple(differences), tuple(text_of(each.subject) for each in results))
+        yield RuleTestVerdict(test, position, tuple(differences), tuple(text_of(each.subject) for each in results))
 
 
 def _incoming(given: GivenMessage) -> Incoming:

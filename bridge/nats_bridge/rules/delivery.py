@@ -50,7 +50,7 @@ class DeliveryCounters(Protocol):
     too_large: int
 
 
-class Delivery:
+class CorePublisher:
     """Writes one rule's operations to its target connection.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One finding about a rule, or about the cluster.
 
     Attributes:

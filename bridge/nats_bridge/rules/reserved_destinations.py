@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nats_bridge.rules.finding import Finding
+from nats_bridge.rules.finding import CheckFinding
 from nats_bridge.settings import AdvisoriesRule, RepublishRule, Settings
 from nats_transforms.reserved import reserving_subject
 from nats_transforms.subject import REST, text_of
@@ -29,7 +29,7 @@ def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude:
     )
 
 
-def reserved_findings(settings: Settings) -> Iterator[Finding]:
+def reserved_findings(settings: Settings) -> Iterator[CheckFinding]:
     """The warnings of a configuration, by its texts alone; the streams' subjects can make a check of `run` narrower."""
     for rule in settings.rules:
         if isinstance(rule, RepublishRule | AdvisoriesRule):
@@ -39,4 +39,4 @@ def reserved_findings(settings: Settings) -> Iterator[Finding]:
             )
             exclude = rule.exclude if isinstance(rule, RepublishRule) else ()
             if remark := reserved_remark(transform, exclude=[pattern.encode() for pattern in exclude]):
-                yield Finding(rule.name, True, "reserved", remark)
+                yield CheckFinding(rule.name, True, "reserved", remark)

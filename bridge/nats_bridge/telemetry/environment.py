@@ -15,7 +15,7 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TelemetryExports:
     """The requested exports.
 
     Attributes:
@@ -29,18 +29,18 @@ class Wanted:
     remarks: tuple[str, ...] = ()
 
 
-def wanted(environment: Mapping[str, str]) -> Wanted:
+def wanted(environment: Mapping[str, str]) -> TelemetryExports:
     """Read what the environment asks to export.
 
     Signals are exported where an endpoint is set, for all of them or for the signal, or where their exporter is
     `otlp`; not where it is `none`, and not at all where OTEL_SDK_DISABLED is true.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return Wanted(metrics=False, traces=False)
+        return TelemetryExports(metrics=False, traces=False)
     remarks: list[str] = []
     metrics = _signal(environment, "METRICS", remarks)
     traces = _signal(environment, "TRACES", remarks)
-    return Wanted(metrics, traces, tuple(remarks))
+    return TelemetryExports(metrics, traces, tuple(remarks))
 
 
 def _signal(environment: Mapping[str, str], signal: Literal["METRICS", "TRACES"], remarks: list[str]) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("bridge.telemetry")
 
 
-class Telemetry:
+class TelemetryService:
     """The telemetry of a sidecar.
 
     Args:

@@ -43,7 +43,7 @@ class Level(StrEnum):
     """No clause says it; servers do it, and users depend on it."""
 
 
-class Place(StrEnum):
+class TransformPlace(StrEnum):
     """The place in a server where a transform is applied."""
 
     REPUBLISH = "republish"
@@ -117,7 +117,7 @@ Step: TypeAlias = Create | Update | Publish | Delete | Purge | Drop | Settle
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ExpectedRefusal:
     """A server's error answer. A member that is None is not compared."""
 
     code: int | None = None
@@ -126,7 +126,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedMessage:
+class MessagePattern:
     """A message as it must be seen; a member that is None is not compared.
 
     The bytes may hold placeholders: ``<time>`` (RFC 3339 as the server writes it, and equal to the stored time
@@ -153,10 +153,10 @@ class Expectation:
         facts: what a scenario answers with.
     """
 
-    refusal: Refusal | None = None
+    refusal: ExpectedRefusal | None = None
     config: Mapping[str, Json] | None = None
-    received: tuple[ExpectedMessage, ...] | None = None
-    stored: Mapping[str, tuple[ExpectedMessage, ...]] | None = None
+    received: tuple[MessagePattern, ...] | None = None
+    stored: Mapping[str, tuple[MessagePattern, ...]] | None = None
     any_order: frozenset[str] = frozenset()
     acks: tuple[Mapping[str, Json] | None, ...] | None = None
     facts: Mapping[str, Json] | None = None
@@ -172,7 +172,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Transform:
+class TransformCase:
     """The short form of a case: one transform, some subjects.
 
     What a library that knows transforms alone is asked; servers get the streams and steps made from it.
@@ -180,7 +180,7 @@ class Transform:
 
     source: bytes
     destination: bytes
-    place: Place
+    place: TransformPlace
     subjects: tuple[bytes, ...]
 
 
@@ -212,7 +212,7 @@ class Case:
     streams: tuple[Mapping[str, Json], ...] = ()
     steps: tuple[Step, ...] = ()
     listen: tuple[bytes, ...] = (b"out.>",)
-    transform: Transform | None = None
+    transform: TransformCase | None = None
     scenario: str | None = None
     range: Feature = field(default_factory=lambda: Feature(since=((2, 9, 0),)))
     needs: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from nats_conformance.catalogue.case import Level, Place
+from nats_conformance.catalogue.case import Level, TransformPlace
 
 _VERSION = r"[0-9]+\.[0-9]+(\.[0-9]+)?"
 
@@ -156,7 +156,7 @@ class TransformText(_Strict):
 
     src: Text
     dest: Text
-    place: Place = Place.REPUBLISH
+    place: TransformPlace = TransformPlace.REPUBLISH
     subjects: list[Text] | None = None
 
 

@@ -8,26 +8,26 @@ from typing import Any
 from nats_conformance.catalogue.case import (
     Create,
     Expectation,
-    ExpectedMessage,
     Message,
-    Place,
+    MessagePattern,
     Publish,
     Step,
-    Transform,
+    TransformCase,
+    TransformPlace,
     text_of,
 )
 
 _SOURCE, _TARGET = "O", "S"
 
 
-def expanded_streams(transform: Transform) -> tuple[Mapping[str, Any], ...]:
+def expanded_streams(transform: TransformCase) -> tuple[Mapping[str, Any], ...]:
     """The streams that exist before: the source, where the transform is one of a source or a mirror."""
-    if transform.place in (Place.SOURCE, Place.MIRROR):
+    if transform.place in (TransformPlace.SOURCE, TransformPlace.MIRROR):
         return ({"name": _SOURCE, "subjects": _covering(transform.subjects), "storage": "memory"},)
     return ()
 
 
-def expanded_steps(transform: Transform) -> tuple[Step, ...]:
+def expanded_steps(transform: TransformCase) -> tuple[Step, ...]:
     """Create the stream that has the transform, and publish a message on every subject, numbered from 0."""
     pair = {"src": text_of(transform.source), "dest": text_of(transform.destination)}
     publishes = tuple(
@@ -35,33 +35,33 @@ def expanded_steps(transform: Transform) -> tuple[Step, ...]:
     )
     config: dict[str, Any] = {"name": _TARGET, "storage": "memory"}
     match transform.place:
-        case Place.REPUBLISH:
+        case TransformPlace.REPUBLISH:
             config |= {"subjects": _covering(transform.subjects), "republish": pair}
             return (Create(config), *publishes)
-        case Place.INGRESS:
+        case TransformPlace.INGRESS:
             config |= {"subjects": _covering(transform.subjects), "subject_transform": pair}
             return (Create(config), *publishes)
-        case Place.SOURCE:
+        case TransformPlace.SOURCE:
             config |= {"sources": [{"name": _SOURCE, "subject_transforms": [pair]}]}
-        case Place.MIRROR:
+        case TransformPlace.MIRROR:
             config |= {"mirror": {"name": _SOURCE, "subject_transforms": [pair]}}
     return (*publishes, Create(config))
 
 
-def expanded_expectation(transform: Transform, results: Mapping[bytes, bytes | None]) -> Expectation:
+def expanded_expectation(transform: TransformCase, results: Mapping[bytes, bytes | None]) -> Expectation:
     """What must be seen: messages under the results, in the order of the subjects.
 
     Raises:
         KeyError: a subject has no result.
     """
     numbered = [(subject, results[subject], b"%d" % number) for number, subject in enumerate(transform.subjects)]
-    made = tuple(ExpectedMessage(result, payload=payload) for _, result, payload in numbered if result is not None)
-    if transform.place is Place.REPUBLISH:
+    made = tuple(MessagePattern(result, payload=payload) for _, result, payload in numbered if result is not None)
+    if transform.place is TransformPlace.REPUBLISH:
         return Expectation(received=made)
-    if transform.place is Place.INGRESS:
+    if transform.place is TransformPlace.INGRESS:
         # A message that does not match is stored under the subject it came on.
         made = tuple(
-            ExpectedMessage(subject if result is None else result, payload=payload)
+            MessagePattern(subject if result is None else result, payload=payload)
             for subject, result, payload in numbered
         )
     return Expectation(stored={_TARGET: made})

@@ -20,15 +20,15 @@ from nats_conformance.catalogue.case import (
     Difference,
     Drop,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Json,
     Message,
+    MessagePattern,
     Publish,
     Purge,
-    Refusal,
     Settle,
     Step,
-    Transform,
+    TransformCase,
     Update,
 )
 from nats_conformance.catalogue.document import (
@@ -219,7 +219,7 @@ def _case(text: CaseText, clause: str, file: Path, line: int) -> Case:
 
 
 def _difference(
-    text: DifferenceText, expectation: Expectation, transform: Transform | None, *path: str | int
+    text: DifferenceText, expectation: Expectation, transform: TransformCase | None, *path: str | int
 ) -> Difference:
     if text.expect is not None:
         shown = _expectation(text.expect, transform, *path, "expect")
@@ -234,7 +234,7 @@ def _without(expectation: Expectation, header: bytes) -> Expectation:
     """The same expectation with blocks that lack every line of this header."""
     line = re.compile(rb"(?<=\r\n)%b:[^\r]*\r\n" % header)
 
-    def cut(messages: tuple[ExpectedMessage, ...]) -> tuple[ExpectedMessage, ...]:
+    def cut(messages: tuple[MessagePattern, ...]) -> tuple[MessagePattern, ...]:
         return tuple(
             each if each.header_block is None else replace(each, header_block=line.sub(b"", each.header_block))
             for each in messages
@@ -255,7 +255,7 @@ def _in_memory(step: Step) -> Step:
     return step
 
 
-def _transform(text: CaseText) -> Transform | None:
+def _transform(text: CaseText) -> TransformCase | None:
     given = text.transform
     if given is None:
         return None
@@ -265,7 +265,7 @@ def _transform(text: CaseText) -> Transform | None:
         subjects = tuple(map(_bytes_of, text.expect.results))
     else:
         raise _WrongError("the expectation has no results: name the subjects in transform.subjects", "transform")
-    return Transform(_bytes_of(given.src), _bytes_of(given.dest), given.place, subjects)
+    return TransformCase(_bytes_of(given.src), _bytes_of(given.dest), given.place, subjects)
 
 
 def _steps(text: CaseText) -> tuple[Step, ...]:
@@ -299,7 +299,7 @@ def _step(text: StepText) -> list[Step]:
     raise _WrongError("a step with nothing in it", "steps")
 
 
-def _expectation(text: ExpectText, transform: Transform | None, *path: str | int) -> Expectation:
+def _expectation(text: ExpectText, transform: TransformCase | None, *path: str | int) -> Expectation:
     if text.results is not None:
         if transform is None:
             raise _WrongError("results are those of a transform; this case has none", *path)
@@ -311,7 +311,7 @@ def _expectation(text: ExpectText, transform: Transform | None, *path: str | int
     return Expectation(
         refusal=None
         if text.refused is None
-        else Refusal(text.refused.code, text.refused.err_code, text.refused.description),
+        else ExpectedRefusal(text.refused.code, text.refused.err_code, text.refused.description),
         config=text.config,
         received=_expected(text.received),
         stored=None
@@ -323,11 +323,11 @@ def _expectation(text: ExpectText, transform: Transform | None, *path: str | int
     )
 
 
-def _expected(texts: list[MessageText] | None) -> tuple[ExpectedMessage, ...] | None:
+def _expected(texts: list[MessageText] | None) -> tuple[MessagePattern, ...] | None:
     if texts is None:
         return None
     return tuple(
-        ExpectedMessage(
+        MessagePattern(
             _bytes_of(each.subject),
             None if each.headers is None and each.block is None else _block(each),
             None if each.payload is None else _bytes_of(each.payload),

@@ -17,7 +17,7 @@ from nats_conformance.catalogue.case import Level
 from nats_conformance.catalogue.document import schema
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.catalogue.selection import select
-from nats_conformance.command.progress import Progress
+from nats_conformance.command.progress import RunProgress
 from nats_conformance.errors import ConformanceError
 from nats_conformance.raw_client import Credentials
 from nats_transforms.tested_versions import LIVE_VERSIONS
@@ -134,7 +134,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 
 def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -> int:
     from nats_conformance.command.expected_failures import read_expected_failures, surprises
-    from nats_conformance.command.plan import Plan, chosen_cases, found_servers
+    from nats_conformance.command.plan import RunPlan, chosen_cases, found_servers
     from nats_conformance.command.whole_run import record
     from nats_conformance.history import read_history
     from nats_conformance.identity import KINDS
@@ -144,7 +144,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise click.UsageError(f"--subjects: '{min(unknown)}' is none of {', '.join(KINDS)}", ctx)
-    plan = Plan(
+    plan = RunPlan(
         versions=versions,
         server="" if given["versions"] else given["server"] or "",
         credentials=Credentials(creds=Path(creds) if (creds := os.environ.get("NATS_CREDS")) else None),
@@ -155,7 +155,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     report: Path | None = given["report"]
     expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
     cases = chosen_cases(plan)
-    progress = Progress()
+    progress = RunProgress()
     with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
         folder = report or Path(temporary)
         history_file = folder / "history.jsonl"
@@ -207,7 +207,7 @@ def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
     if given["server"] and not given["versions"]:
         raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
     config = read_stream(given["config"])
-    servers = found_servers(versions, Progress().say)
+    servers = found_servers(versions, RunProgress().say)
     if servers.missing and not servers.binaries:
         raise ConformanceError("\n".join(servers.missing.values()))
     found = asyncio.run(answers(config, given["publish"], servers.binaries))

@@ -35,7 +35,7 @@ class Servers:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """One run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Plan:
     cases: Path | None = None
 
 
-def chosen_cases(plan: Plan) -> tuple[Case, ...]:
+def chosen_cases(plan: RunPlan) -> tuple[Case, ...]:
     """The cases of a plan.
 
     Raises:
@@ -97,7 +97,7 @@ def found_servers(versions: Sequence[str], report: Callable[[str], None]) -> Ser
     return Servers(binaries, missing)
 
 
-def subjects_of(plan: Plan, servers: Servers, directory: Path) -> list[Subject]:
+def subjects_of(plan: RunPlan, servers: Servers, directory: Path) -> list[Subject]:
     """The subjects of test, not open yet; natives first, then engines, bridges and libraries.
 
     Raises:

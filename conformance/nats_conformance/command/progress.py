@@ -8,7 +8,7 @@ from typing import TextIO
 _STEP = 20
 
 
-class Progress:
+class RunProgress:
     """Prints the progress of a run on stderr."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

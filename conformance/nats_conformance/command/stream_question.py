@@ -13,11 +13,11 @@ from nats_conformance.catalogue.case import (
     Case,
     Create,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Level,
     Message,
+    MessagePattern,
     Publish,
-    Refusal,
 )
 from nats_conformance.errors import ConformanceError
 from nats_conformance.implementations.native import NativeSubject
@@ -43,7 +43,7 @@ class Answer:
     """
 
     version: str
-    refusal: Refusal | None
+    refusal: ExpectedRefusal | None
     ignored: tuple[str, ...] = ()
     changed: tuple[tuple[str, str, str], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ async def _answer(
 ) -> Answer:
     messages = tuple(Publish(Message(subject.encode(), payload=b"%d" % at)) for at, subject in enumerate(publish))
     # What is stored matters where something is published only: a stream waits long for sources that do not exist.
-    wanted: dict[str, tuple[ExpectedMessage, ...]] = {str(config["name"]): ()} if publish else {}
+    wanted: dict[str, tuple[MessagePattern, ...]] = {str(config["name"]): ()} if publish else {}
     case = Case(
         id="native/question/1",
         title="a stream configuration",

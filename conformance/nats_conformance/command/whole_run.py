@@ -15,8 +15,8 @@ from pathlib import Path
 from nats_conformance.catalogue.case import Case
 from nats_conformance.catalogue.exporting import about
 from nats_conformance.catalogue.reading import checksum
-from nats_conformance.command.plan import Plan, Servers, subjects_of
-from nats_conformance.command.progress import Progress
+from nats_conformance.command.plan import RunPlan, Servers, subjects_of
+from nats_conformance.command.progress import RunProgress
 from nats_conformance.errors import SubjectError
 from nats_conformance.history import HistoryWriter
 from nats_conformance.implementations.native import RunningServer
@@ -25,7 +25,7 @@ from nats_conformance.running import play_all
 from nats_conformance.subject import Subject
 
 
-async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path, progress: Progress) -> None:
+async def record(plan: RunPlan, cases: Sequence[Case], servers: Servers, file: Path, progress: RunProgress) -> None:
     """Play the plan's cases and write the history; servers are ended and streams removed, whatever happens.
 
     A subject of test that cannot be opened is written down as missing, and the others continue.
@@ -58,7 +58,7 @@ async def record(plan: Plan, cases: Sequence[Case], servers: Servers, file: Path
                 await play_all(cases, subjects, writer, progress)
 
 
-def _start(plan: Plan, cases: Sequence[Case]) -> dict[str, object]:
+def _start(plan: RunPlan, cases: Sequence[Case]) -> dict[str, object]:
     return {
         "suite": version("nats-bridge"),
         "catalogue": checksum(),

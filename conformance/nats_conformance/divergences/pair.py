@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from nats_conformance.catalogue.case import Case, Expectation, ExpectedMessage, Message
+from nats_conformance.catalogue.case import Case, Expectation, Message, MessagePattern
 from nats_conformance.identity import Identity
 from nats_conformance.observation import Observation, Stored
 from nats_transforms.republish import unpublishable
@@ -62,9 +62,9 @@ def published(*members: str) -> Normaliser:
 
 def without_unpublishable(pair: Pair, streams: frozenset[str]) -> Pair:
     """Without expected messages that the sidecar does not publish; later ones have the sequences that are left."""
-    stored: dict[str, tuple[ExpectedMessage, ...]] = {}
+    stored: dict[str, tuple[MessagePattern, ...]] = {}
     for stream, messages in (pair.expectation.stored or {}).items():
-        kept: list[ExpectedMessage] = []
+        kept: list[MessagePattern] = []
         for at, each in enumerate(messages):
             if stream not in streams or unpublishable(each.subject) is None:
                 gone = at - len(kept)
@@ -88,7 +88,7 @@ def unfound(pair: Pair) -> Pair:
 def expected_blocks(pair: Pair, change: Callable[[bytes], bytes], streams: frozenset[str] | None = None) -> Pair:
     """With every expected header block changed, of these streams alone if they are given."""
 
-    def changed(each: ExpectedMessage) -> ExpectedMessage:
+    def changed(each: MessagePattern) -> MessagePattern:
         if each.header_block is None:
             return each
         return replace(each, header_block=_tidy(change(each.header_block)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_conformance.catalogue.case import Create, Expectation, Refusal, Update
+from nats_conformance.catalogue.case import Create, Expectation, ExpectedRefusal, Update
 from nats_conformance.divergences.pair import Normaliser, Pair
 
 _ERROR_NUMBER: Final = re.compile(r"\(10[0-9]{3}\)")
@@ -41,12 +41,12 @@ def _refused_update(pair: Pair) -> Pair:
     if wanted is None:
         return _as_refused(pair)
     if wanted.err_code == _NOT_UPDATED:
-        return replace(pair, expectation=replace(pair.expectation, refusal=Refusal()))
+        return replace(pair, expectation=replace(pair.expectation, refusal=ExpectedRefusal()))
     return pair
 
 
 def _as_refused(pair: Pair) -> Pair:
-    return replace(pair, expectation=Expectation(refusal=Refusal()))
+    return replace(pair, expectation=Expectation(refusal=ExpectedRefusal()))
 
 
 NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from nats_conformance.catalogue.case import Delete, ExpectedMessage, Message
+from nats_conformance.catalogue.case import Delete, Message, MessagePattern
 from nats_conformance.divergences.pair import Normaliser, Pair, unfound
 from nats_conformance.expected_text import matches_text, without_placeholders
 from nats_transforms.reserved import is_reserved
@@ -53,7 +53,7 @@ def _last_sequence_where(holds: Callable[[Pair], bool], mistaken: bytes = b"[0-9
         received, seen = pair.expectation.received, pair.observation.received
         if received is None or len(seen) != len(received) or not holds(pair):
             return pair
-        expected: list[ExpectedMessage] = []
+        expected: list[MessagePattern] = []
         for wanted, message in zip(received, seen, strict=True):
             line = _LAST.search(message.header_block)
             if wanted.header_block is not None and line is not None:
@@ -98,7 +98,7 @@ def _order_of_rules(pair: Pair) -> Pair:
     return replace(pair, observation=replace(pair.observation, received=(*ordered, *left)))
 
 
-def _is_meant(wanted: ExpectedMessage, seen: Message) -> bool:
+def _is_meant(wanted: MessagePattern, seen: Message) -> bool:
     pairs = ((wanted.subject, seen.subject), (wanted.payload, seen.payload))
     return all(expected is None or matches_text(expected, found) for expected, found in pairs)
 

@@ -18,14 +18,14 @@ from nats_conformance.catalogue.case import (
     Create,
     Delete,
     Drop,
+    ExpectedRefusal,
     Json,
     Message,
-    Place,
     Publish,
     Purge,
-    Refusal,
     Settle,
     Step,
+    TransformPlace,
     Update,
     raw_of,
 )
@@ -126,14 +126,16 @@ class AccountModel:
             self._created += 1
             self._streams[name] = StreamModel(decision.config, b"model%03d" % self._created)
         elif existing.config != decision.config:
-            return Decision(refusal=Refusal(400, 10058, "stream name already in use with a different configuration"))
+            return Decision(
+                refusal=ExpectedRefusal(400, 10058, "stream name already in use with a different configuration")
+            )
         return decision
 
     async def _update(self, config: Config) -> Decision:
         name = config.get("name")
         existing = self._streams.get(name) if isinstance(name, str) else None
         if existing is None:
-            return Decision(refusal=Refusal(404, 10059, "stream not found"))
+            return Decision(refusal=ExpectedRefusal(404, 10059, "stream not found"))
         decision = await self._engine.decide(config, existing.config, self._others(name))
         if decision.config is not None:
             existing.config = decision.config
@@ -182,9 +184,9 @@ class AccountModel:
         if not pair:
             return message
         results = await self._engine.transform(
-            raw_of(pair.get("src")), raw_of(pair.get("dest")), Place.INGRESS, [message.subject]
+            raw_of(pair.get("src")), raw_of(pair.get("dest")), TransformPlace.INGRESS, [message.subject]
         )
-        if isinstance(results, Refusal):
+        if isinstance(results, ExpectedRefusal):
             raise SubjectError(f"a transform that was accepted is refused when it is applied: {results.description}")
         return message if results[0] is None else replace(message, subject=results[0])
 

@@ -19,8 +19,8 @@ from typing import Final
 from nats_conformance.catalogue.case import Case, Json
 from nats_conformance.errors import SubjectError
 from nats_conformance.identity import Identity, Kind
-from nats_conformance.implementations.bridge_plan import Plan, plan
-from nats_conformance.implementations.bridge_process import Checked, Sidecar, SidecarEndedError, check
+from nats_conformance.implementations.bridge_plan import BridgePlan, plan
+from nats_conformance.implementations.bridge_process import Checked, RunningSidecar, SidecarEndedError, check
 from nats_conformance.implementations.bridge_stage import BridgeStage
 from nats_conformance.implementations.native import account_config
 from nats_conformance.native_servers import NativeServer, ServersError
@@ -80,7 +80,7 @@ class BridgeSubject(BatchSubject):
 
     async def play_many(self, cases: Sequence[Case]) -> AsyncIterator[tuple[Case, Answer]]:
         """Play cases in batches, in any order; every one has exactly one answer."""
-        plans: list[Plan] = []
+        plans: list[BridgePlan] = []
         for case in cases:
             try:
                 plans.append(self._plan(case))
@@ -99,7 +99,7 @@ class BridgeSubject(BatchSubject):
                     for played, answer in answers:
                         yield played.case, answer
 
-    def _plan(self, case: Case) -> Plan:
+    def _plan(self, case: Case) -> BridgePlan:
         made = plan(case, dialect_of(self.identity.dialect), dialect_of(self.identity.server))
         if made.size > self.accounts:
             raise CannotPlay(f"it needs {made.size} accounts, one for each stream that a rule fills")
@@ -107,7 +107,7 @@ class BridgeSubject(BatchSubject):
 
     # -- what the bridge refuses -------------------------------------------------------------------------------------
 
-    async def _problems(self, plans: Sequence[Plan]) -> list[dict[int, str]]:
+    async def _problems(self, plans: Sequence[BridgePlan]) -> list[dict[int, str]]:
         """Return the bridge's answer to the rules of each plan, each rule alone: by the number of the rule."""
         found: list[dict[int, str]] = [{} for _ in plans]
         asked: list[tuple[int, int, dict[str, object]]] = []  # a plan, the number of its rule, and the rule
@@ -155,7 +155,9 @@ class BridgeSubject(BatchSubject):
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
-    async def _play_batch(self, batch: Sequence[tuple[Plan, dict[int, str]]], lane: int) -> list[tuple[Plan, Answer]]:
+    async def _play_batch(
+        self, batch: Sequence[tuple[BridgePlan, dict[int, str]]], lane: int
+    ) -> list[tuple[BridgePlan, Answer]]:
         """Play a batch in the accounts of a lane; smaller ones, where a rule ends the sidecar."""
         first = lane * _BATCH
         stages = [await self._stage(slot, each) for slot, (each, _) in enumerate(batch, first)]
@@ -176,7 +178,7 @@ class BridgeSubject(BatchSubject):
             parts = [[batch[culprit]], [*batch[:culprit], *batch[culprit + 1 :]]]
         return [pair for part in parts for pair in await self._play_batch(part, lane)]
 
-    async def _stage(self, slot: int, made: Plan) -> BridgeStage:
+    async def _stage(self, slot: int, made: BridgePlan) -> BridgeStage:
         users = [slot * self.accounts + account for account in range(made.size)]
         for user in users:
             if user not in self._stages:
@@ -248,7 +250,7 @@ class BridgeSubject(BatchSubject):
     async def _with_sidecar(self, stages: Sequence[BridgeStage]) -> None:
         needed = [stage for stage in stages if stage.plan.is_about_messages and stage.running()]
         file = self._configuration(needed)
-        sidecar = None if file is None else await Sidecar.start(file)
+        sidecar = None if file is None else await RunningSidecar.start(file)
         try:
             results = await asyncio.gather(
                 *(

@@ -105,7 +105,7 @@ class PlannedRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BridgePlan:
     """How a case is played.
 
     Attributes:
@@ -165,7 +165,7 @@ class Plan:
         return 0
 
 
-def plan(case: Case, dialect: Dialect, server: Dialect) -> Plan:
+def plan(case: Case, dialect: Dialect, server: Dialect) -> BridgePlan:
     """How a case is played by the bridge of a dialect in front of a server.
 
     Raises:
@@ -181,7 +181,7 @@ def plan(case: Case, dialect: Dialect, server: Dialect) -> Plan:
         for name in draft.reshaped
     }
     rules = tuple(replace(rule, **draft.places(rule, accounts)) for rule in draft.rules)
-    return Plan(case, expectation, accounts, subjects, native, rules, draft.begin)
+    return BridgePlan(case, expectation, accounts, subjects, native, rules, draft.begin)
 
 
 def _refuse(case: Case, expectation: Expectation, dialect: Dialect, server: Dialect) -> None:

@@ -95,7 +95,7 @@ async def check(file: Path, *, servers: bool) -> Checked:
             await process.wait()
 
 
-class Sidecar:
+class RunningSidecar:
     """A running ``nats-bridge run``."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:

@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nats_conformance.catalogue.case import Create, Delete, Json, Publish, Purge, Refusal, Settle, Step, Update
+from nats_conformance.catalogue.case import Create, Delete, ExpectedRefusal, Json, Publish, Purge, Settle, Step, Update
 from nats_conformance.errors import SubjectError
-from nats_conformance.implementations.bridge_plan import DEAD_LETTERS, Plan, PlannedRule
-from nats_conformance.implementations.bridge_process import Sidecar
+from nats_conformance.implementations.bridge_plan import DEAD_LETTERS, BridgePlan, PlannedRule
+from nats_conformance.implementations.bridge_process import RunningSidecar
 from nats_conformance.observation import Decision, Observation, Stored
 from nats_conformance.raw_client import Collected
 from nats_conformance.stage import Stage
@@ -40,7 +40,7 @@ class BridgeStage:
         name: for the names of its rules; unique in the sidecar.
     """
 
-    def __init__(self, plan: Plan, stages: Sequence[Stage], connections: Sequence[str], name: str) -> None:
+    def __init__(self, plan: BridgePlan, stages: Sequence[Stage], connections: Sequence[str], name: str) -> None:
         self.plan = plan
         self.rules = {f"{name}-{number}": rule for number, rule in enumerate(plan.rules)}
         self.error: SubjectError | None = None
@@ -114,7 +114,7 @@ class BridgeStage:
             code = None  # a server would return one of the two, depending on what it checks first
         self._refused[at] = code
         self._off.add(at)
-        self._decisions[at] = Decision(refusal=Refusal(None, code, None))
+        self._decisions[at] = Decision(refusal=ExpectedRefusal(None, code, None))
         steps = [step for step in self.plan.case.steps if isinstance(step, Create | Update)]
         if at < len(steps) and isinstance(steps[at], Create):
             await self._stages[rule.account].client.api(f"STREAM.DELETE.{rule.stream}")
@@ -124,7 +124,7 @@ class BridgeStage:
         found = [at for at, config in enumerate(configs) if config.get("name") == stream]
         return found[-1] if found else None
 
-    async def resume(self, sidecar: Sidecar | None) -> None:
+    async def resume(self, sidecar: RunningSidecar | None) -> None:
         """Play the steps while the sidecar runs, until its rules have handled everything.
 
         Raises:
@@ -196,7 +196,7 @@ class BridgeStage:
             elif any(rule.stream == step.config.get("name") for rule in self.rules.values()):
                 self._decisions[at] = Decision()  # what comes back is not what natively would: the rule is elsewhere
 
-    async def _carry_out_with_sidecar(self, sidecar: Sidecar, step: Step) -> None:
+    async def _carry_out_with_sidecar(self, sidecar: RunningSidecar, step: Step) -> None:
         """Carry out a step while the rules run; first wait until they have read what it removes."""
         if isinstance(step, Settle):
             await self._settle(sidecar)
@@ -242,7 +242,7 @@ class BridgeStage:
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
-    async def _settle(self, sidecar: Sidecar) -> None:
+    async def _settle(self, sidecar: RunningSidecar) -> None:
         """Wait until every rule has done what there is, in the order in which they feed each other."""
         order = {"subject_transform": 0, "sources": 1, "mirror": 1, "republish": 2}
         rules = sorted(self.running().items(), key=lambda item: (order[item[1].kind], item[1].account))
@@ -251,7 +251,7 @@ class BridgeStage:
             for name, rule in rules:
                 await self._read(sidecar, name, rule)
 
-    async def _read(self, sidecar: Sidecar, name: str, rule: PlannedRule) -> None:
+    async def _read(self, sidecar: RunningSidecar, name: str, rule: PlannedRule) -> None:
         if rule.kind == "subject_transform":
             return  # publishers wait for their answers
         status: Mapping[str, Any] = {}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from nats_conformance.catalogue.case import Json, Message, Place, Refusal, raw_of, text_of
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message, TransformPlace, raw_of, text_of
 from nats_conformance.errors import SubjectError
 from nats_conformance.observation import Decision, Stored
 from nats_transforms.dialect import Dialect
@@ -22,7 +22,7 @@ from nats_transforms.subject import is_valid_filter
 from nats_transforms.transform import Transform, compile_mapping, compile_transform
 
 Config: TypeAlias = Mapping[str, Json]
-Results: TypeAlias = tuple[bytes | None, ...] | Refusal
+Results: TypeAlias = tuple[bytes | None, ...] | ExpectedRefusal
 """Return each new subject, None for no match; or that the transform itself is refused."""
 _Compiled = TypeVar("_Compiled", Republish, Sourcing)
 
@@ -36,7 +36,9 @@ class EngineOperations(Protocol):
         ``others`` are the configurations of the other streams of the account, by name.
         """
 
-    async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
+    async def transform(
+        self, source: bytes, destination: bytes, place: TransformPlace, subjects: Sequence[bytes]
+    ) -> Results:
         """Return the new subjects at a place of a server.
 
         At ``republish`` None means that nothing can be received, at ``ingress`` that the message keeps its subject,
@@ -68,32 +70,36 @@ class TransformsEngine:
         try:
             return Decision(config=validate(config, self.dialect, previous=previous, sources=others))
         except StreamConfigError as error:
-            return Decision(refusal=Refusal(error.http_code, error.err_code, error.description))
+            return Decision(refusal=ExpectedRefusal(error.http_code, error.err_code, error.description))
 
-    async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
+    async def transform(
+        self, source: bytes, destination: bytes, place: TransformPlace, subjects: Sequence[bytes]
+    ) -> Results:
         """See `EngineOperations`."""
         pair = {"src": text_of(source), "dest": text_of(destination)}
         if self._refuses_source(source, place):
-            return Refusal()
+            return ExpectedRefusal()
         try:
             match place:
-                case Place.REPUBLISH:
+                case TransformPlace.REPUBLISH:
                     rule = self.republish_rule("S", pair)
                     return tuple(_published(rule, subject) for subject in subjects)
-                case Place.INGRESS:
+                case TransformPlace.INGRESS:
                     transform = self.ingress_transform(pair)
                     return tuple(transform.apply(subject) for subject in subjects)
                 case _:
-                    entry = self.sourcing({"name": "O", "subject_transforms": [pair]}, mirrors=place is Place.MIRROR)
+                    entry = self.sourcing(
+                        {"name": "O", "subject_transforms": [pair]}, mirrors=place is TransformPlace.MIRROR
+                    )
                     return tuple(entry.destination(subject) for subject in subjects)
         except TransformError:
             # The server's words are about the configuration, of which a transform is only a part.
-            return Refusal()
+            return ExpectedRefusal()
 
-    def _refuses_source(self, source: bytes, place: Place) -> bool:
+    def _refuses_source(self, source: bytes, place: TransformPlace) -> bool:
         """Whether a place takes no such source, whatever the transform makes of it."""
         knows_empty = self.dialect.stream_transforms_are_mappings
-        if place is Place.REPUBLISH or (place is Place.INGRESS and not knows_empty):
+        if place is TransformPlace.REPUBLISH or (place is TransformPlace.INGRESS and not knows_empty):
             return False
         return not is_valid_filter(source) and (bool(source) or not knows_empty)
 
@@ -102,7 +108,7 @@ class TransformsEngine:
         try:
             transform = compile_transform(source, destination, self.dialect)
         except TransformError:
-            return Refusal()
+            return ExpectedRefusal()
         return tuple(transform.apply(subject) for subject in subjects)
 
     async def republish(self, stream: str, rule: Config, message: Stored, last_sequence: int) -> Message | None:

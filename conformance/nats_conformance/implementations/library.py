@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-from nats_conformance.catalogue.case import Case, Expectation, Json, Message, Place, Transform
+from nats_conformance.catalogue.case import Case, Expectation, Json, Message, TransformCase, TransformPlace
 from nats_conformance.errors import SubjectError
 from nats_conformance.identity import Identity
 from nats_conformance.implementations.account_model import AccountModel
@@ -42,10 +42,10 @@ _PATIENCE = 3
 """A library that fails so many times in a row, restarted each time, is not started again."""
 
 _RUNNING = {
-    Place.REPUBLISH: "republish",
-    Place.INGRESS: "transform",
-    Place.SOURCE: "sourcing",
-    Place.MIRROR: "sourcing",
+    TransformPlace.REPUBLISH: "republish",
+    TransformPlace.INGRESS: "transform",
+    TransformPlace.SOURCE: "sourcing",
+    TransformPlace.MIRROR: "sourcing",
 }
 
 _TRANSFORMS = frozenset({"transform", "bare_transform"})
@@ -135,7 +135,7 @@ class LibrarySubject(SingleSubject):
                 raise
         return self._process
 
-    def _is_asked_directly(self, transform: Transform) -> bool:
+    def _is_asked_directly(self, transform: TransformCase) -> bool:
         """Whether the place at which a transform works is not the library's, but the transform itself is."""
         whole = {"stream_config", _RUNNING[transform.place]}
         return bool(_TRANSFORMS & self.capabilities) and not whole <= self.capabilities
@@ -158,7 +158,9 @@ class _Library:
         streams = {name: dict(other) for name, other in others.items()}
         return await self._ask(decision_of, "stream_config", config=config, streams=streams, **update)
 
-    async def transform(self, source: bytes, destination: bytes, place: Place, subjects: Sequence[bytes]) -> Results:
+    async def transform(
+        self, source: bytes, destination: bytes, place: TransformPlace, subjects: Sequence[bytes]
+    ) -> Results:
         if not _TRANSFORMS & self._capabilities:
             return await self._own.transform(source, destination, place, subjects)
         is_bare = "transform" not in self._capabilities
@@ -224,9 +226,9 @@ class _Library:
             raise SubjectError(f"the library's answer to '{op}' cannot be read ({error!r}): {shown}") from None
 
 
-async def _transformed(library: _Library, case: Case, transform: Transform, dialect: Dialect) -> Observation:
+async def _transformed(library: _Library, case: Case, transform: TransformCase, dialect: Dialect) -> Observation:
     """What a transform makes of its subjects, as if a server had been seen to do it."""
-    if transform.place is not Place.REPUBLISH and not dialect.stream_fields_of_2_10:
+    if transform.place is not TransformPlace.REPUBLISH and not dialect.stream_fields_of_2_10:
         raise CannotPlay("servers of this version know no transforms at this place")
     if await _subjects_decide(case, transform, TransformsEngine(dialect)):
         raise CannotPlay("the stream's subjects decide, and the library offers transforms alone")
@@ -242,7 +244,7 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
     ]
     accepted = (Decision(config={}),)
     match transform.place:
-        case Place.REPUBLISH:
+        case TransformPlace.REPUBLISH:
             sent = [each for pair in zip(published, made, strict=True) for each in pair if each is not None]
             received = [
                 each
@@ -251,14 +253,14 @@ async def _transformed(library: _Library, case: Case, transform: Transform, dial
                 if matches(each.subject, pattern) and b"" not in tokens(each.subject)
             ]
             return Observation(accepted, tuple(received))
-        case Place.INGRESS:
+        case TransformPlace.INGRESS:
             kept = [message if each is None else each for message, each in zip(published, made, strict=True)]
             return Observation(accepted, stored={"S": _numbered(kept)})
         case _:
             return Observation(accepted, stored={"S": _numbered([each for each in made if each is not None])})
 
 
-async def _subjects_decide(case: Case, transform: Transform, engine: TransformsEngine) -> bool:
+async def _subjects_decide(case: Case, transform: TransformCase, engine: TransformsEngine) -> bool:
     """Whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
     whole = await AccountModel(engine, engine.dialect).play(case)
     alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)

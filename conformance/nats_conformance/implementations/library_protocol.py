@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from nats_conformance.catalogue.case import Json, Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
 from nats_conformance.observation import Decision, Stored
 
 PROTOCOL = 1
@@ -69,11 +69,11 @@ def decision_of(answer: Mapping[str, Json]) -> Decision:
     return Decision(config=answer["config"])
 
 
-def refusal_of(answer: Mapping[str, Json]) -> Refusal | None:
+def refusal_of(answer: Mapping[str, Json]) -> ExpectedRefusal | None:
     """The refusal in an answer, if it is one; what a library does not know of it may be left out."""
     refused = answer.get("refused")
     if refused is None:
         return None
     if not isinstance(refused, Mapping):
         raise TypeError(f"refused is an object, not {refused!r}")
-    return Refusal(refused.get("code"), refused.get("err_code"), refused.get("description"))
+    return ExpectedRefusal(refused.get("code"), refused.get("err_code"), refused.get("description"))

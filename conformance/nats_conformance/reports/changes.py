@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import starmap, zip_longest
 
-from nats_conformance.catalogue.case import Case, Expectation, ExpectedMessage, Json, Message, Place, Refusal
+from nats_conformance.catalogue.case import (
+    Case,
+    Expectation,
+    ExpectedRefusal,
+    Json,
+    Message,
+    MessagePattern,
+    TransformPlace,
+)
 from nats_conformance.judging import in_order_of, matches_message, shown
 from nats_conformance.observation import Observation, Stored
 from nats_conformance.outcome import Outcome
@@ -74,14 +82,14 @@ def _ordered(wanted: Expectation, stream: str, seen: Observation) -> Sequence[St
     return in_order_of((wanted.stored or {})[stream], stored) if stream in wanted.any_order else stored
 
 
-def _as_expected(message: Message, wanted: Sequence[ExpectedMessage], sequence: int | None = None) -> ExpectedMessage:
+def _as_expected(message: Message, wanted: Sequence[MessagePattern], sequence: int | None = None) -> MessagePattern:
     """The expectation that a message meets, or one that only this message meets, but for its times."""
     for each in wanted:
         if matches_message(each, message) and each.sequence in (None, sequence):
             return each
     numbered = any(each.sequence is not None for each in wanted)
     block = _TIME.sub(b"<time>", message.header_block)
-    return ExpectedMessage(message.subject, block, message.payload, sequence if numbered else None)
+    return MessagePattern(message.subject, block, message.payload, sequence if numbered else None)
 
 
 def _in_the_members_of(wanted: Mapping[str, Json] | None, ack: Mapping[str, Json] | None) -> Mapping[str, Json] | None:
@@ -113,11 +121,11 @@ def _changes(case: Case, before: Cell, after: Cell) -> Iterator[Change]:
     yield from _member_changes("", was.facts or {}, now.facts or {})
 
 
-def _refusals(cell: Cell) -> list[Refusal | None]:
+def _refusals(cell: Cell) -> list[ExpectedRefusal | None]:
     return [] if cell.observation is None else [each.refusal for each in cell.observation.decisions]
 
 
-def _refusal(refusal: Refusal | None) -> str:
+def _refusal(refusal: ExpectedRefusal | None) -> str:
     if refusal is None:
         return "accepted"
     parts = ("refused", str(refusal.err_code or ""), refusal.description or "")
@@ -157,15 +165,15 @@ def _result_changes(case: Case, was: Expectation, now: Expectation) -> Iterator[
             yield Change(shown(subject), old.get(payload, NOTHING), new.get(payload, NOTHING))
 
 
-def _results(expectation: Expectation, place: Place) -> dict[bytes, str]:
-    if place is Place.REPUBLISH:
+def _results(expectation: Expectation, place: TransformPlace) -> dict[bytes, str]:
+    if place is TransformPlace.REPUBLISH:
         messages = expectation.received or ()
     else:
         messages = tuple(each for stored in (expectation.stored or {}).values() for each in stored)
     return {each.payload: shown(each.subject) for each in messages if each.payload is not None}
 
 
-def _message_changes(place: str, was: Sequence[ExpectedMessage], now: Sequence[ExpectedMessage]) -> Iterator[Change]:
+def _message_changes(place: str, was: Sequence[MessagePattern], now: Sequence[MessagePattern]) -> Iterator[Change]:
     if len(was) != len(now):
         yield Change(place, _listed(was), _listed(now))
         return
@@ -178,7 +186,7 @@ def _message_changes(place: str, was: Sequence[ExpectedMessage], now: Sequence[E
         yield Change(f"{place}, {part}{which}", first, second)
 
 
-def _within(old: ExpectedMessage, new: ExpectedMessage) -> Iterator[tuple[str, str, str]]:
+def _within(old: MessagePattern, new: MessagePattern) -> Iterator[tuple[str, str, str]]:
     if old.subject != new.subject:
         yield "subject", shown(old.subject), shown(new.subject)
     if old.header_block is not None and new.header_block is not None:
@@ -212,7 +220,7 @@ def _which(places: Sequence[int], of: int) -> str:
     return f" of message{'s' if len(places) > 1 else ''} {', '.join(str(at + 1) for at in places)}"
 
 
-def _listed(messages: Sequence[ExpectedMessage]) -> str:
+def _listed(messages: Sequence[MessagePattern]) -> str:
     if not messages:
         return NOTHING
     subjects = ", ".join(shown(each.subject) for each in messages)

@@ -21,11 +21,11 @@ from nats_conformance.catalogue.case import (
     Delete,
     Drop,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Message,
+    MessagePattern,
     Publish,
     Purge,
-    Refusal,
     Settle,
     Step,
     Update,
@@ -205,7 +205,7 @@ def _decision(decision: Decision, parts: _Pool) -> dict[str, Any]:
     return {"config": [parts.number([name, value]) for name, value in (decision.config or {}).items()]}
 
 
-def _refusal(refusal: Refusal) -> list[Any]:
+def _refusal(refusal: ExpectedRefusal) -> list[Any]:
     return [refusal.code, refusal.err_code, refusal.description]
 
 
@@ -218,7 +218,7 @@ def _message(message: Message) -> dict[str, str]:
     return {name: value for name, value in found.items() if value or name == "s"}
 
 
-def _expected(message: ExpectedMessage) -> dict[str, Any]:
+def _expected(message: MessagePattern) -> dict[str, Any]:
     found: dict[str, Any] = {"s": _text(message.subject)}
     if message.header_block is not None:
         found["h"] = _text(message.header_block)

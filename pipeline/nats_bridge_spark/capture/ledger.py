@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nats_bridge.client.stream_identity import Stored
+from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge_spark.capture.lock import LOCK
 from nats_bridge_spark.capture.manifest import MANIFEST, Capture, Chunk, Gap
 from nats_bridge_spark.capture.place import Place
@@ -88,7 +88,7 @@ class Ledger:
                 self._place.remove(f"{path}/{name}")
         return tuple(found)
 
-    def publish(self, path: str, chunk: Chunk, seen: tuple[Stored, ...] = ()) -> None:
+    def publish(self, path: str, chunk: Chunk, seen: tuple[MessageStamp, ...] = ()) -> None:
         """Publish the chunk whose files are at a path; one without messages is only noted."""
         self._write(self.known.expecting(chunk, seen))
         if chunk.folder:

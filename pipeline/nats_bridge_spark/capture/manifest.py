@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge_spark.capture.envelope import enclosed, opened
 from nats_bridge_spark.columns import CAPTURED, COLUMNS
 
@@ -79,7 +79,7 @@ class Capture:
     chunks: tuple[Chunk, ...] = ()
     gaps: tuple[Gap, ...] = ()
     pending: Chunk | None = None
-    seen: tuple[Stored, ...] = ()
+    seen: tuple[MessageStamp, ...] = ()
 
     @property
     def known(self) -> KnownStream:
@@ -96,7 +96,7 @@ class Capture:
         """The last sequence that it is about; `begin - 1` while it is about nothing."""
         return self.next - 1
 
-    def expecting(self, chunk: Chunk, seen: tuple[Stored, ...] = ()) -> Capture:
+    def expecting(self, chunk: Chunk, seen: tuple[MessageStamp, ...] = ()) -> Capture:
         """With a chunk that is about to appear, and messages that the stream holds now."""
         return replace(self, pending=chunk, seen=seen or self.seen)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -56,4 +56,4 @@ def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, P
 
 
 def _stream(at: Mapping[str, Any]) -> KnownStream:
-    return KnownStream(str(at["created"]), tuple(Stored(*each) for each in at.get("messages", ())))
+    return KnownStream(str(at["created"]), tuple(MessageStamp(*each) for each in at.get("messages", ())))

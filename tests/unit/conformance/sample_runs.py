@@ -13,14 +13,14 @@ from nats_conformance.catalogue.case import (
     Delete,
     Difference,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Level,
     Message,
-    Place,
+    MessagePattern,
     Publish,
-    Refusal,
     Settle,
-    Transform,
+    TransformCase,
+    TransformPlace,
     Update,
 )
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
@@ -49,10 +49,10 @@ def lines(*texts: str) -> bytes:
     return b"".join([b"NATS/1.0\r\n", *(text.encode() + b"\r\n" for text in texts), b"\r\n"])
 
 
-def _republished(number: int, last: int, *, has_time: bool = True) -> ExpectedMessage:
+def _republished(number: int, last: int, *, has_time: bool = True) -> MessagePattern:
     times = ["Nats-Time-Stamp: <time>"] if has_time else []
     head = ["X-Trace:\tabc ", "Nats-Stream: S", "Nats-Subject: in.a", f"Nats-Sequence: {number}"]
-    return ExpectedMessage(b"out.a", lines(*head, *times, f"Nats-Last-Sequence: {last}"), b"order %d" % number)
+    return MessagePattern(b"out.a", lines(*head, *times, f"Nats-Last-Sequence: {last}"), b"order %d" % number)
 
 
 ORDER = Case(
@@ -73,7 +73,7 @@ ORDER = Case(
     ),
 )
 
-_CYCLE = Refusal(500, 10052, "stream configuration for republish destination forms a cycle")
+_CYCLE = ExpectedRefusal(500, 10052, "stream configuration for republish destination forms a cycle")
 CYCLE = Case(
     id="adr28/validation/cycle/1",
     title="A destination among the stream's own subjects is refused",
@@ -97,12 +97,14 @@ EDIT = Case(
         Difference(
             _UNTIL_2_10,
             "RePublish can be edited since 2.10",
-            Expectation(refusal=Refusal(500, 10052, "stream configuration update can not change RePublish")),
+            Expectation(refusal=ExpectedRefusal(500, 10052, "stream configuration update can not change RePublish")),
         ),
     ),
 )
 
-_PARTITION = Transform(b"in.*.*", b"out.{{partition(10,1,2)}}", Place.REPUBLISH, (b"in.a.bc", b"in.ab.c", b"in.a"))
+_PARTITION = TransformCase(
+    b"in.*.*", b"out.{{partition(10,1,2)}}", TransformPlace.REPUBLISH, (b"in.a.bc", b"in.ab.c", b"in.a")
+)
 PARTITION = Case(
     id="adr30/partition/no-separator/1",
     title="Tokens are hashed one behind the other, without a separator",
@@ -122,8 +124,8 @@ BYTES = Case(
     expectation=Expectation(
         stored={
             "S": (
-                ExpectedMessage("kä.eins".encode(), lines("Schlüssel: ä", "Empty:"), _BROKEN, 1),
-                ExpectedMessage(b"k.zwei", b"", b"", 2),
+                MessagePattern("kä.eins".encode(), lines("Schlüssel: ä", "Empty:"), _BROKEN, 1),
+                MessagePattern(b"k.zwei", b"", b"", 2),
             )
         },
         acks=({"stream": "S", "seq": 1}, {"stream": "S", "seq": 2}, None),
@@ -143,7 +145,7 @@ DELETED = Case(
     title="The last sequence after the deletion of the last message",
     level=Level.OBSERVED,
     clause="native, The store",
-    expectation=Expectation(received=(ExpectedMessage(b"out.a", lines("Nats-Last-Sequence: 1")),)),
+    expectation=Expectation(received=(MessagePattern(b"out.a", lines("Nats-Last-Sequence: 1")),)),
     streams=({"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "out.>"}},),
     steps=(Publish(Message(b"in.a")), Publish(Message(b"in.a")), Delete("S", 2), Publish(Message(b"in.a"))),
     needs=frozenset({"store"}),
@@ -152,7 +154,7 @@ DELETED = Case(
         Difference(
             Feature(since=((2, 9, 0),), until=((2, 12, 5), (2, 14, 0))),
             "until 2.12.5 the store forgets older messages of the subject",
-            Expectation(received=(ExpectedMessage(b"out.a", lines("Nats-Last-Sequence: 0")),)),
+            Expectation(received=(MessagePattern(b"out.a", lines("Nats-Last-Sequence: 0")),)),
         ),
     ),
 )
@@ -197,7 +199,7 @@ def fulfilled(case: Case, version: Version) -> Observation:
     )
 
 
-def _message(wanted: ExpectedMessage) -> Message:
+def _message(wanted: MessagePattern) -> Message:
     block = (wanted.header_block or b"").replace(b"<time>", b"2026-11-21T12:00:00.123456789Z")
     return Message(wanted.subject, block, wanted.payload or b"")
 
@@ -268,7 +270,7 @@ def _varied(case: Case, at: int) -> Case:
     """The case under another id, with subjects of its own; in sixteen sections per document."""
     mark = b"v%d" % at
 
-    def message(each: ExpectedMessage) -> ExpectedMessage:
+    def message(each: MessagePattern) -> MessagePattern:
         return replace(each, subject=each.subject + b"." + mark)
 
     def expectation(each: Expectation) -> Expectation:

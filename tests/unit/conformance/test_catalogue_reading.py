@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from nats_conformance.catalogue.case import Case, Create, Expectation, Level, Publish, Refusal, Update
+from nats_conformance.catalogue.case import Case, Create, Expectation, ExpectedRefusal, Level, Publish, Update
 from nats_conformance.catalogue.document import schema
 from nats_conformance.catalogue.reading import CATALOGUE, checksum, read_catalogue, read_file, read_text
 from nats_conformance.command.group import conform
@@ -288,7 +288,7 @@ def reads(expectation: Expectation) -> bool:
         expectation.acks,
         expectation.facts,
     )
-    return any(each is not None for each in seen) and expectation.refusal != Refusal()
+    return any(each is not None for each in seen) and expectation.refusal != ExpectedRefusal()
 
 
 def bounds(ranges: Feature) -> list[Version]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nats_conformance.catalogue.case import Case, Create, Message, Publish, Refusal, Update
+from nats_conformance.catalogue.case import Case, Create, ExpectedRefusal, Message, Publish, Update
 from nats_conformance.catalogue.reading import read_text
 from nats_conformance.identity import Identity
 from nats_conformance.judging import judge
@@ -100,7 +100,11 @@ def test_a_mirror_keeps_its_sequences() -> None:
 @pytest.mark.parametrize(
     ("decision", "where", "expected"),
     [
-        (Decision(refusal=Refusal(500, 10052, 'it: "no" # x')), "decision", Refusal(500, 10052, 'it: "no" # x')),
+        (
+            Decision(refusal=ExpectedRefusal(500, 10052, 'it: "no" # x')),
+            "decision",
+            ExpectedRefusal(500, 10052, 'it: "no" # x'),
+        ),
         (Decision(config={"name": "S", "max_msgs": 7}), "config.max_msgs", {"max_msgs": 7}),
         (Decision(config={"name": "S"}), "config.max_msgs", {"max_msgs": None}),
         (Decision(config={"name": "S"}), "decision", None),

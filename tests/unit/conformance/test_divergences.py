@@ -14,11 +14,11 @@ from nats_conformance.catalogue.case import (
     Create,
     Delete,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Level,
     Message,
+    MessagePattern,
     Publish,
-    Refusal,
     Step,
     Update,
 )
@@ -37,7 +37,7 @@ SOURCES: Mapping[str, Any] = {"name": "S", "sources": [{"name": "O"}]}
 MIRROR: Mapping[str, Any] = {"name": "S", "mirror": {"name": "O"}}
 INGRESS: Mapping[str, Any] = {"name": "S", "subjects": ["in.*"], "subject_transform": {"src": "in.*", "dest": "x.$1"}}
 ACCEPTED = Decision()
-REFUSED = Decision(refusal=Refusal(None, 10049))
+REFUSED = Decision(refusal=ExpectedRefusal(None, 10049))
 
 
 def case(config: Mapping[str, Any], expectation: Expectation, *steps: Step, kd: tuple[str, ...] = ()) -> Case:
@@ -57,7 +57,7 @@ def block(*lines: bytes) -> bytes:
 
 
 def one(header_block: bytes, subject: bytes = b"out.a") -> Expectation:
-    return Expectation(stored={"S": (ExpectedMessage(subject, header_block, b"1"),)})
+    return Expectation(stored={"S": (MessagePattern(subject, header_block, b"1"),)})
 
 
 def stored(*header_blocks: bytes, subject: bytes = b"out.a", **more: Any) -> Observation:
@@ -121,7 +121,7 @@ def test_a_header_that_the_target_would_refuse_is_missing() -> None:
 
 
 def test_a_copy_that_cannot_be_published_is_missing_if_the_bridge_rejected_it() -> None:
-    expected = Expectation(stored={"S": (ExpectedMessage(b"out..a"), ExpectedMessage(b"out.a", sequence=2))})
+    expected = Expectation(stored={"S": (MessagePattern(b"out..a"), MessagePattern(b"out.a", sequence=2))})
     seen = stored(b"", facts={"rejected": ["NATS/1.0"]})
     assert judge(case(SOURCES, expected), BRIDGE, seen).divergences == ("kd/copy/unpublishable",)
     assert judge(case(SOURCES, expected), BRIDGE, stored(b"")).outcome is Outcome.FAIL
@@ -129,7 +129,7 @@ def test_a_copy_that_cannot_be_published_is_missing_if_the_bridge_rejected_it() 
 
 def test_a_message_that_an_ingress_rule_refuses_is_not_stored() -> None:
     expected = Expectation(
-        stored={"S": (ExpectedMessage(b"x."), ExpectedMessage(b"out.a", sequence=2))},
+        stored={"S": (MessagePattern(b"x."), MessagePattern(b"out.a", sequence=2))},
         acks=({"stream": "S", "seq": 1}, {"stream": "S", "seq": 2}),
     )
     refusal = {"err_code": 10156, "description": "stream transform: nats-bridge: 'in.-' becomes no subject"}
@@ -155,7 +155,7 @@ def test_a_rule_that_is_refused_for_a_reason_of_ours(text: str, version: str, st
     decisions = (REFUSED,) if step is None else (ACCEPTED, REFUSED)
     seen = Observation(decisions, facts={"refused sources of S": text})
     verdict = judge(
-        case(SOURCES, Expectation(stored={"S": (ExpectedMessage(b"a"),)}), *([step] if step else [])),
+        case(SOURCES, Expectation(stored={"S": (MessagePattern(b"a"),)}), *([step] if step else [])),
         Identity("bridge", version, server="2.15.1"),
         seen,
     )
@@ -169,7 +169,7 @@ def test_the_last_sequence_after_a_delete(version: str, is_known: bool) -> None:
         return block(b"Nats-Stream: S", b"Nats-Sequence: 3", b"Nats-Last-Sequence: %d" % last)
 
     republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.$1"}}
-    expected = Expectation(received=(ExpectedMessage(b"out.a", lines(0)),))
+    expected = Expectation(received=(MessagePattern(b"out.a", lines(0)),))
     seen = Observation((ACCEPTED,), (Message(b"out.a", lines(1)),))
     steps = (Publish(Message(b"in.a")), Delete("S", 2), Publish(Message(b"in.a")))
     verdict = judge(case(republishing, expected, *steps), Identity("bridge", version, server=version), seen)
@@ -194,7 +194,7 @@ def two_rules(seen: tuple[bytes, ...]) -> Any:
     def message(payload: bytes) -> Message:
         return Message(b"out.x", block(b"Nats-Stream: " + senders[payload]), payload)
 
-    expectation = Expectation(received=tuple(ExpectedMessage(b"out.x", None, payload) for payload in senders))
+    expectation = Expectation(received=tuple(MessagePattern(b"out.x", None, payload) for payload in senders))
     made = case(configs[0], expectation, Create(configs[1]))
     return judge(made, BRIDGE, Observation((ACCEPTED, ACCEPTED), tuple(map(message, seen))))
 
@@ -226,12 +226,12 @@ def test_an_id_that_has_a_normaliser_explains_no_more_than_it() -> None:
 def test_headers_may_be_withheld_of_copies_alone() -> None:
     line = b"Nats-Expected-Last-Sequence: 0"
     republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.$1"}}
-    expected = Expectation(received=(ExpectedMessage(b"out.a", block(line, b"A: 1")),))
+    expected = Expectation(received=(MessagePattern(b"out.a", block(line, b"A: 1")),))
     seen = Observation((ACCEPTED,), (Message(b"out.a", block(b"A: 1")),))
     assert judge(case(republishing, expected), BRIDGE, seen).outcome is Outcome.FAIL
 
 
 def test_the_space_in_a_placeholder_is_none_in_a_subject() -> None:
     republishing = {"name": "S", "subjects": ["in.*"], "republish": {"src": "in.*", "dest": "out.{{random(9)}}"}}
-    expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
+    expected = Expectation(received=(MessagePattern(b"out.<int 0..8>"),))
     assert judge(case(republishing, expected), BRIDGE, Observation((ACCEPTED,))).outcome is Outcome.FAIL

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nats_conformance.catalogue.case import Message, Refusal
+from nats_conformance.catalogue.case import ExpectedRefusal, Message
 from nats_conformance.errors import HistoryError
 from nats_conformance.history import HistoryWriter, Played, Unplayed, read_history
 from nats_conformance.identity import Identity
@@ -17,7 +17,7 @@ from nats_conformance.outcome import Outcome
 NATIVE = Identity("native", "2.10.27")
 BRIDGE = Identity("bridge", "2.15.1", server="2.9.10")
 EVERYTHING = Observation(
-    decisions=(Decision(config={"name": "S"}), Decision(refusal=Refusal(500, 10052, "forms a cycle"))),
+    decisions=(Decision(config={"name": "S"}), Decision(refusal=ExpectedRefusal(500, 10052, "forms a cycle"))),
     received=(Message(b"out.\xff", b"NATS/1.0\r\nA:\tb\r\n\r\n", bytes(range(256))),),
     stored={"S": (Stored(Message(b"in", b"", b""), 7, 1767323045_000000001),)},
     acks=({"stream": "S", "seq": 7}, None),

@@ -12,10 +12,10 @@ from nats_conformance.catalogue.case import (
     Create,
     Difference,
     Expectation,
-    ExpectedMessage,
+    ExpectedRefusal,
     Level,
     Message,
-    Refusal,
+    MessagePattern,
     Update,
 )
 from nats_conformance.identity import Identity
@@ -27,7 +27,7 @@ from nats_transforms.dialect import Feature
 NATIVE = Identity("native", "2.10.27")
 OLD = Identity("native", "2.9.10")
 ACCEPTED = Decision(config={"name": "S", "republish": {"src": ">", "dest": "out.>"}})
-REFUSED = Decision(refusal=Refusal(500, 10052, "forms a cycle"))
+REFUSED = Decision(refusal=ExpectedRefusal(500, 10052, "forms a cycle"))
 
 
 def case(expectation: Expectation, *differences: Difference) -> Case:
@@ -55,16 +55,16 @@ def test_what_is_expected_passes() -> None:
     ("wanted", "seen", "where"),
     [
         (None, REFUSED, ["decision"]),
-        (Refusal(500, 10052, "forms a cycle"), ACCEPTED, ["decision"]),
-        (Refusal(500, 10052, "forms a cycle"), REFUSED, []),
-        (Refusal(err_code=10052), REFUSED, []),
-        (Refusal(err_code=10049), REFUSED, ["decision"]),
-        (Refusal(500, 10052, "another text"), REFUSED, ["decision"]),
+        (ExpectedRefusal(500, 10052, "forms a cycle"), ACCEPTED, ["decision"]),
+        (ExpectedRefusal(500, 10052, "forms a cycle"), REFUSED, []),
+        (ExpectedRefusal(err_code=10052), REFUSED, []),
+        (ExpectedRefusal(err_code=10049), REFUSED, ["decision"]),
+        (ExpectedRefusal(500, 10052, "another text"), REFUSED, ["decision"]),
         # A library that only knows that it refuses.
-        (Refusal(500, 10052, "forms a cycle"), Decision(refusal=Refusal()), []),
+        (ExpectedRefusal(500, 10052, "forms a cycle"), Decision(refusal=ExpectedRefusal()), []),
     ],
 )
-def test_decisions(wanted: Refusal | None, seen: Decision, where: list[str]) -> None:
+def test_decisions(wanted: ExpectedRefusal | None, seen: Decision, where: list[str]) -> None:
     assert places(Expectation(refusal=wanted), Observation((seen,))) == where
 
 
@@ -78,12 +78,12 @@ def test_an_answer_that_is_missing_is_no_consent(seen: tuple[Decision, ...]) -> 
 
 @pytest.mark.parametrize("seen", [b"out.007", b"out.-0", b"out." + b"1" * 5000])
 def test_numbers_are_written_as_servers_write_them(seen: bytes) -> None:
-    expected = Expectation(received=(ExpectedMessage(b"out.<int 0..8>"),))
+    expected = Expectation(received=(MessagePattern(b"out.<int 0..8>"),))
     assert places(expected, Observation(received=(Message(seen),))) == ["received[0].subject"]
 
 
 def test_only_the_last_decision_may_be_refused() -> None:
-    expectation = Expectation(refusal=Refusal(err_code=10052))
+    expectation = Expectation(refusal=ExpectedRefusal(err_code=10052))
     assert places(expectation, Observation((ACCEPTED, REFUSED))) == []
     assert places(expectation, Observation((REFUSED, REFUSED))) == ["decision[0]"]
 
@@ -115,7 +115,7 @@ BLOCK = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: in\r\nNats-Sequence: 1\r\n
     ],
 )
 def test_received_messages(expected: list[bytes], seen: list[bytes], where: list[str]) -> None:
-    expectation = Expectation(received=tuple(map(ExpectedMessage, expected)))
+    expectation = Expectation(received=tuple(map(MessagePattern, expected)))
     assert places(expectation, Observation(received=tuple(map(Message, seen)))) == where
 
 
@@ -131,13 +131,13 @@ def test_received_messages(expected: list[bytes], seen: list[bytes], where: list
     ],
 )
 def test_times_are_written_as_the_server_writes_them(time: bytes, is_good: bool) -> None:
-    expectation = Expectation(received=(ExpectedMessage(b"out", BLOCK % b"<time>"),))
+    expectation = Expectation(received=(MessagePattern(b"out", BLOCK % b"<time>"),))
     observation = Observation(received=(Message(b"out", BLOCK % time),))
     assert (places(expectation, observation) == []) is is_good
 
 
 def test_the_time_is_the_stored_one() -> None:
-    expectation = Expectation(received=(ExpectedMessage(b"out", BLOCK % b"<time>"),))
+    expectation = Expectation(received=(MessagePattern(b"out", BLOCK % b"<time>"),))
     received = (Message(b"out", BLOCK % b"2026-01-02T03:04:05Z"),)
     stored = Stored(Message(b"in"), 1, 1767323045_000000000)
     assert places(expectation, Observation(received=received, stored={"S": (stored,)})) == []
@@ -148,7 +148,7 @@ def test_the_time_is_the_stored_one() -> None:
 
 
 def test_bytes_are_compared_not_texts() -> None:
-    expectation = Expectation(received=(ExpectedMessage(b"out", b"NATS/1.0\r\nA: \xff\r\n\r\n", b"\xc3\xa9"),))
+    expectation = Expectation(received=(MessagePattern(b"out", b"NATS/1.0\r\nA: \xff\r\n\r\n", b"\xc3\xa9"),))
     same = Message(b"out", b"NATS/1.0\r\nA: \xff\r\n\r\n", b"\xc3\xa9")
     assert places(expectation, Observation(received=(same,))) == []
     spaced = replace(same, header_block=b"NATS/1.0\r\nA:  \xff\r\n\r\n", payload=b"e\xcc\x81")
@@ -156,14 +156,14 @@ def test_bytes_are_compared_not_texts() -> None:
 
 
 def test_stored_messages_and_their_sequences() -> None:
-    expectation = Expectation(stored={"S": (ExpectedMessage(b"a", sequence=1), ExpectedMessage(b"b", sequence=4))})
+    expectation = Expectation(stored={"S": (MessagePattern(b"a", sequence=1), MessagePattern(b"b", sequence=4))})
     stored = (Stored(Message(b"a"), 1), Stored(Message(b"b"), 3))
     assert places(expectation, Observation(stored={"S": stored})) == ["stored.S[1].sequence"]
     assert places(expectation, Observation()) == ["stored.S[0]", "stored.S[1]"]
 
 
 def test_any_order() -> None:
-    wanted = (ExpectedMessage(b"a"), ExpectedMessage(b"b"), ExpectedMessage(b"<int 0..9>"))
+    wanted = (MessagePattern(b"a"), MessagePattern(b"b"), MessagePattern(b"<int 0..9>"))
     expectation = Expectation(stored={"S": wanted}, any_order=frozenset({"S"}))
     stored = tuple(Stored(Message(subject), at) for at, subject in enumerate([b"7", b"b", b"a"]))
     assert places(expectation, Observation(stored={"S": stored})) == []
@@ -191,7 +191,9 @@ def test_facts() -> None:
 
 
 DIFFERENCE = Difference(
-    Feature(since=((2, 9, 0),), until=((2, 10, 0),)), "2.9 refuses it", Expectation(refusal=Refusal(err_code=10052))
+    Feature(since=((2, 9, 0),), until=((2, 10, 0),)),
+    "2.9 refuses it",
+    Expectation(refusal=ExpectedRefusal(err_code=10052)),
 )
 
 
@@ -214,6 +216,6 @@ def test_bytes_are_shown_so_that_they_can_be_distinguished() -> None:
 
 
 def test_a_refusal_is_reported_with_what_is_known() -> None:
-    wanted = Expectation(refusal=Refusal(err_code=10052))
+    wanted = Expectation(refusal=ExpectedRefusal(err_code=10052))
     (found,) = mismatches(wanted, Observation((ACCEPTED,)))
     assert (found.expected, found.observed) == ("10052", "accepted")

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from docs.versions import version_changes
-from nats_conformance.catalogue.case import Case, Difference, Expectation, Level, Place, Refusal, Transform
+from nats_conformance.catalogue.case import (
+    Case,
+    Difference,
+    Expectation,
+    ExpectedRefusal,
+    Level,
+    TransformCase,
+    TransformPlace,
+)
 from nats_conformance.catalogue.expansion import expanded_expectation, expanded_steps
 from nats_conformance.history import Played
 from nats_conformance.identity import Identity
@@ -91,7 +99,7 @@ def test_two_patches_of_a_line_are_named_in_full() -> None:
 
 
 def test_a_transform_is_identified_by_its_subjects() -> None:
-    transform = Transform(b"in.*", b"out.{{left(1,2)}}", Place.REPUBLISH, (b"in.abc", b"in.a"))
+    transform = TransformCase(b"in.*", b"out.{{left(1,2)}}", TransformPlace.REPUBLISH, (b"in.abc", b"in.a"))
     case = Case(
         id="adr30/left/wrap/1",
         title="A transform that changed at some time",
@@ -114,9 +122,9 @@ def test_a_transform_is_identified_by_its_subjects() -> None:
 
 
 def test_another_error_text_is_a_change_though_the_expectation_leaves_it_out() -> None:
-    case = replace(CYCLE, expectation=Expectation(refusal=Refusal(err_code=10052)))
+    case = replace(CYCLE, expectation=Expectation(refusal=ExpectedRefusal(err_code=10052)))
     instead = {
-        (case.id, f"native {version}"): Observation((Decision(refusal=Refusal(500, 10052, text)),))
+        (case.id, f"native {version}"): Observation((Decision(refusal=ExpectedRefusal(500, 10052, text)),))
         for version, text in [("2.14.9", "one text"), ("2.15.1", "another text")]
     }
     section = _section(_pages((case,), instead=instead), "From 2.14 to 2.15")

@@ -9,7 +9,7 @@ import click
 
 from nats_bridge.cli.asking import ask
 from nats_bridge.cli.connection_options import members_of
-from nats_bridge.cli.init.native_rules import Feature, NativeRule, Surroundings, native_rules
+from nats_bridge.cli.init.native_rules import NativeFeature, NativeRule, Surroundings, native_rules
 from nats_bridge.cli.init.rule_text import configuration_text
 from nats_bridge.cli.options import to_dialect
 from nats_bridge.cli.stream_config_file import read_stream_config
@@ -68,7 +68,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
     here = Surroundings(version.name) if offline and version else ask(_look(connection))
     judge = here if version is None else Surroundings(version.name)
 
-    found: list[tuple[str, Feature]] = []
+    found: list[tuple[str, NativeFeature]] = []
     rules: list[NativeRule] = []
     for name in wanted:
         stream, features, more = _compared(name, here, judge)
@@ -98,7 +98,7 @@ async def _look(connection: dict[str, Any]) -> Surroundings:
         return Surroundings(here.server_version, {str(info["config"]["name"]): info["config"] for info in listed})
 
 
-def _compared(name: str, here: Surroundings, judge: Surroundings) -> tuple[str, list[Feature], list[NativeRule]]:
+def _compared(name: str, here: Surroundings, judge: Surroundings) -> tuple[str, list[NativeFeature], list[NativeRule]]:
     if not _FILE.fullmatch(name):
         streams = here.streams or {}
         if name not in streams:

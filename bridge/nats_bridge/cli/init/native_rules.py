@@ -44,7 +44,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class NativeFeature:
     """A feature of a configuration, and who provides it.
 
     Attributes:
@@ -82,7 +82,7 @@ class NativeRule:
     why: tuple[str, ...]
 
 
-def native_rules(given: Any, server: Surroundings) -> tuple[str, list[Feature], list[NativeRule]]:
+def native_rules(given: Any, server: Surroundings) -> tuple[str, list[NativeFeature], list[NativeRule]]:
     """Compare a configuration with a server.
 
     Args:
@@ -104,12 +104,12 @@ def native_rules(given: Any, server: Surroundings) -> tuple[str, list[Feature], 
         raise ConfigError(
             f"stream '{stream}': no server takes this configuration: {error.description} ({error.err_code})"
         ) from None
-    features: list[Feature] = []
+    features: list[NativeFeature] = []
     rules: list[NativeRule] = []
     for place, member, value in _parts(wanted):
         undone = _undone(wanted, member, value, place, server)
         obstacle = _obstacle(wanted, member, value) if undone else ""
-        features.append(Feature(place, member, value, undone, obstacle))
+        features.append(NativeFeature(place, member, value, undone, obstacle))
     for member in _MEMBERS:
         mine = [each for each in features if each.member == member and each.answer == "rule"]
         if mine:

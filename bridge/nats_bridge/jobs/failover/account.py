@@ -19,7 +19,7 @@ _FORMAT: Final = "nats-bridge failover 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountState:
     """The streams of an account with their consumers.
 
     Attributes:
@@ -44,7 +44,7 @@ def saving_needs(*connections: str) -> Iterator[Need]:
         yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")
 
 
-async def read_account(connection: Connection, has_wanted: Callable[[str], bool] = lambda _: True) -> Account:
+async def read_account(connection: Connection, has_wanted: Callable[[str], bool] = lambda _: True) -> AccountState:
     """Ask a server for all streams of its account, and for consumers.
 
     Args:
@@ -63,10 +63,10 @@ async def read_account(connection: Connection, has_wanted: Callable[[str], bool]
         if has_wanted(name):
             consumers[name], away = await connection.api.consumers_and_silent(name)
             unlisted |= {name: away} if away else {}
-    return Account(taken, streams, consumers, tuple(silent), unlisted)
+    return AccountState(taken, streams, consumers, tuple(silent), unlisted)
 
 
-def save_account(account: Account, path: Path) -> None:
+def save_account(account: AccountState, path: Path) -> None:
     """Write an account to a file, which is complete at any moment.
 
     Raises:
@@ -88,7 +88,7 @@ def save_account(account: Account, path: Path) -> None:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def load_account(path: Path) -> Account:
+def load_account(path: Path) -> AccountState:
     """Read what `save_account` wrote.
 
     Raises:
@@ -97,7 +97,7 @@ def load_account(path: Path) -> Account:
     try:
         document = json.loads(path.read_text("utf-8"))
         streams = {str(each["info"]["config"]["name"]): each for each in document[_FORMAT]}
-        return Account(
+        return AccountState(
             str(document["taken"]),
             {name: each["info"] for name, each in streams.items()},
             {name: each["consumers"] for name, each in streams.items()},

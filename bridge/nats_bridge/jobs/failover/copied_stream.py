@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.errors import ApiError
-from nats_bridge.jobs.failover.account import Account
+from nats_bridge.jobs.failover.account import AccountState
 from nats_bridge.kinds.copying.source_identity import SourceIdentity
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.kinds.watching.link import Link, links_of
@@ -82,7 +82,7 @@ class CopiedStreams:
     """
 
     def __init__(
-        self, settings: Settings, source: Account, source_name: str, target: Connection, targets: Account
+        self, settings: Settings, source: AccountState, source_name: str, target: Connection, targets: AccountState
     ) -> None:
         self._settings = settings
         self._source = source

@@ -10,10 +10,10 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import connected
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.replay import filter_members, filters_of
-from nats_bridge.jobs.failover.account import Account, read_account, saving_needs
+from nats_bridge.jobs.failover.account import AccountState, read_account, saving_needs
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, CopiedStreams
 from nats_bridge.jobs.failover.filters import MovedFilters, moved_filters
-from nats_bridge.jobs.failover.positions import Copies, Place, find_places
+from nats_bridge.jobs.failover.positions import Copies, TargetPosition, find_places
 from nats_bridge.jobs.failover.source_identity import identify
 from nats_bridge.jobs.failover.way_back import WayBack, way_back
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
@@ -30,7 +30,7 @@ _OWN: Final = "nats-bridge "  # begins the descriptions of the sidecar's own con
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ConsumerMove:
     """What happens to one consumer.
 
     Attributes:
@@ -46,7 +46,7 @@ class Move:
     """
 
     name: str
-    place: Place
+    place: TargetPosition
     outstanding: int
     begins: int = 0
     acknowledged: Ranges = ()
@@ -103,7 +103,7 @@ class StreamPlan:
     source_last: int
     copied: int
     newest_at: int
-    moves: tuple[Move, ...]
+    moves: tuple[ConsumerMove, ...]
     ephemeral: tuple[str, ...]
     unlisted: int
     problems: tuple[str, ...]
@@ -133,7 +133,7 @@ class StreamPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FailoverPlan:
     """The plan.
 
     Attributes:
@@ -173,8 +173,8 @@ def failover_needs(source: str, target: str) -> Iterator[Need]:
 
 
 async def make_plan(
-    settings: Settings, source: str, target: str, stream: str = "", saved: Account | None = None
-) -> Plan:
+    settings: Settings, source: str, target: str, stream: str = "", saved: AccountState | None = None
+) -> FailoverPlan:
     """Read both sides; nothing is changed.
 
     Args:
@@ -197,23 +197,25 @@ async def make_plan(
         at_source = None if saved is not None else connections[source]
         streams = [await _planned(each, account, at_source, at_target) for each in wanted]
         silent = {*account.silent, *targets.silent} - account.streams.keys()
-        return Plan(account.taken, tuple(streams), tuple(sorted(silent)))
+        return FailoverPlan(account.taken, tuple(streams), tuple(sorted(silent)))
 
 
-async def _planned(copied: CopiedStream, account: Account, source: Connection | None, target: Connection) -> StreamPlan:
+async def _planned(
+    copied: CopiedStream, account: AccountState, source: Connection | None, target: Connection
+) -> StreamPlan:
     found = account.consumers.get(copied.source_name, [])
     durable = [each for each in found if each["config"].get("durable_name") and not _is_own(each)]
     ephemeral = [str(each["name"]) for each in found if not each["config"].get("durable_name") and not _is_own(each)]
     there = {str(each["name"]) for each in await target.api.consumers(copied.target_name)}
-    moves: list[Move] = []
-    movable: list[tuple[Json, MovedFilters, Place]] = []
+    moves: list[ConsumerMove] = []
+    movable: list[tuple[Json, MovedFilters, TargetPosition]] = []
     for consumer in durable:
         filters = filters_of(consumer["config"])
         moved = _filters(copied, filters)
-        place = Place.of(consumer, filters, moved.filters)
+        place = TargetPosition.of(consumer, filters, moved.filters)
         if refused := _refused(consumer["config"], moved, copied.target["config"], target.server_version):
             outstanding = int(consumer.get("num_ack_pending", 0))
-            moves.append(Move(str(consumer["name"]), place, outstanding, problems=tuple(refused)))
+            moves.append(ConsumerMove(str(consumer["name"]), place, outstanding, problems=tuple(refused)))
         else:
             movable.append((consumer, moved, place))
     places = [place for _, _, place in movable]
@@ -259,19 +261,19 @@ def _move(
     copied: CopiedStream,
     consumer: Json,
     moved: MovedFilters,
-    place: Place,
+    place: TargetPosition,
     copies: Copies,
     there: set[str],
     *,
     is_saved: bool,
-) -> Move:
+) -> ConsumerMove:
     config, here = consumer["config"], copied.target["config"]
     first = max(int(copied.target["state"]["first_seq"]), 1) if copies.newest_at else copies.last + 1
     in_the_way = f"{here['name']} has a consumer {consumer['name']} already: delete it first"
     acknowledged, missing = ranges(place.acknowledged), ranges(place.missing)
     if is_saved:
         acknowledged, missing = _may_be_missing(place, copies, copied, int(consumer.get("num_pending", 0)))
-    return Move(
+    return ConsumerMove(
         str(consumer["name"]),
         place,
         int(consumer.get("num_ack_pending", 0)),
@@ -317,7 +319,7 @@ def _notes(copied: CopiedStream, consumer: Json, moved: MovedFilters, *, is_save
         yield "has clients: stop them and plan again, or what they acknowledge from now on is redelivered"
 
 
-def _may_be_missing(place: Place, copies: Copies, copied: CopiedStream, pending: int) -> tuple[Ranges, Ranges]:
+def _may_be_missing(place: TargetPosition, copies: Copies, copied: CopiedStream, pending: int) -> tuple[Ranges, Ranges]:
     """Ranges that are not in the target, whether or not the source had a message there that the consumer reads."""
     reached = copies.reached
     # Copies are made in order: where as many follow as were pending, those are there.

@@ -29,7 +29,7 @@ _NO_CONSUMER = 2**64  # above every floor
 
 
 @dataclass(slots=True)
-class Place:
+class TargetPosition:
     """Where one consumer begins in the target.
 
     Attributes:
@@ -61,7 +61,7 @@ class Place:
     _before: int = 0  # the newest copy up to the floor before that
 
     @classmethod
-    def of(cls, consumer: Json, filters: Sequence[str], moved: Sequence[str]) -> Place:
+    def of(cls, consumer: Json, filters: Sequence[str], moved: Sequence[str]) -> TargetPosition:
         """That of a consumer.
 
         Args:
@@ -143,7 +143,7 @@ class Copies:
 
 
 async def find_places(
-    copied: CopiedStream, target: JetStreamApi, source: JetStreamApi | None, places: Sequence[Place]
+    copied: CopiedStream, target: JetStreamApi, source: JetStreamApi | None, places: Sequence[TargetPosition]
 ) -> Copies:
     """Find the places of all consumers of a stream.
 
@@ -204,7 +204,7 @@ class _InSource:
                 self.messages.append((AckReply.parse(reply).stream_sequence, subject, entry))
 
 
-async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequence[Place]) -> Copies:
+async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequence[TargetPosition]) -> Copies:
     state = copied.target["state"]
     first, last = max(int(state["first_seq"]), 1), int(state["last_seq"])
     enough = 1 if copied.keeps_sequence else CHECKED_COPIES
@@ -227,7 +227,9 @@ async def _backwards(copied: CopiedStream, target: JetStreamApi, places: Sequenc
     return found
 
 
-async def _forward(copied: CopiedStream, target: JetStreamApi, places: Sequence[Place], copies: Copies) -> set[int]:
+async def _forward(
+    copied: CopiedStream, target: JetStreamApi, places: Sequence[TargetPosition], copies: Copies
+) -> set[int]:
     """Let the places see what follows them; the source's sequences that are there."""
     arrived: set[int] = set()
     first = min((place.begins for place in places if place.begins), default=copies.last + 1)
@@ -241,7 +243,7 @@ async def _forward(copied: CopiedStream, target: JetStreamApi, places: Sequence[
 
 
 async def _lacking(
-    copied: CopiedStream, source: JetStreamApi, places: Sequence[Place], copies: Copies, arrived: set[int]
+    copied: CopiedStream, source: JetStreamApi, places: Sequence[TargetPosition], copies: Copies, arrived: set[int]
 ) -> None:
     """Let the places see what the target lacks."""
     state = copied.source["state"]

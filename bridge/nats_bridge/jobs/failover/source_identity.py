@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import JetStreamApi
-from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, judge
+from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, judge
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
@@ -75,7 +75,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
     bounds, key = Bounds.of(copied.source), ours[-1][0].entry
     # What was stored after the source was asked says nothing.
     known = tuple(
-        Stored(each.sequence, each.time_ns)
+        MessageStamp(each.sequence, each.time_ns)
         for each, _ in ours
         if each.entry == key and each.sequence <= bounds.last.sequence
     )
@@ -96,7 +96,7 @@ async def _holds_another(copied: CopiedStream, target: JetStreamApi, source: Jet
     message_id = header_block.read(stored.header_block, b"Nats-Msg-Id")
     copy_id = CopyId.parse(message_id)
     if copy_id is not None or copied.target["config"].get("mirror"):  # a mirror keeps the times of messages
-        known = Stored(sequence, copy_id.time_ns if copy_id is not None else stored.time_ns)
+        known = MessageStamp(sequence, copy_id.time_ns if copy_id is not None else stored.time_ns)
         if source is None:
             return judge((known,), {}, bounds) == "recreated"
         return await KnownStream("", (known,)).verdict(source, copied.source) == "recreated"

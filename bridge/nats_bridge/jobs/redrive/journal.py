@@ -24,7 +24,7 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.raw_requests import RawRequests
-from nats_bridge.client.stream_identity import KnownStream, Stored
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
@@ -43,7 +43,7 @@ async def messages_of(replay: Replay, first: int, last: int) -> AsyncIterator[tu
                 yield AckReply.parse(reply).stream_sequence, block, payload
 
 
-class Publisher:
+class JournalPublisher:
     """Publishes on one connection, for one caller at a time, within `async with`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -99,7 +99,7 @@ class Journal:
         pending: the window that was begun and not ended.
     """
 
-    def __init__(self, connection: Connection, publisher: Publisher, info: Json) -> None:
+    def __init__(self, connection: Connection, publisher: JournalPublisher, info: Json) -> None:
         self._api = connection.api
         self._publisher = publisher
         self._info = info
@@ -133,7 +133,7 @@ class Journal:
         """The creation time under which the records of this stream are kept: the present one if there are none."""
         newest = await self._api.last_message(JOURNAL, f"{JOURNAL}.{self._config['name']}.*")
         said: Json = json.loads(newest.payload).get("stream", {}) if newest is not None else {}
-        known = KnownStream(said.get("seen", ""), tuple(Stored(*each) for each in said.get("messages", ())))
+        known = KnownStream(said.get("seen", ""), tuple(MessageStamp(*each) for each in said.get("messages", ())))
         is_same = known.messages and await known.verdict(self._api, self._info) != "recreated"
         return str(said["created"]) if is_same else self.stream.created
 

@@ -26,7 +26,7 @@ from nats_bridge.client.tasks import happens
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.consuming.missing_streams import named_stream
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, Pending, Publisher, messages_of
+from nats_bridge.jobs.redrive.journal import JOURNAL, Journal, JournalPublisher, Pending, messages_of
 from nats_bridge.jobs.redrive.letter import Letter, read_letter, redrive_id, restored, without_last
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.permissions.reading import replays
@@ -42,7 +42,7 @@ _UNKNOWN: Final = "\ufffd".encode()  # in JSON, instead of what is not UTF-8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RedriveRequest:
     """The request. Empty or 0 means no limit."""
 
     stream: str
@@ -72,7 +72,7 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Result:
+class RedriveResult:
     """The plan, as it is when what an interrupted redrive had left is settled; from `redriven` on, what was done."""
 
     applied: bool = False
@@ -134,7 +134,7 @@ class Destinations:
         return ""
 
 
-def redrive_needs(wanted: Wanted) -> Iterator[Need]:
+def redrive_needs(wanted: RedriveRequest) -> Iterator[Need]:
     """The needs of `nats-bridge redrive STREAM`."""
     here, stream = wanted.connection, wanted.stream
     yield write(here, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
@@ -153,8 +153,11 @@ def redrive_needs(wanted: Wanted) -> Iterator[Need]:
 
 
 async def redrive(
-    settings: Settings, wanted: Wanted, stop: asyncio.Event, report: Callable[[int, int], None] = lambda *_: None
-) -> Result:
+    settings: Settings,
+    wanted: RedriveRequest,
+    stop: asyncio.Event,
+    report: Callable[[int, int], None] = lambda *_: None,
+) -> RedriveResult:
     """Look, and put dead letters back where that is wanted.
 
     Args:
@@ -190,19 +193,24 @@ class Redriving:
     """Redrives the letters of one stream, whose `STREAM.INFO` is `info`; see `redrive`."""
 
     def __init__(
-        self, connection: Connection, wanted: Wanted, info: Json, destinations: Destinations, stop: asyncio.Event
+        self,
+        connection: Connection,
+        wanted: RedriveRequest,
+        info: Json,
+        destinations: Destinations,
+        stop: asyncio.Event,
     ) -> None:
         self._wanted = wanted
         self._api = connection.api
-        self._publisher = Publisher(connection)
+        self._publisher = JournalPublisher(connection)
         self._journal = Journal(connection, self._publisher, info)
         self._destinations = destinations
         self._stop = stop
         self._done: list[int] = []  # not in the journal yet, as those in doubt
         self._doubtful: list[int] = []
-        self.result = Result(wanted.apply)
+        self.result = RedriveResult(wanted.apply)
 
-    async def run(self, report: Callable[[int, int], None]) -> Result:
+    async def run(self, report: Callable[[int, int], None]) -> RedriveResult:
         """Plan, and do it if that is wanted; raises as `redrive`."""
         await self._journal.read()
         self.result.unsettled = len(self._journal.pending.letters)

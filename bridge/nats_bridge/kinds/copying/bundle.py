@@ -40,7 +40,7 @@ class Bundle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BundleSlice:
     """A slice of a bundle's messages."""
 
     bundle: Bundle
@@ -48,14 +48,14 @@ class Part:
     stop: int
 
 
-Messages: TypeAlias = list[Operation] | Part
+Messages: TypeAlias = list[Operation] | BundleSlice
 
 
 def operations_of(messages: Messages | Bundle) -> list[Operation]:
     """The messages one by one."""
     if isinstance(messages, list):
         return messages
-    if isinstance(messages, Part):
+    if isinstance(messages, BundleSlice):
         return messages.bundle.operations(messages.start, messages.stop)
     return messages.operations(0, len(messages))
 

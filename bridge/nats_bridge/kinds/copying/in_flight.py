@@ -15,7 +15,7 @@ from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.bundle import Bundle, Messages, Part, operations_of, size_of
+from nats_bridge.kinds.copying.bundle import Bundle, BundleSlice, Messages, operations_of, size_of
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
@@ -200,14 +200,14 @@ class Unconfirmed:
             replies[stop - 1] = self._inbox + name
             size = rest * (stop - start) // (count - start)  # the last one's is all that is left
             rest -= size
-            self._begin_group(name, stop - start, size, now, Part(bundle, start, stop))
+            self._begin_group(name, stop - start, size, now, BundleSlice(bundle, start, stop))
         return bundle.written(replies)
 
     def _all_of(self, bundle: Bundle, now: float) -> bytes:
         """The same as `_all_asking`, of a bundle, which is one group."""
         count = len(bundle)
         name = b"%b%d" % (_SHARED, bundle.names[-1])
-        self._begin_group(name, count, bundle.size, now, Part(bundle, 0, count))
+        self._begin_group(name, count, bundle.size, now, BundleSlice(bundle, 0, count))
         return bundle.written(self._inbox + name)
 
     def ask_again(self, now: float) -> bytes:

@@ -35,7 +35,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchedRecords:
     """Which records to look for.
 
     Attributes:
@@ -63,12 +63,12 @@ class Wanted:
         return None
 
 
-def own_wanted(sourcing: Sourcing) -> Wanted:
+def own_wanted(sourcing: Sourcing) -> SearchedRecords:
     """The copies of an entry that the bridge counts as its own."""
-    return Wanted(sourcing, ())
+    return SearchedRecords(sourcing, ())
 
 
-def native_wanted(entry: Json, server: Dialect) -> Wanted:
+def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
     """The records that a server looks for.
 
     Args:
@@ -81,10 +81,10 @@ def native_wanted(entry: Json, server: Dialect) -> Wanted:
     subjects = REST
     if server.source_search_follows_filter and not entry.get("subject_transforms"):
         subjects = (entry.get("filter_subject") or ">").encode()
-    return Wanted(compile_sourcing(entry, server), (HEADER,), subjects, not server.source_record_names_filters)
+    return SearchedRecords(compile_sourcing(entry, server), (HEADER,), subjects, not server.source_record_names_filters)
 
 
-async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wanted]) -> list[Found | None]:
+async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[SearchedRecords]) -> list[Found | None]:
     """The newest stored copy for each of `wanted`; the target is read only as far back as that needs.
 
     Args:
@@ -110,7 +110,7 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Wante
 class _Newest:
     """The newest copy for each of what is wanted, among some messages."""
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, wanted: Sequence[SearchedRecords]) -> None:
         self.found: list[Found | None] = [None] * len(wanted)
         self._wanted = wanted
 

@@ -13,7 +13,7 @@ import structlog
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
-from nats_bridge.client.stream_identity import KnownStream, Stored, Verdict
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
@@ -278,7 +278,7 @@ class Resuming:
         return Resume(last)
 
     async def _is_of_another(self, streams: EntryStreams, copy_id: CopyId) -> bool:
-        known = KnownStream("", (Stored(copy_id.sequence, copy_id.time_ns),))
+        known = KnownStream("", (MessageStamp(copy_id.sequence, copy_id.time_ns),))
         if copy_id.entry == streams.key:
             return False
         return await known.verdict(streams.source.api, streams.source_info) == "recreated"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict
+from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, Verdict
 from nats_bridge.kinds.copying.tail_reader import StoredCopy
 from nats_transforms import header_block
 from nats_transforms.copy_id import without_copy_id
@@ -97,7 +97,7 @@ def _sample(copies: Sequence[StoredCopy], bounds: Bounds) -> list[StoredCopy]:
 async def _by_times(streams: EntryStreams, copies: Sequence[StoredCopy]) -> Verdict:
     highest = max(copies, key=lambda copy: copy.record.sequence)
     sample = [*_sample(copies, Bounds.of(streams.source_info)), highest]
-    known = [Stored(copy.copy_id.sequence, copy.copy_id.time_ns) for copy in sample if copy.copy_id is not None]
+    known = [MessageStamp(copy.copy_id.sequence, copy.copy_id.time_ns) for copy in sample if copy.copy_id is not None]
     return await KnownStream("", tuple(dict.fromkeys(known))).verdict(streams.source.api, streams.source_info)
 
 

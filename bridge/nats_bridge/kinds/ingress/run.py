@@ -24,7 +24,7 @@ from nats_bridge.kinds.ingress.check import IngressTarget, compile_ingress, read
 from nats_bridge.kinds.ingress.encoder import IngressCounters, IngressEncoder
 from nats_bridge.observability.rule_metrics import InFlight
 from nats_bridge.rules.context import queue_group
-from nats_bridge.rules.delivery import Delivery
+from nats_bridge.rules.delivery import CorePublisher
 from nats_bridge.rules.run import RuleRun
 from nats_transforms.subject import matches
 
@@ -58,7 +58,7 @@ class IngressRun(RuleRun):
         self._paused_because = ""
         self._events = StreamEvents(connection)
         self._subscription: BatchSubscription | None = None
-        self._delivery = Delivery(connection, self.counters, None, self.metrics, context.fence)
+        self._delivery = CorePublisher(connection, self.counters, None, self.metrics, context.fence)
         self._watcher: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[list[bytes], int]] = deque()

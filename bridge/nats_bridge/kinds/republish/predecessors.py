@@ -16,7 +16,7 @@ from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.republish.encoder import Left
-from nats_bridge.kinds.republish.retention import Purge
+from nats_bridge.kinds.republish.retention import SubjectPurge
 from nats_transforms.subject import is_valid_literal
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Predecessors:
         self._coming: set[int] = set()  # deleted, and not seen yet
         self._asked: dict[int, asyncio.Task[Left | None]] = {}  # by what was deleted
         self._left: dict[int, bytes] = {}  # the subjects of the answers
-        self._purges: dict[Purge, asyncio.Task[None]] = {}
+        self._purges: dict[SubjectPurge, asyncio.Task[None]] = {}
 
     async def end(self) -> None:
         """Stop asking."""
@@ -92,7 +92,7 @@ class Predecessors:
     def purged(self, removal: Purged) -> None:
         """Messages were purged."""
         subject_filter = removal.subject_filter.encode()
-        retention, purge = self._encoder.retention, Purge(subject_filter or _EVERYTHING)
+        retention, purge = self._encoder.retention, SubjectPurge(subject_filter or _EVERYTHING)
         if removal.keep and is_valid_literal(subject_filter) and not retention.limits.max_msgs:
             self._count()
             return  # the newest message of a subject is among those that are kept
@@ -195,7 +195,7 @@ class Predecessors:
 
     # -- purges ------------------------------------------------------------------------------------------------------
 
-    async def _look_what_is_left(self, purge: Purge, time_ns: int, handled: int) -> None:
+    async def _look_what_is_left(self, purge: SubjectPurge, time_ns: int, handled: int) -> None:
         retention, found = self._encoder.retention, None
         state: Json = {"first_seq": 0, "last_seq": 0}
         subject_filter = purge.subject_filter.decode()

@@ -96,7 +96,7 @@ class StreamLimits:
 
 
 @dataclass(slots=True, eq=False)
-class Purge:
+class SubjectPurge:
     """A purge of subjects, which removes from the oldest on, and what is known to be left.
 
     Attributes:
@@ -137,9 +137,9 @@ class Retention:
     floor: int = 1
     holes: set[int] = field(default_factory=set)
     history: dict[bytes, deque[int]] | None = None
-    purged_subjects: dict[bytes, list[Purge]] = field(default_factory=dict)
-    purged_filters: list[Purge] = field(default_factory=list)
-    unanswered: list[Purge] = field(default_factory=list)
+    purged_subjects: dict[bytes, list[SubjectPurge]] = field(default_factory=dict)
+    purged_filters: list[SubjectPurge] = field(default_factory=list)
+    unanswered: list[SubjectPurge] = field(default_factory=list)
     skipped: list[tuple[int, int]] = field(default_factory=list)
     followed_from: int = 0
     seen_to: int = 0
@@ -208,7 +208,7 @@ class Retention:
             self.holes.add(sequence)
             self._removals += 1
 
-    def purged(self, purge: Purge) -> None:
+    def purged(self, purge: SubjectPurge) -> None:
         """Messages were purged. What is left of them may be reported later."""
         of_filter = self.purged_filters
         if is_valid_literal(purge.subject_filter):
@@ -229,14 +229,14 @@ class Retention:
         for sequence in deleted:
             self.removed(int(sequence))
 
-    def answer(self, purge: Purge, first_left: int, seen_to: int) -> None:
+    def answer(self, purge: SubjectPurge, first_left: int, seen_to: int) -> None:
         """Set the server's answer about a purge, see `Purge.answer`."""
         purge.answer(first_left, seen_to)
         if purge in self.unanswered:
             self.unanswered.remove(purge)
         self._clear(purge)
 
-    def _clear(self, purge: Purge) -> None:
+    def _clear(self, purge: SubjectPurge) -> None:
         """Raise the floor to what a purge of everything has left, once that is known."""
         if purge.answered and purge.up_to and purge.subject_filter == b">":
             self.seen_to = max(self.seen_to, purge.seen_to)
@@ -296,7 +296,7 @@ class Retention:
                 return True
         return False
 
-    def purges(self, subject: bytes, last: int) -> list[Purge]:
+    def purges(self, subject: bytes, last: int) -> list[SubjectPurge]:
         """The purges that `last` may have fallen to."""
         return [
             purge

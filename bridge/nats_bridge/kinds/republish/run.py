@@ -30,7 +30,7 @@ from nats_bridge.kinds.republish.retention import Retention, StreamLimits
 from nats_bridge.kinds.republish.retention_follower import RetentionFollower
 from nats_bridge.kinds.republish.seeding import Seeding
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS, reason_against_watching
-from nats_bridge.rules.delivery import Delivery
+from nats_bridge.rules.delivery import CorePublisher
 from nats_bridge.rules.leadership.lease import KeptPosition
 from nats_bridge.rules.loops.subject_overlap import takes_filters
 from nats_bridge.rules.reserved_destinations import reserved_remark
@@ -143,7 +143,7 @@ class RepublishRun(RuleRun):
         plan = consumer.plan
         self._reader = OrderedReader(self._source, consumer, self, self.counters, self._fail)
         acknowledge = self._acknowledge if at_least_once else None
-        delivery = self._delivery = Delivery(self._target, self.counters, acknowledge, self.metrics, fence)
+        delivery = self._delivery = CorePublisher(self._target, self.counters, acknowledge, self.metrics, fence)
         self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
         self._backlog = self.metrics.backlog()
         self._delivery.start()

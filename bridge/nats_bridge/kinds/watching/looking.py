@@ -14,7 +14,7 @@ from functools import partial
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import MESSAGE_NOT_FOUND, Json
-from nats_bridge.client.stream_identity import Bounds, KnownStream, Stored, Verdict, judge
+from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, Verdict, judge
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay, standing_config
@@ -237,7 +237,7 @@ class Looking:
         if copy is None:
             return "unknown"
         if self.link.is_mirror:
-            known = (Stored(position, copy.time_ns),)
+            known = (MessageStamp(position, copy.time_ns),)
             return judge(known, await self._times(known), Bounds.of(source))
         message = await self._stored(self._position)
         if message is None or target["config"].get("allow_msg_counter"):
@@ -247,7 +247,7 @@ class Looking:
         payload = base64.b64decode(message.get("data") or "")
         return "same" if one == other and payload == copy.payload else "recreated"
 
-    async def _times(self, messages: tuple[Stored, ...]) -> dict[int, int]:
+    async def _times(self, messages: tuple[MessageStamp, ...]) -> dict[int, int]:
         """When the source stored the messages at these sequences, in nanoseconds since 1970."""
         found = [(each.sequence, await self._stored(each.sequence)) for each in messages]
         return {sequence: nanoseconds_of(message["time"]) for sequence, message in found if message is not None}

@@ -18,7 +18,7 @@ from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.kinds.watching.counters import WatchCounters
 from nats_bridge.kinds.watching.link import links_of
 from nats_bridge.kinds.watching.request_rate import RequestRate
-from nats_bridge.kinds.watching.watch import CONDITIONS, LinkState, Selection, Watch
+from nats_bridge.kinds.watching.watch import CONDITIONS, LinkState, StreamSelection, Watch
 from nats_bridge.rules.run import RuleRun
 from nats_bridge.telemetry import names
 
@@ -47,7 +47,7 @@ class WatchRun(RuleRun):
     def __init__(self, rule: WatchRule, connection: Connection, context: RuleContext) -> None:
         super().__init__(rule, WatchCounters(), context, "", connection)
         self._connection = connection
-        self._selection = Selection(rule.watched_streams)
+        self._selection = StreamSelection(rule.watched_streams)
         rate = RequestRate(rule.max_requests)
         self._watch = Watch(connection, rule.stalled_after, rate, self._selection)
         self._states: tuple[LinkState, ...] = ()

@@ -80,7 +80,7 @@ class LinkState:
 
 
 @dataclass(slots=True)
-class Progress:
+class LinkProgress:
     """Since when one link makes no progress. Pure.
 
     It takes at least three looks: of the time between two of them, half a stall counts at most. Where this
@@ -140,11 +140,11 @@ class Progress:
 @dataclass(slots=True)
 class _Watched:
     looking: Looking
-    progress: Progress
+    progress: LinkProgress
     state: LinkState
 
 
-class Selection:
+class StreamSelection:
     """Names of streams, in which `*` stands for any characters.
 
     Args:
@@ -195,7 +195,7 @@ class Watch:
     connection: Connection
     stalled_after: float
     rate: RequestRate
-    selection: Selection = field(default_factory=Selection)
+    selection: StreamSelection = field(default_factory=StreamSelection)
     clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
     unwatched: dict[str, str] = field(default_factory=dict)
     _watched: dict[object, _Watched] = field(default_factory=dict)
@@ -226,7 +226,9 @@ class Watch:
             known = self._watched.get(identity)
             if known is None:
                 looking = Looking(self.connection, link, self.rate)
-                self._watched[identity] = _Watched(looking, Progress(self.stalled_after), LinkState(link, "unknown"))
+                self._watched[identity] = _Watched(
+                    looking, LinkProgress(self.stalled_after), LinkState(link, "unknown")
+                )
             else:
                 known.looking.link = link  # whose place in `sources` may be another one
         self.unwatched = self.selection.unwatched(infos, links.values(), silent)

@@ -48,7 +48,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessageLocation:
     """A place where a message can be.
 
     Attributes:
@@ -82,8 +82,8 @@ class Move:
 
     text: str
     rule: str | None
-    takes: Place
-    puts: Place
+    takes: MessageLocation
+    puts: MessageLocation
     selects: Pattern = EVERYTHING
     leaves: tuple[Pattern, ...] = ()
     becomes: Outcome = None
@@ -121,7 +121,7 @@ class Landscape:
     def moves(self, settings: Settings) -> list[Move]:
         """Everything that moves messages: streams, and the rules of a configuration."""
         found: list[Move] = []
-        seen: set[Place] = set()
+        seen: set[MessageLocation] = set()
         for reach in self._reaches.values():
             for info in reach.streams:
                 store = _place("store", reach, info)
@@ -134,11 +134,11 @@ class Landscape:
                     found += kind_of(rule).moves(rule, self, settings.dialect_of(rule))
         return found
 
-    def space(self, connection: str) -> Place:
+    def space(self, connection: str) -> MessageLocation:
         """The space of subjects that a connection reaches."""
-        return Place("space", self._reaches[connection].space)
+        return MessageLocation("space", self._reaches[connection].space)
 
-    def stores(self, connection: str, stream: str) -> list[Place]:
+    def stores(self, connection: str, stream: str) -> list[MessageLocation]:
         """The streams of a name that a connection reaches."""
         return self._named(self._reaches[connection], stream)
 
@@ -152,7 +152,11 @@ class Landscape:
         config = info["config"]
         if config.get("sealed"):
             return  # takes nothing any more
-        space, door, store = Place("space", reach.space), _place("door", reach, info), _place("store", reach, info)
+        space, door, store = (
+            MessageLocation("space", reach.space),
+            _place("door", reach, info),
+            _place("store", reach, info),
+        )
         for subject in config.get("subjects") or ():
             yield Move("", None, space, door, Pattern.of(subject))
         yield from _ingress(config.get("subject_transform") or {}, reach.dialect, door, store)
@@ -170,7 +174,7 @@ class Landscape:
                 native = partial(_native, version=reach.dialect)
                 yield from copying(entry, f"native {what}", None, source_place, door, (), native)
 
-    def _native_sources(self, reach: Reach, entry: Json) -> Iterable[Place]:
+    def _native_sources(self, reach: Reach, entry: Json) -> Iterable[MessageLocation]:
         """Yield the stores that a native source or mirror reads, where they are visible."""
         if not entry.get("external"):
             return self._named(reach, entry.get("name"))
@@ -179,7 +183,7 @@ class Landscape:
         named = chain.from_iterable(self._named(other, entry.get("name")) for other in self._reaches.values())
         return [place for place in dict.fromkeys(named) if place not in own]
 
-    def _named(self, reach: Reach, stream: object) -> list[Place]:
+    def _named(self, reach: Reach, stream: object) -> list[MessageLocation]:
         return [_place("store", reach, info) for info in reach.streams if info["config"]["name"] == stream]
 
 
@@ -200,7 +204,7 @@ def _native(source: str, destination: str, version: Dialect) -> Outcome:
         return Pattern.of_destination(destination)
 
 
-def _ingress(transform: Json, version: Dialect, door: Place, store: Place) -> Iterator[Move]:
+def _ingress(transform: Json, version: Dialect, door: MessageLocation, store: MessageLocation) -> Iterator[Move]:
     source, destination = transform.get("src") or ">", transform.get("dest") or ""
     if not destination:
         yield Move("", None, door, store)
@@ -215,8 +219,8 @@ def copying(
     entry: Json,
     text: str,
     rule: str | None,
-    takes: Place,
-    puts: Place,
+    takes: MessageLocation,
+    puts: MessageLocation,
     excluded: tuple[Pattern, ...],
     build: Callable[[str, str], Outcome],
 ) -> Iterator[Move]:
@@ -243,5 +247,5 @@ def copying(
         excluded = (*excluded, selects)
 
 
-def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> Place:
-    return Place(kind, reach.space, info["config"]["name"], str(info.get("created", "")))
+def _place(kind: Literal["door", "store"], reach: Reach, info: Json) -> MessageLocation:
+    return MessageLocation(kind, reach.space, info["config"]["name"], str(info.get("created", "")))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nats_bridge.rules.loops.moves import Landscape, Move, Place, Reach
+from nats_bridge.rules.loops.moves import Landscape, MessageLocation, Move, Reach
 from nats_bridge.settings import Settings
 from nats_transforms.subject_patterns import EVERYTHING, Pattern
 
@@ -67,7 +67,7 @@ def find_loops(settings: Settings, reaches: Mapping[str, Reach]) -> list[Loop]:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    place: Place
+    place: MessageLocation
     pattern: Pattern
 
 
@@ -101,7 +101,7 @@ class _Exits:
 def _steps(all_moves: Sequence[Move]) -> list[_Step]:
     """All steps that messages can make which have any subject at first; only those that can be part of a round."""
     moves = _in_rounds(all_moves, lambda move: (move.takes, move.puts))
-    exits: dict[Place, _Exits] = defaultdict(_Exits)
+    exits: dict[MessageLocation, _Exits] = defaultdict(_Exits)
     for move in moves:
         exits[move.takes].add(move)
     # Tokens beyond those that any move reads make no difference; so growing subjects reach the same pattern again.
@@ -110,7 +110,7 @@ def _steps(all_moves: Sequence[Move]) -> list[_Step]:
     states = {_State(place, EVERYTHING) for place in exits}
     steps: list[_Step] = []
     waiting = deque(sorted(states, key=str))
-    patterns: dict[Place, int] = defaultdict(int)
+    patterns: dict[MessageLocation, int] = defaultdict(int)
     while waiting:
         state = waiting.popleft()
         for move in exits[state.place].for_subjects(state.pattern):
