@@ -41,7 +41,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WriteTarget:
     """The stream to publish to, and its name in errors.
 
     Attributes:
@@ -61,7 +61,7 @@ class Place:
     room: str
 
     @classmethod
-    def of(cls, stream: str, job: str, recreated: str, *, rule: str = "") -> Place:
+    def of(cls, stream: str, job: str, recreated: str, *, rule: str = "") -> WriteTarget:
         """That of a job that is run again.
 
         Args:
@@ -147,7 +147,7 @@ class Rounds(Generic[_Messages]):
 
     def __init__(
         self,
-        place: Place,
+        place: WriteTarget,
         connection: Connection,
         sender: Sender[_Messages],
         counters: CopyCounters,

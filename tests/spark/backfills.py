@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nats_bridge.settings import Settings
 from nats_bridge_spark.backfill.job import backfill
-from nats_bridge_spark.backfill.request import EntrySummary, Request
+from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
 from nats_bridge_spark.capture.manifest import MANIFEST, Capture, Chunk
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.progress import Shown
@@ -25,7 +25,9 @@ Name: TypeAlias = Callable[[str], str]
 
 async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    return await asyncio.to_thread(backfill, settings, Request(rule, **wanted), lambda: spark, Shown(quiet=True))
+    return await asyncio.to_thread(
+        backfill, settings, BackfillRequest(rule, **wanted), lambda: spark, Shown(quiet=True)
+    )
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:

@@ -16,11 +16,11 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.settings import Connection
 from nats_bridge_spark.backfill.rows import SCHEMA
 from nats_bridge_spark.connections import connected
-from nats_bridge_spark.restore.configuration import Mark
+from nats_bridge_spark.restore.configuration import RestoreMark
 from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from tests.spark.histories import Stored, block
 
-MARK = Mark("ORDERS", "2026-01-01T00:00:00Z")
+MARK = RestoreMark("ORDERS", "2026-01-01T00:00:00Z")
 SUBJECT = "orders"
 
 

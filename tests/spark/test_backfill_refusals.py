@@ -11,7 +11,7 @@ from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.rules.leadership.leases import open_leases
 from nats_bridge.settings import Settings
 from nats_bridge_spark.backfill.job import backfill
-from nats_bridge_spark.backfill.request import Request
+from nats_bridge_spark.backfill.request import BackfillRequest
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Shown
 from tests.live.copies import Copies
@@ -32,7 +32,7 @@ def no_spark() -> SparkSession:
 async def refusal(settings: Settings, rule: str = "rule", **wanted: Any) -> BridgeError:
     """What it says, without Spark."""
     with pytest.raises(BridgeError) as caught:
-        await asyncio.to_thread(backfill, settings, Request(rule, **wanted), no_spark, Shown(quiet=True))
+        await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), no_spark, Shown(quiet=True))
     return caught.value
 
 

@@ -26,7 +26,7 @@ from nats_bridge_spark.capture.manifest import MANIFEST, Capture
 from nats_bridge_spark.capture.place import HadoopPlace, LocalPlace
 from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
-from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 BLOCK = b"NATS/1.0\r\nTag: a\r\ntag:  B \r\nTag: a\r\n\r\n"
 
 
-Run = Callable[..., Result]
+Run = Callable[..., CaptureResult]
 
 
 @pytest.fixture
 def run(spark: SparkSession, url: str, tmp_path: Path) -> Run:
     """Capture a stream into the test's directory."""
 
-    def call(stream: str, **options: Any) -> Result:
+    def call(stream: str, **options: Any) -> CaptureResult:
         options = {"directory": str(tmp_path / "kept"), **options}
-        wanted = Wanted(connection=Connection(servers=(url,)), stream=stream, **options)
+        wanted = CaptureRequest(connection=Connection(servers=(url,)), stream=stream, **options)
         return capture(spark, wanted, Progress(f"capture {stream}"))
 
     return call
@@ -127,7 +127,7 @@ async def test_everything_is_as_the_server_has_it(
         answer = await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
         assert answer.get("success"), answer
     stored = await stored_messages(peer, stream, 297)
-    wanted = Wanted(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
     result = capture(spark, wanted, Progress("capture"))
     expected = [(one.sequence, one.subject.decode(), one.time_ns, one.header_block, one.payload) for one in stored]
     assert plain(kept) == expected
@@ -289,7 +289,7 @@ async def test_messages_that_go_just_before_they_are_read(
     loop = asyncio.get_running_loop()
     original = capturing.write_chunk
 
-    async def purged_before_read(sequence: int, **options: Any) -> Result:
+    async def purged_before_read(sequence: int, **options: Any) -> CaptureResult:
         def write(*arguments: Any, **more: Any) -> Any:
             purge = peer.api(f"STREAM.PURGE.{stream}", {"seq": sequence})
             asyncio.run_coroutine_threadsafe(purge, loop).result()

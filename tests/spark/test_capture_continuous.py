@@ -16,7 +16,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.manifest import MANIFEST, Capture
 from nats_bridge_spark.capture.saved_stream import saved_stream
-from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_conformance.native_servers import NativeServer
@@ -38,8 +38,10 @@ class Running:
         self.progress = Progress(f"capture {stream}")
         self.said: list[str] = []
         self.progress._screen = cast(Any, SimpleNamespace(say=self.said.append, restart=lambda: None))
-        wanted = Wanted(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
-        self.task: asyncio.Task[Result] = asyncio.create_task(asyncio.to_thread(capture, spark, wanted, self.progress))
+        wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
+        self.task: asyncio.Task[CaptureResult] = asyncio.create_task(
+            asyncio.to_thread(capture, spark, wanted, self.progress)
+        )
 
     def held(self) -> int:
         if self.task.done():
@@ -49,7 +51,7 @@ class Running:
         except FileNotFoundError:
             return 0
 
-    async def stop(self) -> Result:
+    async def stop(self) -> CaptureResult:
         self.progress.stopping.set()
         return await self.task
 

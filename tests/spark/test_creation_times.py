@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.wanted import Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.source.read_options import ReadOptions
@@ -105,7 +105,9 @@ async def test_a_capture(
     async with native_server(version) as server:
         peer = await raw_peer(server.url)
         await peer.create_stream(name="S", subjects=["S.>"])
-        wanted = Wanted(connection=Connection(servers=(server.url,)), stream="S", directory=str(tmp_path / "kept"))
+        wanted = CaptureRequest(
+            connection=Connection(servers=(server.url,)), stream="S", directory=str(tmp_path / "kept")
+        )
 
         async def captured() -> int:
             return (await asyncio.to_thread(capture, spark, wanted, Progress("capture S"))).messages

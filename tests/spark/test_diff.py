@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from nats_bridge_spark.diff.ordering import out_of_order
-from nats_bridge_spark.diff.request import Place, Wanted
+from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rules import transform_of
-from nats_bridge_spark.diff.run import Result, compared
+from nats_bridge_spark.diff.run import DiffResult, compared
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
 from tests.spark.histories import Stored, block, history
 
@@ -27,12 +27,12 @@ MESSAGES = 300
 
 
 @pytest.fixture
-def last_result() -> list[Result]:
+def last_result() -> list[DiffResult]:
     return []
 
 
 @pytest.fixture
-def compare(spark: SparkSession, tmp_path: Path, last_result: list[Result]) -> Compare:
+def compare(spark: SparkSession, tmp_path: Path, last_result: list[DiffResult]) -> Compare:
     """Compare two lists of messages; the findings by kind, without their values where there are none."""
 
     def run(
@@ -41,7 +41,9 @@ def compare(spark: SparkSession, tmp_path: Path, last_result: list[Result]) -> C
         place = tmp_path / f"{len(last_result)}"
         left_folder = history(place / "left", left, stream=streams[0])
         right_folder = history(place / "right", right, stream=streams[1])
-        with compared(spark, Place(str(left_folder)), Place(str(right_folder)), Wanted(**wanted)) as result:  # type: ignore[arg-type]
+        with compared(
+            spark, SideLocation(str(left_folder)), SideLocation(str(right_folder)), DiffRequest(**wanted)
+        ) as result:  # type: ignore[arg-type]
             last_result.append(result)
             found: dict[str, list[tuple[object, ...]]] = {}
             for row in result.findings.orderBy("kind", "left_sequence", "right_sequence", "field").collect():
@@ -74,7 +76,7 @@ def native_and_bridged(messages: int = MESSAGES) -> Sides:
 
 
 def test_a_native_and_a_bridged_target_are_equal_and_what_is_not_compared_is_said(
-    compare: Compare, last_result: list[Result]
+    compare: Compare, last_result: list[DiffResult]
 ) -> None:
     assert compare(*native_and_bridged()) == {}
     result = last_result[0]
@@ -155,7 +157,7 @@ def test_exactly_what_is_planted_is_found(compare: Compare) -> None:
     }
 
 
-def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[Result]) -> None:
+def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[DiffResult]) -> None:
     ours = b"Nats-Msg-Id: bridge-0123456789ab-1-%d"
     left = [Stored(number, "a", block(ours % 1), b"%d" % number) for number in range(5, 60)]
     right = [replace(each) for each in left]
@@ -176,7 +178,7 @@ def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[
     assert not last_result[0].counts.ignored
 
 
-def test_a_source_and_its_copies(compare: Compare, last_result: list[Result]) -> None:
+def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, f"a.{number % 7}", block(b"A: 1"), b"%d" % number) for number in range(1, 101)]
     left[0] = replace(left[0], block=b"")
     left[1] = replace(left[1], block=block())
@@ -206,7 +208,7 @@ def test_a_source_and_its_copies(compare: Compare, last_result: list[Result]) ->
     }
 
 
-def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[Result]) -> None:
+def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, f"a.{number}", block(b"Nats-Stream: made up", b"A: 1")) for number in range(1, 51)]
     reported = (
         b"Nats-Stream: L\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\nNats-Time-Stamp: t\r\nNats-Last-Sequence: 0"
@@ -225,7 +227,7 @@ def test_republished_messages_are_copies_as_well(compare: Compare, last_result: 
     assert last_result[0].comparison.by == "provenance:right"
 
 
-def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[Result]) -> None:
+def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a.1" if number % 2 else "b.1") for number in range(1, 41)]
     right = [
         Stored(at, "c.1", block(b"Nats-Bridge-Source: L %d a.* c.$1" % each.sequence))
@@ -235,7 +237,7 @@ def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_res
     assert last_result[0].left_out == (20, 0)
 
 
-def test_by_message_id(compare: Compare, last_result: list[Result]) -> None:
+def test_by_message_id(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a", block(b"Nats-Msg-Id: id-%d" % number)) for number in range(1, 31)]
     right = [replace(each, sequence=100 - each.sequence, data=b"y" if each.sequence == 7 else b"x") for each in left]
     right.sort(key=lambda each: each.sequence)
@@ -265,7 +267,7 @@ def test_several_entries_that_copy_one_message_are_distinguished(compare: Compar
     }
 
 
-def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[Result]) -> None:
+def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a", block(b"A: 1", b"T: %d" % number), b"%d" % number) for number in range(1, 31)]
     right = [replace(each, block=block(b"A: 1")) for each in left[:-1]]
     with pytest.raises(AssertionError):  # they are allowed, so the sides are called equal
@@ -311,10 +313,10 @@ def test_ranges_and_subjects(spark: SparkSession, tmp_path: Path) -> None:
         tmp_path / "r", [Stored(number, f"a.{number % 3}", data=b"%d" % number) for number in range(11, 71)]
     )
     sides = (
-        Place(str(left), first=11, subjects=("a.1", "b.>")),
-        Place(str(right), last=60, subjects=("*.1",)),
+        SideLocation(str(left), first=11, subjects=("a.1", "b.>")),
+        SideLocation(str(right), last=60, subjects=("*.1",)),
     )
-    with compared(spark, *sides, Wanted()) as result:
+    with compared(spark, *sides, DiffRequest()) as result:
         assert result.is_equal
         assert result.counts.common == len([number for number in range(11, 61) if number % 3 == 1])
 
@@ -334,7 +336,7 @@ def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path)
     def reported(left: Path, right: Path, **wanted: object) -> str:
         with (
             pytest.raises(PipelineError) as error,
-            compared(spark, Place(str(left)), Place(str(right)), Wanted(**wanted)),  # type: ignore[arg-type]
+            compared(spark, SideLocation(str(left)), SideLocation(str(right)), DiffRequest(**wanted)),  # type: ignore[arg-type]
         ):
             pass
         return str(error.value)
@@ -348,7 +350,7 @@ def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path)
     assert "(the left one has A " in reported(ours, theirs, by="provenance")
     assert "no message in common by provenance:right" in reported(ours, theirs, by="provenance:right")
     assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", source="X")
-    with pytest.raises(SchemaError), compared(spark, Place(str(some)), Place(str(other)), Wanted()):
+    with pytest.raises(SchemaError), compared(spark, SideLocation(str(some)), SideLocation(str(other)), DiffRequest()):
         pass
-    with pytest.raises(OptionError), compared(spark, Place(str(some)), Place(str(some)), Wanted()):
+    with pytest.raises(OptionError), compared(spark, SideLocation(str(some)), SideLocation(str(some)), DiffRequest()):
         pass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.settings import Connection, Settings
-from nats_bridge_spark.diff.request import Place, Wanted
+from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rules import rule_of
 from nats_bridge_spark.diff.run import compared
 from nats_bridge_spark.errors import PipelineError
@@ -47,8 +47,10 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> None:
     await until(there)
 
 
-def found(spark: SparkSession, left: Place, right: Place, wanted: Wanted | None = None) -> tuple[Any, list[Any]]:
-    with compared(spark, left, right, wanted or Wanted()) as result:
+def found(
+    spark: SparkSession, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
+) -> tuple[Any, list[Any]]:
+    with compared(spark, left, right, wanted or DiffRequest()) as result:
         rows = result.findings.orderBy("kind", "left_sequence", "right_sequence").collect()
         return result, [tuple(row) for row in rows]
 
@@ -72,7 +74,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
     await holds(peer, native, messages)
 
     connection = Connection.model_validate({"servers": [url]})
-    sides = {name: Place(name, connection) for name in (source, native, bridged)}
+    sides = {name: SideLocation(name, connection) for name in (source, native, bridged)}
     result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
     assert rows == []
     assert result.comparison.by == "provenance"
@@ -84,7 +86,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
         "kd/copy/message-id": (0, MESSAGES),
     }
 
-    rule = Wanted(rule=rule_of(settings, "copy", source))
+    rule = DiffRequest(rule=rule_of(settings, "copy", source))
     for copy in (native, bridged):
         result, rows = await asyncio.to_thread(found, spark, sides[source], sides[copy], rule)
         assert (rows, result.counts.equal) == ([], messages)
@@ -111,13 +113,13 @@ async def test_a_compacted_bucket_and_what_it_was(
         deleted = block(b"KV-Operation: DEL") if number % 7 == 6 else b""
         await peer.store(f"{key}{number % 40}".encode(), b"" if deleted else b"%d" % number, deleted)
     connection = Connection.model_validate({"servers": [url]})
-    live = Place(stream, connection)
+    live = SideLocation(stream, connection)
 
-    def capture() -> Place:
+    def capture() -> SideLocation:
         schema = "stream string, subject string, sequence bigint, header_block binary, data binary"
         frame = spark.read.format("jetstream").options(servers=url, stream=stream).schema(schema).load()
         frame.write.parquet(str(tmp_path / "was"))
-        return Place(str(tmp_path / "was"))
+        return SideLocation(str(tmp_path / "was"))
 
     was = await asyncio.to_thread(capture)
     result, rows = await asyncio.to_thread(found, spark, was, live)
@@ -135,5 +137,5 @@ async def test_a_compacted_bucket_and_what_it_was(
 async def test_a_stream_that_is_not_there(spark: SparkSession, url: str) -> None:
     connection = Connection.model_validate({"servers": [url]})
     with pytest.raises(Exception, match="NONE") as error:
-        await asyncio.to_thread(found, spark, Place("OTHER", connection), Place("NONE", connection))
+        await asyncio.to_thread(found, spark, SideLocation("OTHER", connection), SideLocation("NONE", connection))
     assert isinstance(error.value, PipelineError) or "nats-bridge says" in str(error.value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nats_bridge_spark.restore.configuration import (
     MARK,
-    Mark,
+    RestoreMark,
     commands,
     consumer_config,
     restored_config,
@@ -34,7 +34,7 @@ ORDERS: dict[str, Any] = {
     "republish": {"src": ">", "dest": "r.>"},
     "metadata": {"team": "a", "_nats.ver": "2.15.3"},
 }
-FROM = Mark("ORDERS", "2026-01-01T00:00:00Z")
+FROM = RestoreMark("ORDERS", "2026-01-01T00:00:00Z")
 
 
 def test_the_end_is_what_was_saved_but_for_native_copying() -> None:
@@ -70,10 +70,10 @@ def test_until_then_it_is_closed_and_keeps_everything() -> None:
 
 
 def test_the_mark_is_read_again() -> None:
-    assert Mark.of({"metadata": FROM.metadata(done=True)}) == (FROM, True)
-    assert Mark.of({"metadata": FROM.metadata(done=False)}) == (FROM, False)
+    assert RestoreMark.of({"metadata": FROM.metadata(done=True)}) == (FROM, True)
+    assert RestoreMark.of({"metadata": FROM.metadata(done=False)}) == (FROM, False)
     for config in ({}, {"metadata": {}}, {"metadata": {MARK: "{"}}, {"metadata": {MARK: "[]"}}):
-        assert Mark.of(config) == (None, False)
+        assert RestoreMark.of(config) == (None, False)
 
 
 def test_what_an_older_server_does_not_know_is_named() -> None:

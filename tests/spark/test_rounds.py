@@ -15,7 +15,7 @@ from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import DataLostError
-from nats_bridge_spark.rounds import Place, Rounds, Standing
+from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
@@ -52,7 +52,7 @@ class Numbers:
 async def rounds_on(url: str, stream: str) -> AsyncIterator[tuple[Rounds[list[Operation]], Numbers]]:
     async with connected(ConnectionSettings(servers=(url,))) as connection:
         numbers = Numbers(connection, stream)
-        place = Place.of(stream, "backfill", "since the job began", rule="rule")
+        place = WriteTarget.of(stream, "backfill", "since the job began", rule="rule")
         rounds: Rounds[list[Operation]] = Rounds(place, connection, numbers, CopyCounters(), patience=60.0)
         try:
             await rounds.open(stream.encode())

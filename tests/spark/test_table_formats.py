@@ -13,7 +13,7 @@ import pytest
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.wanted import Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.progress import Progress
 from tests.live.raw_messages import RawPeer
 from tests.spark.histories import block
@@ -42,7 +42,7 @@ async def test_a_table_has_each_captured_message_once(
     name: str, spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     stream, lines = unique_name("TABLE"), block(b"A: 1")
-    wanted = Wanted(Connection(servers=(url,)), stream, str(tmp_path / "orders"), chunk=30)
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(tmp_path / "orders"), chunk=30)
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     expected: list[tuple[int, str, bytes, bytes]] = []
     for _ in range(2):

@@ -17,7 +17,7 @@ from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, Unr
 from nats_bridge_spark.sink import earlier_attempts
 from nats_bridge_spark.sink.layout import RowLayout
 from nats_bridge_spark.sink.options import WriteOptions
-from nats_bridge_spark.sink.partition_write import PartitionWrite, Written
+from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
@@ -48,7 +48,7 @@ def rows(stream: str, first: int, last: int, ids: Sequence[str] | None = None, s
     return pa.RecordBatch.from_pydict(columns)
 
 
-async def write(plan: WritePlan, task: TaskPlace, *batches: pa.RecordBatch) -> Written:
+async def write(plan: WritePlan, task: TaskPlace, *batches: pa.RecordBatch) -> WrittenPartition:
     """A whole task."""
     writing = PartitionWrite(plan, task)
     try:

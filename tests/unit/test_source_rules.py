@@ -46,6 +46,21 @@ def _written_versions(module: ast.AST) -> Iterator[ast.expr]:
                 pass
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for name, module in MODULES.items():
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+    repeated = {name: found for name, found in places.items() if len(found) > 1 and name not in _TWO_MEANINGS}
+    assert not repeated, f"say in the name which one it is: {repeated}"
+
+
+_TWO_MEANINGS = {
+    "Connection": "the settings of a connection, and the connection",
+}
+
+
 def test_waits_take_their_times_from_one_module() -> None:
     found = [
         f"{name}: {constant}"

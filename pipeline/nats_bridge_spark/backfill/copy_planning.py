@@ -26,14 +26,14 @@ from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, So
 from nats_bridge_spark.backfill.copy_task import CopyTask
 from nats_bridge_spark.backfill.fence import refuse_running
 from nats_bridge_spark.backfill.planned import Planned
-from nats_bridge_spark.backfill.request import Request
+from nats_bridge_spark.backfill.request import BackfillRequest
 from nats_bridge_spark.errors import OptionError
 
 CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 
 
 async def entry_plans(
-    rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
+    rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> list[EntryPlan]:
     """The selected entries, checked as at a start of the sidecar.
 
@@ -70,7 +70,7 @@ def name_of(rule: CopyRule, entry: Source) -> str:
 
 
 async def entry_backfill(
-    plan: EntryPlan, rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: Request
+    plan: EntryPlan, rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> Planned:
     """Find out what one entry's target lacks.
 
@@ -130,7 +130,7 @@ async def entry_backfill(
     )
 
 
-async def _handled(plan: EntryPlan, request: Request, streams: EntryStreams) -> int:
+async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:
     """The source's sequence up to which nothing is to be read."""
     wanted = request.first - 1 if request.first is not None else None
     begun = plan

@@ -15,7 +15,7 @@ from nats_bridge.settings import CopyingRule, Settings
 from nats_bridge_spark.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.planned import Planned
-from nats_bridge_spark.backfill.request import EntrySummary, Request
+from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
 from nats_bridge_spark.backfill.spark_work import KEPT, StoredPosition, done, reported
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import Shown, watched
@@ -40,7 +40,7 @@ def rule_of(settings: Settings, name: str) -> CopyRule:
 
 
 def backfill(
-    settings: Settings, request: Request, session: Callable[[], SparkSession], shown: Shown
+    settings: Settings, request: BackfillRequest, session: Callable[[], SparkSession], shown: Shown
 ) -> list[EntrySummary]:
     """Put the history through a rule.
 
@@ -83,7 +83,7 @@ class _Job:
     """
 
     spark: SparkSession
-    request: Request
+    request: BackfillRequest
     shown: Shown
     loop: LoopThread
     connection: Connection

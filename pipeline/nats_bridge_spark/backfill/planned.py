@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.client.stream_identity import Bounds
 from nats_bridge.settings import Connection
 from nats_bridge_spark.backfill.history import CapturedHistory, History, LiveHistory, TaskOfRows
-from nats_bridge_spark.backfill.request import Request
+from nats_bridge_spark.backfill.request import BackfillRequest
 from nats_bridge_spark.errors import OptionError
 from nats_transforms.source_record import SourceRecord
 from nats_transforms.subject import REST, is_subset
@@ -52,7 +52,7 @@ class Planned:
     subjects: tuple[str, ...] = ()
     filters: tuple[bytes, ...] = ()
 
-    def history(self, spark: SparkSession, request: Request) -> History:
+    def history(self, spark: SparkSession, request: BackfillRequest) -> History:
         """The rows to read.
 
         Raises:

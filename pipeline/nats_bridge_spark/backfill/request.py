@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BackfillRequest:
     """The request, as the command line gives it.
 
     Attributes:

@@ -9,7 +9,7 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
-from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
@@ -30,13 +30,13 @@ class Results:
         failed: the other streams, each with the reason.
     """
 
-    captured: list[Result] = field(default_factory=list)
+    captured: list[CaptureResult] = field(default_factory=list)
     configured: list[str] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountStreams:
     """The streams of an account at one moment.
 
     Attributes:
@@ -48,7 +48,7 @@ class Account:
     silent: tuple[str, ...]
 
     @classmethod
-    async def of(cls, connection: Connection) -> Account:
+    async def of(cls, connection: Connection) -> AccountStreams:
         """Ask for them.
 
         Raises:
@@ -60,7 +60,7 @@ class Account:
         kinds = {info["config"]["name"]: info["config"].get("retention", "limits") == "limits" for info in listed}
         return cls(tuple(sorted(kinds.items())), tuple(sorted(silent)))
 
-    def captured(self, spark: SparkSession, wanted: Wanted, shown: Shown) -> Results:
+    def captured(self, spark: SparkSession, wanted: CaptureRequest, shown: Shown) -> Results:
         """Capture all; what goes wrong with one stream does not keep the others from being captured.
 
         Args:
@@ -93,7 +93,7 @@ class Account:
         return results
 
 
-def _configuration(spark: SparkSession, wanted: Wanted) -> None:
+def _configuration(spark: SparkSession, wanted: CaptureRequest) -> None:
     """Save the configuration alone: reading the messages could take them from those that they are for."""
     with LoopThread() as loop:
         saved = loop.run(saved_stream(wanted.connection, wanted.stream))

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.errors import BridgeError
-from nats_bridge_spark.capture.chunk_writing import Written, end_of_chunk, tasks_for, write_chunk, writing_session
+from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk, writing_session
 from nats_bridge_spark.capture.facts import Facts, facts_of, sequence_before
 from nats_bridge_spark.capture.ledger import Ledger, folder_of
 from nats_bridge_spark.capture.lock import locked
 from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
-from nats_bridge_spark.capture.wanted import Result, Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Progress
@@ -29,7 +29,7 @@ _PATIENCE: Final = 3
 """Rounds in a row in which a stream may be missing that was there."""
 
 
-def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
+def capture(spark: SparkSession, wanted: CaptureRequest, progress: Progress) -> CaptureResult:
     """Capture what the stream holds and the directory does not yet hold.
 
     Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
@@ -53,7 +53,9 @@ def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
 
 
 class _Capturing:
-    def __init__(self, spark: SparkSession, wanted: Wanted, place: Place, progress: Progress, loop: LoopThread) -> None:
+    def __init__(
+        self, spark: SparkSession, wanted: CaptureRequest, place: Place, progress: Progress, loop: LoopThread
+    ) -> None:
         self._loop = loop
         self._spark = writing_session(spark)
         self._most = wanted.partitions or spark.sparkContext.defaultParallelism
@@ -61,11 +63,11 @@ class _Capturing:
         self._place = place
         self._progress = progress
         self._ledger = Ledger(place)
-        self._result = Result(wanted.stream, str(place))
+        self._result = CaptureResult(wanted.stream, str(place))
         if self._ledger.capture is not None:
             self._require_asked(self._ledger.capture)
 
-    def run(self) -> Result:
+    def run(self) -> CaptureResult:
         """All rounds."""
         if self._wanted.continuous:
             self._rounds()
@@ -236,7 +238,9 @@ class _Capturing:
         self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")
         return begins
 
-    def _require_whole(self, first: int, end: int, written: Written, before: StreamState, after: StreamState) -> None:
+    def _require_whole(
+        self, first: int, end: int, written: WrittenChunk, before: StreamState, after: StreamState
+    ) -> None:
         """Where the stream has lost its beginning while it was read: was it read before?"""
         if after.first <= first:
             return

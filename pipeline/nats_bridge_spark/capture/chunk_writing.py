@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nats_bridge_spark.capture.wanted import Wanted
+from nats_bridge_spark.capture.wanted import CaptureRequest
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.connections import options_of
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenChunk:
     """What was written.
 
     Attributes:
@@ -41,8 +41,8 @@ def writing_session(spark: SparkSession) -> SparkSession:
 
 
 def write_chunk(
-    spark: SparkSession, wanted: Wanted, first: int, last: int, *, tasks: int, may_miss: bool, address: str
-) -> Written:
+    spark: SparkSession, wanted: CaptureRequest, first: int, last: int, *, tasks: int, may_miss: bool, address: str
+) -> WrittenChunk:
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
@@ -80,7 +80,7 @@ def write_chunk(
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         .parquet(address)
     )
-    return Written(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
+    return WrittenChunk(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
 
 
 _BYTES: Final = 2 * 1024**3

@@ -16,7 +16,7 @@ INTERVAL: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CaptureRequest:
     """A stream, or a part of it, and the directory that is to hold it.
 
     Attributes:
@@ -62,7 +62,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Result:
+class CaptureResult:
     """The result of one run.
 
     Attributes:

@@ -15,7 +15,7 @@ from nats_bridge_spark.cli.options import sequence_or_time, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Connection
-    from nats_bridge_spark.capture.wanted import Result
+    from nats_bridge_spark.capture.wanted import CaptureResult
     from nats_bridge_spark.source.read_options import ReadOptions
 
 
@@ -69,10 +69,10 @@ def capture_command(
       nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
     from nats_bridge.cli.asking import ask
-    from nats_bridge_spark.capture.account import Account
+    from nats_bridge_spark.capture.account import AccountStreams
     from nats_bridge_spark.capture.facts import facts_of
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
+    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
 
     if everything:
         stream, directory = _all_of(stream, directory, given)
@@ -87,7 +87,7 @@ def capture_command(
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
     checked = _checked(connection, stream, given["subjects"], begin, end)
-    wanted = Wanted(
+    wanted = CaptureRequest(
         connection=connection,
         stream=stream,
         directory=absolute(directory),
@@ -102,7 +102,7 @@ def capture_command(
         interval=given["continuous"] or INTERVAL,
     )
     # A missing server or stream is an error before Java has started.
-    account = ask(Account.of(connection)) if everything else None
+    account = ask(AccountStreams.of(connection)) if everything else None
     if account is None:
         ask(facts_of(connection, stream, (), 0))
 
@@ -171,7 +171,7 @@ def _checked(connection: Connection, stream: str, subjects: str, begin: str | No
         raise OptionError(text) from None
 
 
-def _reported(result: Result) -> str:
+def _reported(result: CaptureResult) -> str:
     new = f"{result.messages:,} message{'' if result.messages == 1 else 's'}"
     if result.first is not None:
         new += f" ({result.first} to {result.last})"

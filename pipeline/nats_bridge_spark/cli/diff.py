@@ -15,8 +15,8 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.diff.request import Place, Wanted
-    from nats_bridge_spark.diff.run import Result
+    from nats_bridge_spark.diff.request import DiffRequest, SideLocation
+    from nats_bridge_spark.diff.run import DiffResult
 
 
 _Value = TypeVar("_Value")
@@ -101,17 +101,17 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
-def _short(place: Place) -> str:
+def _short(place: SideLocation) -> str:
     """A name that leaves room on a line of progress."""
     return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 
-def _place(side: int, text: str, given: dict[str, Any]) -> Place:
-    from nats_bridge_spark.diff.request import Place
+def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
+    from nats_bridge_spark.diff.request import SideLocation
 
-    is_stream = Place.is_stream(text)
-    return Place(
-        name=Place.bare(text),
+    is_stream = SideLocation.is_stream(text)
+    return SideLocation(
+        name=SideLocation.bare(text),
         connection=_connection(side, text, given) if is_stream else None,
         first=_of_side("from", side, given["first"]),
         last=_of_side("to", side, given["last"]),
@@ -137,11 +137,11 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
     return connection_named(server=server, config=None if is_url else config)
 
 
-def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
-    from nats_bridge_spark.diff.request import Wanted
+def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
+    from nats_bridge_spark.diff.request import DiffRequest
     from nats_bridge_spark.diff.rules import named_by
 
-    return Wanted(
+    return DiffRequest(
         by=given["by"],
         like=given["like"],
         ignored_headers=tuple(name.encode() for name in given["ignored"]),
@@ -151,7 +151,7 @@ def _wanted(left: Place, given: dict[str, Any]) -> Wanted:
     )
 
 
-def _write(result: Result, folder: str) -> None:
+def _write(result: DiffResult, folder: str) -> None:
     from pyspark.errors import AnalysisException
 
     from nats_bridge_spark.errors import OptionError
@@ -162,7 +162,7 @@ def _write(result: Result, folder: str) -> None:
         raise OptionError(f"--out {folder}: {str(error).splitlines()[0]}") from None
 
 
-def _print(result: Result, given: dict[str, Any], seconds: float) -> None:
+def _print(result: DiffResult, given: dict[str, Any], seconds: float) -> None:
     from nats_bridge_spark.diff.summary import as_json, summary
 
     if given["as_json"]:

@@ -65,12 +65,12 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.progress import Shown
     from nats_bridge_spark.restore.job import restore
-    from nats_bridge_spark.restore.request import Request
+    from nats_bridge_spark.restore.request import RestoreRequest
     from nats_bridge_spark.session import job_session
     from nats_bridge_spark.source.read_options import time_of
 
     to_sequence, to_time = sequence_or_time(given["to"])
-    request = Request(
+    request = RestoreRequest(
         connection=connection,
         directory=absolute(directory),
         streams=given["streams"],

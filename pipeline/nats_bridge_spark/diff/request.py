@@ -18,7 +18,7 @@ Like: TypeAlias = Literal["auto", "exact", "bridged"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SideLocation:
     """Where the messages of a side are.
 
     Attributes:
@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DiffRequest:
     """The request of a user.
 
     Attributes:

@@ -22,7 +22,7 @@ from nats_bridge_spark.diff.findings import Finding, text
 from nats_bridge_spark.diff.matching import Counts, counts, matched
 from nats_bridge_spark.diff.ordering import out_of_order
 from nats_bridge_spark.diff.overview import overview_of
-from nats_bridge_spark.diff.request import Place, Wanted
+from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.sides import OpenSide, open_side
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
@@ -31,7 +31,7 @@ from nats_transforms.sourcing import Sourcing
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DiffResult:
     """The result.
 
     Attributes:
@@ -71,8 +71,8 @@ class Result:
 
 @contextmanager
 def compared(
-    spark: SparkSession, left: Place, right: Place, wanted: Wanted, progress: Progress | None = None
-) -> Iterator[Result]:
+    spark: SparkSession, left: SideLocation, right: SideLocation, wanted: DiffRequest, progress: Progress | None = None
+) -> Iterator[DiffResult]:
     """Compare two sides. What Spark keeps for the result is released when the block ends.
 
     Raises:
@@ -93,7 +93,7 @@ def compared(
 
 
 @contextmanager
-def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progress) -> Iterator[Result]:
+def _compared(left: OpenSide, right: OpenSide, wanted: DiffRequest, progress: Progress) -> Iterator[DiffResult]:
     by, reason = _decision(left, right, wanted)
     comparison = _comparison(left, by, wanted)
     messages = left.messages + right.messages
@@ -124,7 +124,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         shown = shown.persist()
         kinds, headers, examples = overview_of(shown, wanted.examples)
         progress.messages = messages
-        yield Result(
+        yield DiffResult(
             left=left,
             right=right,
             comparison=comparison,
@@ -144,7 +144,7 @@ def _compared(left: OpenSide, right: OpenSide, wanted: Wanted, progress: Progres
         found.unpersist()
 
 
-def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> tuple[By, str]:
+def _decision(left: OpenSide, right: OpenSide, wanted: DiffRequest) -> tuple[By, str]:
     if wanted.by != "auto":
         return wanted.by, ""
     if wanted.rule is not None:
@@ -152,7 +152,7 @@ def _decision(left: OpenSide, right: OpenSide, wanted: Wanted) -> tuple[By, str]
     return decide(left, right)
 
 
-def _comparison(left: OpenSide, by: By, wanted: Wanted) -> Comparison:
+def _comparison(left: OpenSide, by: By, wanted: DiffRequest) -> Comparison:
     rule, source = wanted.rule, b""
     if by == "provenance:right":
         source = (wanted.source or left.stream).encode()

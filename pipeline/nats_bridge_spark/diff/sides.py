@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from nats_bridge_spark.capture.reading import is_capture, read_capture
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.connections import options_of
-from nats_bridge_spark.diff.request import Place
+from nats_bridge_spark.diff.request import SideLocation
 from nats_bridge_spark.errors import PipelineError, SchemaError
 from nats_bridge_spark.subject_column import answer_function
 from nats_transforms.republish import Republish
@@ -36,7 +36,7 @@ class OpenSide:
         last: the highest one.
     """
 
-    place: Place
+    place: SideLocation
     frame: DataFrame = field(repr=False)
     stream: str
     messages: int
@@ -61,7 +61,7 @@ class OpenSide:
         return replace(self, frame=self.frame.join(newest.select("sequence"), "sequence", "left_semi"))
 
     @classmethod
-    def of(cls, place: Place, frame: DataFrame) -> Self:
+    def of(cls, place: SideLocation, frame: DataFrame) -> Self:
         """Summarize the messages of a side.
 
         Raises:
@@ -82,7 +82,7 @@ class OpenSide:
         return cls(place, frame, lowest or "", messages, first, last)
 
 
-def open_side(spark: SparkSession, place: Place) -> OpenSide:
+def open_side(spark: SparkSession, place: SideLocation) -> OpenSide:
     """Make a side ready to be read, more than once.
 
     A stream is read from its server once, and kept on the disks of the executors, so that what is compared
@@ -95,7 +95,7 @@ def open_side(spark: SparkSession, place: Place) -> OpenSide:
     return OpenSide.of(place, _live(spark, place) if place.connection is not None else _captured(spark, place))
 
 
-def _live(spark: SparkSession, place: Place) -> DataFrame:
+def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
     assert place.connection is not None
     options = options_of(place.connection) | {"stream": place.name}
     if place.first is not None:
@@ -108,7 +108,7 @@ def _live(spark: SparkSession, place: Place) -> DataFrame:
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _captured(spark: SparkSession, place: Place) -> DataFrame:
+def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
     try:
         frame = (
             read_capture(spark, place.name, first=place.first, last=place.last)
@@ -140,7 +140,7 @@ def _captured(spark: SparkSession, place: Place) -> DataFrame:
     return frame
 
 
-def _of_what(place: Place) -> str:
+def _of_what(place: SideLocation) -> str:
     bounds = []
     if place.first is not None or place.last is not None:
         bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")

@@ -56,7 +56,7 @@ _LAST: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RestoreMark:
     """What a stream is restored from.
 
     Attributes:
@@ -75,7 +75,7 @@ class Mark:
         return {MARK: json.dumps(said)}
 
     @classmethod
-    def of(cls, config: Json) -> tuple[Mark | None, bool]:
+    def of(cls, config: Json) -> tuple[RestoreMark | None, bool]:
         """The mark in a stream's configuration, None without one; and whether the restore is done."""
         try:
             said = json.loads((config.get("metadata") or {})[MARK])
@@ -111,7 +111,7 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
     return {**config, "name": name, "subjects": list(subjects or saved.get("subjects") or [name])}
 
 
-def restoring_config(restored: Json, mark: Mark, generation: str) -> Json:
+def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
     """The configuration that a stream has while it is restored.
 
     Args:

@@ -24,14 +24,14 @@ from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Shown, watched
 from nats_bridge_spark.restore.configuration import (
     GENERATION,
-    Mark,
+    RestoreMark,
     commands,
     consumer_config,
     restored_config,
     restoring_config,
     unsupported,
 )
-from nats_bridge_spark.restore.request import Request, Selection, Summary
+from nats_bridge_spark.restore.request import RestoreRequest, Selection, Summary
 from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
@@ -72,7 +72,7 @@ class _Planned:
 
     saved: _Saved
     config: Json
-    mark: Mark
+    mark: RestoreMark
     begin: int
     there: Json | None
 
@@ -82,7 +82,7 @@ class _Planned:
         return str(self.config["name"])
 
 
-def restore(request: Request, session: Callable[[], SparkSession], shown: Shown) -> list[Summary]:
+def restore(request: RestoreRequest, session: Callable[[], SparkSession], shown: Shown) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
@@ -114,7 +114,7 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(place: Place, request: Request) -> list[_Saved]:
+def _found(place: Place, request: RestoreRequest) -> list[_Saved]:
     """The captures that are wanted, by name."""
     whole = place.read(SAVED) is not None or place.read(MANIFEST) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
@@ -147,7 +147,7 @@ def _saved(place: Place, path: str) -> _Saved:
     )
 
 
-async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Planned:
+async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) -> _Planned:
     """Check one stream.
 
     Raises:
@@ -170,7 +170,7 @@ async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Pla
     if unknown:
         options = " ".join(f"--without {member}" for member in unknown)
         raise OptionError(f"{place} does not know {', '.join(unknown)}: say {options} to restore it without")
-    mark = Mark(saved.stream.name, capture.created if capture else "", _identity(selection))
+    mark = RestoreMark(saved.stream.name, capture.created if capture else "", _identity(selection))
     there: Json | None = None
     try:
         there = await connection.api.stream_info(name)
@@ -178,7 +178,7 @@ async def _plan(connection: Connection, saved: _Saved, request: Request) -> _Pla
         if error.err_code != STREAM_NOT_FOUND:
             raise
         await _require_free(connection, name, config["subjects"])
-    if there is not None and Mark.of(there["config"])[0] != mark:
+    if there is not None and RestoreMark.of(there["config"])[0] != mark:
         messages = int(there["state"]["messages"])
         raise OptionError(
             f"stream '{name}': exists, with {messages:,} message{'' if messages == 1 else 's'}; a restore makes a new"
@@ -212,7 +212,7 @@ class _Job:
     """One stream of a restore."""
 
     spark: SparkSession
-    request: Request
+    request: RestoreRequest
     shown: Shown
     loop: LoopThread
     connection: Connection
@@ -224,7 +224,7 @@ class _Job:
         saved = planned.saved
         copying = tuple(member for member in ("mirror", "sources") if saved.stream.config.get(member))
         summary = Summary(saved.stream.name, planned.name, left_out=copying + request.without)
-        if planned.there is not None and Mark.of(planned.there["config"])[1]:
+        if planned.there is not None and RestoreMark.of(planned.there["config"])[1]:
             summary.state, summary.last = "there", int(planned.there["state"]["last_seq"])
         else:
             self._publish(summary)

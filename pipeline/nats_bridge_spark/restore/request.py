@@ -27,7 +27,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RestoreRequest:
     """The request, as the command line gives it.
 
     Attributes:

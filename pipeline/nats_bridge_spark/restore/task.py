@@ -42,13 +42,13 @@ from nats_bridge_spark.restore.configuration import (
     FILLER,
     GENERATION,
     WINDOW,
-    Mark,
+    RestoreMark,
     probe_of,
     restoring_config,
     subject_of,
 )
 from nats_bridge_spark.restore.message_ids import RememberedIds
-from nats_bridge_spark.rounds import Place, Rounds, Standing
+from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
 from nats_transforms.source_record import HEADER, TWIN_HEADER
@@ -83,7 +83,7 @@ class RestoreTask:
     """
 
     config: Json
-    mark: Mark
+    mark: RestoreMark
     sourcing: Sourcing | None
     connection: ConnectionSettings = field(repr=False)
     known: KnownStream
@@ -142,7 +142,7 @@ class _Sender:
         self._fillers = 0  # that it may hold
         self._target: Target | None = None
         self._rounds: Rounds[list[Operation]] = Rounds(
-            Place.of(task.stream, "restore", "while it was restored"),
+            WriteTarget.of(task.stream, "restore", "while it was restored"),
             connection,
             self,
             CopyCounters(),
@@ -235,7 +235,7 @@ class _Sender:
         )
 
     def _require_marked(self, info: Json) -> None:
-        if Mark.of(info["config"]) != (self._task.mark, False):
+        if RestoreMark.of(info["config"]) != (self._task.mark, False):
             raise PipelineError(f"stream '{self._task.stream}': was changed by another process while it was restored")
 
     # -- messages ----------------------------------------------------------------------------------------------------

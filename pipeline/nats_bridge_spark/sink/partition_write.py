@@ -19,7 +19,7 @@ from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import LEAST, Window
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import OptionError, RowError
-from nats_bridge_spark.rounds import Place, Rounds, Standing
+from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
@@ -36,7 +36,7 @@ _DOUBTED: Final = 1024  # messages that a publisher may ask for again after it h
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenPartition(WriterCommitMessage):
     """The result of a task, as it is reported to the driver.
 
     Attributes:
@@ -99,18 +99,18 @@ class PartitionWrite:
             await self._rounds.send(bundle)
         self._rows += batch.num_rows
 
-    async def finish(self) -> Written:
+    async def finish(self) -> WrittenPartition:
         """Wait until all rows are known to be stored.
 
         Returns:
             What was done. Errors as for `add`.
         """
         if self._builder is None or self._rounds is None:
-            return Written()
+            return WrittenPartition()
         await self._rounds.settled()
         self._earlier.remember()
         already = self._counters.duplicates + self._builder.already
-        return Written(self._rows, already, self._rounds.interruptions)
+        return WrittenPartition(self._rows, already, self._rounds.interruptions)
 
     async def close(self) -> None:
         """Close the connection; what is not confirmed stays unknown."""
@@ -234,9 +234,9 @@ class PartitionWrite:
         )
 
 
-def _place(stream: str) -> Place:
+def _place(stream: str) -> WriteTarget:
     again = "begin the write again"
-    return Place(
+    return WriteTarget(
         stream,
         rule=f"write to {stream}",
         where=f"stream '{stream}'",

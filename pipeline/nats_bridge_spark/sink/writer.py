@@ -20,7 +20,7 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
 from nats_bridge_spark.sink.layout import RowLayout
 from nats_bridge_spark.sink.options import WriteOptions
-from nats_bridge_spark.sink.partition_write import PartitionWrite, Written
+from nats_bridge_spark.sink.partition_write import PartitionWrite, WrittenPartition
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan, named_write
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.stream_state import state_of
@@ -88,7 +88,7 @@ class _Writer:
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenPartition:
         """Write the rows of a task; runs on executors.
 
         Raises:
@@ -115,7 +115,7 @@ class JetStreamWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        reports = [message for message in messages if isinstance(message, Written)]
+        reports = [message for message in messages if isinstance(message, WrittenPartition)]
         rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
         there = f", {already} of them were there already" if already else ""
         print(f"jetstream: {rows} rows written to {self._plan.options.stream}{there}", file=sys.stderr)  # noqa: T201

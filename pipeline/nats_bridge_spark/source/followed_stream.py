@@ -8,7 +8,7 @@ from typing import Final
 from nats_bridge.client.connection import Connection
 from nats_bridge.consuming.replay import Replay
 from nats_bridge_spark.errors import DataLostError
-from nats_bridge_spark.source.planning import Held, SequenceRange, cut
+from nats_bridge_spark.source.planning import SequenceCounts, SequenceRange, cut
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_offsets import Position
 from nats_bridge_spark.source.stream_state import StreamState, state_of
@@ -118,6 +118,6 @@ class FollowedStream:
             return []
         return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
 
-    async def _held(self, position: Position, last: int) -> Held:
+    async def _held(self, position: Position, last: int) -> SequenceCounts:
         first = max(position.sequence + 1, self.state.first)
-        return await Held.of(self.connection, self.options, self.state, first, max(last, first - 1))
+        return await SequenceCounts.of(self.connection, self.options, self.state, first, max(last, first - 1))

@@ -129,7 +129,7 @@ async def cut(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    held = await Held.of(connection, options, state, first, last)
+    held = await SequenceCounts.of(connection, options, state, first, last)
     count = share or options.partitions or cores()
     if not options.partitions:
         count = min(count, -(-held.total // least))
@@ -160,7 +160,7 @@ def check_filters(connection: Connection, options: ReadOptions) -> None:
 
 
 @dataclass(slots=True)
-class Held:
+class SequenceCounts:
     """How many messages of a read there are up to a sequence.
 
     Attributes:
@@ -180,7 +180,9 @@ class Held:
     deleted: tuple[int, ...]
 
     @classmethod
-    async def of(cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int) -> Held:
+    async def of(
+        cls, connection: Connection, options: ReadOptions, state: StreamState, first: int, last: int
+    ) -> SequenceCounts:
         """Count from the first sequence to the last.
 
         Raises:
