@@ -133,7 +133,7 @@ class Rounds(Generic[_Messages]):
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
         known: the stream on which the task relies; None for any, until it has confirmed something.
-        alone: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
+        exclusive: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
         keeps_sequence: whether a message stored under another sequence than its name is an error (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
             not keep them from being stored twice when it asks for them again.
@@ -154,7 +154,7 @@ class Rounds(Generic[_Messages]):
         *,
         patience: float,
         known: KnownStream | None = None,
-        alone: bool = False,
+        exclusive: bool = False,
         keeps_sequence: bool = False,
         doubted: int = 0,
         window_of: Callable[[Target], Window] = lambda _: Window(),
@@ -168,7 +168,7 @@ class Rounds(Generic[_Messages]):
         self._counters = counters
         self._known = known
         self._found = known  # the stream of the present round
-        self._alone = alone
+        self._exclusive = exclusive
         self._keeps_sequence = keeps_sequence
         self._doubted = doubted
         self._window_of = window_of
@@ -255,7 +255,7 @@ class Rounds(Generic[_Messages]):
 
     def ask_for_all(self) -> None:
         """Ask for each PubAck: from now on the stream may answer `duplicate`."""
-        self._alone = False
+        self._exclusive = False
         if self._publisher is not None:
             self._publisher.ask_for_all()
 
@@ -315,7 +315,7 @@ class Rounds(Generic[_Messages]):
             self._sender.refused,
             life,
             rule=place.rule,
-            alone=self._alone,
+            exclusive=self._exclusive,
             keeps_sequence=self._keeps_sequence,
             window=self._window_of(target),
         )

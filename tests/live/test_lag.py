@@ -18,7 +18,7 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.consuming import lag
-from nats_bridge.consuming.lag import Standpoint, waiting_after
+from nats_bridge.consuming.lag import StreamPosition, waiting_after
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_conformance.native_servers import NativeServer
@@ -233,7 +233,9 @@ async def test_what_waits_behind_a_sequence_is_counted(
     api = JetStreamApi((await raw_peer(url)).client, "default")
 
     async def behind(handled: int, *filters: str, known: KnownStream | None = None, direct: bool = False) -> int | None:
-        return await waiting_after(api, Standpoint(name, known or KnownStream.of(created), filters, handled, direct))
+        return await waiting_after(
+            api, StreamPosition(name, known or KnownStream.of(created), filters, handled, direct)
+        )
 
     assert [await behind(0), await behind(3)] == [0, None]
     for number in range(10):

@@ -123,7 +123,7 @@ def test_known_streams_make_it_exact(tmp_path: Path) -> None:
     assert {"x.a", "x.b.*"} < set(_subscriptions(path, facts))
     assert "x.>" not in _subscriptions(path, facts)
     facts = {("default", "T"): StreamFacts(("x.a",), "limits", counts_copies=False)}
-    assert "x.a" not in _subscriptions(path, facts), "every copy is confirmed singly there"
+    assert "x.a" not in _subscriptions(path, facts), "every copy is confirmed one by one there"
 
 
 def test_only_work_queue_and_interest_streams_have_their_consumers_listed(tmp_path: Path) -> None:

@@ -18,11 +18,13 @@ SECOND = 1_000_000_000
 
 
 def tracker(
-    *, alone: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0, **more: Any
+    *, exclusive: bool = False, keeps_sequence: bool = False, window: float = 120, last: int = 0, **more: Any
 ) -> Unconfirmed:
     config: dict[str, Any] = {"name": "T", "subjects": ["t.>"], "duplicate_window": int(window * SECOND), **more}
     info = {"config": config, "created": "2026-01-01T00:00:00Z", "state": {"messages": 0, "bytes": 0}}
-    found = Unconfirmed(Target.of(info, "2.10.27"), INBOX, CopyCounters(), alone=alone, keeps_sequence=keeps_sequence)
+    found = Unconfirmed(
+        Target.of(info, "2.10.27"), INBOX, CopyCounters(), exclusive=exclusive, keeps_sequence=keeps_sequence
+    )
     found.last = last
     return found
 
@@ -93,7 +95,7 @@ def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: 
     assert take(unconfirmed, stored(b"g6", 99)) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 99, 0)
     counters = unconfirmed._counters
-    assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
+    assert (counters.copied, counters.duplicates, counters.resent) == (5 + before, 0, 0)
 
 
 def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
@@ -131,7 +133,7 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
     unconfirmed.add(operations(3, 4, 5), 1.0)
     assert take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
-    assert unconfirmed._counters.asked_again == 3
+    assert unconfirmed._counters.resent == 3
     # The rest of the first answers belong to no message: they do not show which one is stored.
     assert take(unconfirmed, stored(b"g5", 4)) == (False, False)
     assert numbers(unconfirmed) == [3, 4, 5]
@@ -180,7 +182,7 @@ def test_what_could_be_stored_twice_is_not_asked_for_again() -> None:
 
 
 def test_alone_only_the_last_of_a_group_asks() -> None:
-    unconfirmed = tracker(alone=True)
+    unconfirmed = tracker(exclusive=True)
     names = asked(unconfirmed.add(operations(*range(1, 67)), 1.0))
     assert [(number, name) for number, name in names if name] == [(64, b"64"), (66, b"66")]
     assert take(unconfirmed, stored(b"64", 64)) == (False, False)
@@ -198,7 +200,7 @@ def test_alone_only_the_last_of_a_group_asks() -> None:
 
 
 def test_a_sequence_that_advanced_by_less_than_the_group_confirms_nothing() -> None:
-    unconfirmed = tracker(alone=True)
+    unconfirmed = tracker(exclusive=True)
     unconfirmed.add(operations(*range(1, 67)), 1.0)
     take(unconfirmed, stored(b"64", 64))
     assert take(unconfirmed, stored(b"66", 65)) == (True, False)
@@ -254,14 +256,14 @@ def test_what_is_no_new_copy_is_not_counted() -> None:
 )
 def test_where_the_server_itself_stores_messages_every_copy_asks(fed: dict[str, Any]) -> None:
     """A delete marker that no subscriber receives, and a refused copy: the numbers of a group would fit."""
-    data = tracker(alone=True, **fed).add(operations(1, 2, 3), 1.0)
+    data = tracker(exclusive=True, **fed).add(operations(1, 2, 3), 1.0)
     assert all(reply for _, reply in asked(data))
-    data = tracker(alone=True).add(operations(1, 2, 3), 1.0)
+    data = tracker(exclusive=True).add(operations(1, 2, 3), 1.0)
     assert [bool(reply) for _, reply in asked(data)] == [False, False, True]
 
 
 def test_what_was_stored_before_it_was_sent_first_is_a_duplicate_although_it_was_asked_for_again() -> None:
-    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed = tracker(exclusive=True, last=50)
     unconfirmed.add(operations(1, 2, 3, 4), 1.0)
     assert take(unconfirmed, [duplicate(b"4", 7)]) == (True, False)
     unconfirmed.ask_again(1.0)
@@ -272,7 +274,7 @@ def test_what_was_stored_before_it_was_sent_first_is_a_duplicate_although_it_was
 
 
 def test_a_message_that_was_taken_for_a_copy_is_counted_once() -> None:
-    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed = tracker(exclusive=True, last=50)
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, stored(b"2", 52))
     unconfirmed.add(operations(3), 1.0)
@@ -282,7 +284,7 @@ def test_a_message_that_was_taken_for_a_copy_is_counted_once() -> None:
 
 
 def test_a_message_that_was_counted_as_a_duplicate_is_not_asked_for_again() -> None:
-    unconfirmed = tracker(alone=True, last=50)
+    unconfirmed = tracker(exclusive=True, last=50)
     unconfirmed.add(operations(1), 1.0)
     take(unconfirmed, [duplicate(b"1", 7)])
     unconfirmed.add(operations(2), 1.0)
@@ -290,7 +292,7 @@ def test_a_message_that_was_counted_as_a_duplicate_is_not_asked_for_again() -> N
 
 
 def test_names_begin_again() -> None:
-    unconfirmed = tracker(alone=True)
+    unconfirmed = tracker(exclusive=True)
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, stored(b"2", 2))
     unconfirmed.forget_names()

@@ -63,7 +63,7 @@ def test_the_messages_of_a_bundle_ask_with_one_reply_subject_however_many_they_a
 
 
 def test_alone_only_the_last_of_each_group_of_a_bundle_asks() -> None:
-    unconfirmed = tracker(alone=True)
+    unconfirmed = tracker(exclusive=True)
     names = asked(unconfirmed.add(bundle(1, 150), 1.0))
     assert [name for _, name in names if name] == [b"64", b"128", b"150"]
     assert [number for number, name in names if name] == [64, 128, 150]
@@ -98,12 +98,12 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
     unconfirmed.skip()
     unconfirmed.take_off(2.0)
     assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 5)
-    assert (counted(unconfirmed).copied, counted(unconfirmed).asked_again) == (4, 3)
+    assert (counted(unconfirmed).copied, counted(unconfirmed).resent) == (4, 3)
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]
 
 
 def test_what_was_confirmed_of_a_bundle_is_asked_for_again_after_another_writer() -> None:
-    unconfirmed = tracker(alone=True)
+    unconfirmed = tracker(exclusive=True)
     unconfirmed.add(bundle(1, 66), 1.0)
     assert take(unconfirmed, stored(b"64", 64)) == (False, False)
     assert take(unconfirmed, stored(b"66", 67)) == (True, False)

@@ -1,4 +1,4 @@
-"""A reader that acknowledges messages singly, each when the caller has finished it.
+"""A reader that acknowledges messages one by one, each when the caller has finished it.
 
 It reads nothing again: only its consumers can read a work queue. If deliveries are missing, the caller begins another
 round, and the consumer first delivers everything that is not acknowledged, in order (`rule_consumer`). So within a
@@ -17,7 +17,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
-from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.reader import BatchSink, Reader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
 from nats_bridge.errors import ApiError
@@ -52,9 +52,9 @@ class AcknowledgingReader(Reader):
         self._began_behind = 0
 
     @property
-    def standpoint(self) -> Standpoint:
-        """Its standpoint, from this consumer: another one would add interest, and a work queue takes no second one."""
-        return replace(super().standpoint, direct=True)
+    def stream_position(self) -> StreamPosition:
+        """Its position, from this consumer: another one would add interest, and a work queue takes no second one."""
+        return replace(super().stream_position, direct=True)
 
     def acknowledge(self, upto: int) -> int:
         """Acknowledge what was handed on, up to a stream sequence; return the number of messages.

@@ -37,7 +37,7 @@ _NEAR = 300.0  # seconds until a limit removes what was not taken, below which t
 
 
 @dataclass(frozen=True, slots=True)
-class Standpoint:
+class StreamPosition:
     """The position of a rule in a stream.
 
     Attributes:
@@ -59,14 +59,14 @@ class LagSource(Protocol):
     """A reader of a stream, which has a lag."""
 
     @property
-    def standpoint(self) -> Standpoint | None:
+    def stream_position(self) -> StreamPosition | None:
         """The rule's position; None while it is unknown."""
 
     async def not_taken(self) -> int | None:
         """The number of messages that its consumer holds for it; None without a consumer."""
 
 
-async def waiting_after(api: JetStreamApi, at: Standpoint) -> int | None:
+async def waiting_after(api: JetStreamApi, at: StreamPosition) -> int | None:
     """The number of messages that wait in a stream that no consumer of ours reads; None if it is unknown.
 
     Raises:
@@ -148,7 +148,7 @@ class LagWatch:
         self._reader = reader
         self._backlog = backlog
         self._permitted = True
-        self._oldest: tuple[Standpoint, int] | None = None  # when the first message after it was stored
+        self._oldest: tuple[StreamPosition, int] | None = None  # when the first message after it was stored
 
     async def run(self) -> None:
         """Watch, until cancelled."""
@@ -162,7 +162,7 @@ class LagWatch:
             known = backlog.messages is not None
             if (now - last_batch >= QUIET or not known) and now - asked >= pause:
                 asked = now
-                await self._look()
+                await self._observe()
                 # Five hundred rules that have nothing to do must not keep a server busy.
                 pause = pause_after(pause, idle=backlog.messages == 0 and backlog.batches == batches)
             elif not self._connection.client.is_connected and now - last_batch >= QUIET:
@@ -176,13 +176,13 @@ class LagWatch:
 
     async def _read_first(self, now: float) -> None:
         """Read how far the stream's first sequence is from the position."""
-        at = self._reader.standpoint
+        at = self._reader.stream_position
         if at is None or not self._permitted or not self._connection.client.is_connected:
             return
         with contextlib.suppress(BridgeError):
             info = await self._connection.api.request(f"STREAM.INFO.{at.stream}", patience=0)
             self._removes = info["config"].get("retention", "limits") == "limits"
-            at = self._reader.standpoint
+            at = self._reader.stream_position
             if at is None or not self._removes:
                 return
             edge = Edge(now, str(info["created"]), int(info["state"]["first_seq"]), at.handled)
@@ -200,27 +200,27 @@ class LagWatch:
                     meaning="the stream's limits remove messages faster than the rule takes them; it will miss some",
                 )
 
-    async def _look(self) -> None:
+    async def _observe(self) -> None:
         backlog, asked_ns = self._backlog, time.time_ns()
         before = backlog.batches
-        found: tuple[int, int] | None = None
+        observed: tuple[int, int] | None = None
         if self._permitted and self._connection.client.is_connected:
             try:
-                found = await self._ask()
+                observed = await self._ask()
             except NotPermittedError:
                 self._permitted = False  # the connection has logged it already
             except BridgeError:
                 pass  # asked again soon
         if backlog.batches != before:
             return  # a delivery since then is newer
-        if found is None:
+        if observed is None:
             backlog.unknown()
         else:
-            backlog.asked(*found, asked_ns)
+            backlog.asked(*observed, asked_ns)
 
     async def _ask(self) -> tuple[int, int] | None:
         """The number of messages that wait, and when the oldest was stored, 0 if that is unknown."""
-        at = self._reader.standpoint
+        at = self._reader.stream_position
         if at is None:
             return None
         messages = await self._reader.not_taken()
@@ -230,9 +230,9 @@ class LagWatch:
             return None
         return messages, await self._oldest_behind(at) if messages else 0
 
-    async def _oldest_behind(self, at: Standpoint) -> int:
+    async def _oldest_behind(self, at: StreamPosition) -> int:
         if self._oldest is None or self._oldest[0] != at:
             api = self._connection.api
-            found = [await api.next_message(at.stream, subject, at.handled + 1) for subject in at.filters or (">",)]
-            self._oldest = at, min([message for message in found if message is not None], default=(0, 0))[1]
+            observed = [await api.next_message(at.stream, subject, at.handled + 1) for subject in at.filters or (">",)]
+            self._oldest = at, min([message for message in observed if message is not None], default=(0, 0))[1]
         return self._oldest[1]

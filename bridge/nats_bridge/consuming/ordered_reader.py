@@ -190,13 +190,13 @@ class OrderedReader(Reader):
         finally:
             self._filling, self.waits_for = False, ""
         self.attached = attached
-        found = self._counters.received - before
-        self._counters.recovered += found
-        lost = max(min(delivered - first + 1, upto - start) - found, 0)
+        recovered = self._counters.received - before
+        self._counters.recovered += recovered
+        lost = max(min(delivered - first + 1, upto - start) - recovered, 0)
         self._counters.lost += lost
-        self._log.info("reader.recovered", consumer=self.consumer.name, messages=found, upto=upto)
+        self._log.info("reader.recovered", consumer=self.consumer.name, messages=recovered, upto=upto)
         if not plan.filters:
-            self._sink.vanished(upto - start - found - lost)
+            self._sink.vanished(upto - start - recovered - lost)
             if self.handled < upto and self._gap_after is None:
                 self._gap_after = self.handled
         self.handled = max(self.handled, upto)
@@ -245,9 +245,9 @@ class OrderedReader(Reader):
             await self._stream_recreated(stream, max(lives, 1))
         else:
             info = await self._usable_consumer()
-            kept = await self._kept_until(int(stream["state"]["last_seq"]))
-            if kept is not None:
-                await self._stream_shortened(stream, kept)
+            resume_after = await self._resume_point(int(stream["state"]["last_seq"]))
+            if resume_after is not None:
+                await self._stream_shortened(stream, resume_after)
             elif info is not None and not await self._replace_edited(stream, info):
                 return await self._resume(info)
             self._counters.recreated_consumers += 1
@@ -350,27 +350,27 @@ class OrderedReader(Reader):
         self._seen = KnownStream.of(stream)
         self.handled, self._gap_after, self._last_reply = 0, None, b""
 
-    async def _kept_until(self, last: int) -> int | None:
+    async def _resume_point(self, last: int) -> int | None:
         """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
-        plan, taken = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
+        plan, last_delivery = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
-        if taken is None:
+        if last_delivery is None:
             return await held_until(reading, self.handled, 0, last)
-        kept = await held_until(reading, taken.stream_sequence, taken.time_ns, last)
+        resume_after = await held_until(reading, last_delivery.stream_sequence, last_delivery.time_ns, last)
         # After the last message read there can be sequences that held none: they were lost with the end, too.
-        return taken.stream_sequence if kept is None and last < self.handled else kept
+        return last_delivery.stream_sequence if resume_after is None and last < self.handled else resume_after
 
-    async def _stream_shortened(self, stream: Json, kept: int) -> None:
-        """Continue after `kept`: the server lost what followed, and its next messages have the same sequences."""
+    async def _stream_shortened(self, stream: Json, resume_after: int) -> None:
+        """Continue after that: the server lost what followed, and its next messages have the same sequences."""
         last = int(stream["state"]["last_seq"])
-        self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=kept)
+        self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
         await self._sink.settled()
-        await self._sink.stream_shortened(stream, kept)
+        await self._sink.stream_shortened(stream, resume_after)
         # Messages that the old consumer may have sent must not mix with those of its successor.
         await self._listen()
         self._queue.clear()
         await self.consumer.delete()
-        self.handled, self._gap_after, self._last_reply = kept, None, b""
+        self.handled, self._gap_after, self._last_reply = resume_after, None, b""
 
     async def _usable_consumer(self) -> Json | None:
         """Return the consumer's info; None if it does not exist, or must be recreated."""

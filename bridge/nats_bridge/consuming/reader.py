@@ -30,7 +30,7 @@ from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
-from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.rule_consumer import Edit, RuleConsumer
 from nats_bridge.errors import ApiError
 from nats_bridge.observability.counters import ReaderCounters
@@ -71,8 +71,8 @@ class BatchSink(Protocol):
     async def read_on(self, info: Json, after: int) -> None:
         """Forget what was read: what follows a sequence comes next, and before it some messages were left out."""
 
-    async def stream_shortened(self, info: Json, kept: int) -> None:
-        """Forget what was read after sequence `kept`: the stream has lost that, and may hold other messages there."""
+    async def stream_shortened(self, info: Json, resume_after: int) -> None:
+        """Forget what was read after that sequence: the stream has lost it, and may hold other messages there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class Reader(ABC):
         self._subscription: BatchSubscription | None = None
         self._last_read = 0.0
         self._pace = Pace()
-        self._look = asyncio.Event()
-        self._unsure = False  # whether batches wait until it is known that the stream is still what was read
+        self._check_due = asyncio.Event()
+        self._unverified = False  # whether batches wait until it is known that the stream is still what was read
         self._last_reply = b""  # the reply subject of the last message delivered to the sink
         self._opening = False
         self._filling = False  # whether a range is read again: what is missing in it is counted afterwards
@@ -226,12 +226,12 @@ class Reader(ABC):
         """
         await self._halt()
         if self._opening:  # its own numbers are not known yet
-            left = sum([len(item) for item in self._queue if isinstance(item, list)])
+            pending = sum([len(item) for item in self._queue if isinstance(item, list)])
         else:
             sent = [_sent_by(item) for item in self._queue if item is not None]
-            left = max(self._sent, *sent, self._next - 1) + 1 - self._next
+            pending = max(self._sent, *sent, self._next - 1) + 1 - self._next
         await self._release()
-        return left
+        return pending
 
     async def _halt(self) -> None:
         self.connection.forget(self._disconnected, self._reconnected, self._refused)
@@ -258,10 +258,10 @@ class Reader(ABC):
         return self._seen.also(MessageStamp(ack.stream_sequence, ack.time_ns))
 
     @property
-    def standpoint(self) -> Standpoint:
+    def stream_position(self) -> StreamPosition:
         """Its position in the stream; see `nats_bridge.consuming.lag`."""
         plan = self.plan
-        return Standpoint(plan.stream, self.known, plan.filters, self.handled, plan.direct)
+        return StreamPosition(plan.stream, self.known, plan.filters, self.handled, plan.direct)
 
     async def not_taken(self) -> int | None:
         """The number of messages not delivered, queued here or on the server; see `nats_bridge.consuming.lag`.
@@ -288,7 +288,7 @@ class Reader(ABC):
         if self._reports_arrival and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
-        if self._worker is not None or self._unsure:
+        if self._worker is not None or self._unverified:
             self._queue.append(batch)
             return
         try:
@@ -303,7 +303,7 @@ class Reader(ABC):
         self._last_read = asyncio.get_running_loop().time()
         if self._reports_arrival:
             self._report_arrival()  # again: it may be lost with a connection
-        if self._worker is not None or self._unsure:
+        if self._worker is not None or self._unverified:
             self._queue.append((reply, block))
             return
         try:
@@ -396,7 +396,7 @@ class Reader(ABC):
             self.connection.client.answer(answer)
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is not None and int(delivered) < self._next - 1:
-            self._look.set()  # the consumer has begun again, perhaps with its stream
+            self._check_due.set()  # the consumer has begun again, perhaps with its stream
         if delivered is not None and int(delivered) >= self._next:
             self._counters.gaps += 1
             upto = int(header_block.read(block, b"Nats-Last-Stream") or 0)
@@ -412,7 +412,7 @@ class Reader(ABC):
     # -- the consumer's life -----------------------------------------------------------------------------------------
 
     def _disconnected(self) -> None:
-        self.attached, self._unsure = False, True
+        self.attached, self._unverified = False, True
         if self._worker is not None:
             self._queue.append(None)
         if self.plan.position == "none" and self._subscription is not None and not self.consumer.is_within_limit:
@@ -422,12 +422,12 @@ class Reader(ABC):
 
     def _reconnected(self) -> None:
         self._counters.reconnects += 1
-        self._look.set()
+        self._check_due.set()
 
     def _on_creations(self, batch: list[Delivered]) -> None:
         """Check at once: what a stream holds that is soon deleted again would be lost silently."""
         self._lives += sum(self.connection.api.reports(payload) for _, _, _, payload in batch)
-        self._look.set()
+        self._check_due.set()
 
     def _refused(self, text: str) -> None:
         """Fail the rule: without an answer to flow control, or with a fixed position, deliveries would never resume."""
@@ -444,7 +444,7 @@ class Reader(ABC):
         while True:
             try:
                 async with asyncio.timeout(waiting.HEARTBEAT):
-                    await self._look.wait()
+                    await self._check_due.wait()
             except TimeoutError:
                 now = asyncio.get_running_loop().time()
                 self.connection.api.delivery_limit.look(now)
@@ -454,11 +454,11 @@ class Reader(ABC):
                 )
                 if not self._is_silent and self.consumer.is_within_limit and not (is_due and await self._is_edited()):
                     continue
-            self._look.clear()
+            self._check_due.clear()
             await self.connection.connected()
             # As the worker, so that batches that arrive now wait; no await may come between these lines.
             await self.idle()
-            self._unsure = False
+            self._unverified = False
             self._work(self._revive())
             await self.idle()
 
@@ -481,7 +481,7 @@ class Reader(ABC):
         if info is None or earlier is not self._unproven:
             return info
         if self.consumer.edits(info):
-            self._look.set()
+            self._check_due.set()
             return None
         self._prove(*before)
         return info
@@ -495,12 +495,12 @@ class Reader(ABC):
         """Whether another client is known to have changed the consumer."""
         with contextlib.suppress(ApiError):  # asked again at the next heartbeat
             await self._info()
-        return self._look.is_set()
+        return self._check_due.is_set()
 
     def _sure(self) -> None:
         """Deliver what has waited since a reconnect."""
-        if self._unsure:
-            self._unsure = False
+        if self._unverified:
+            self._unverified = False
             if self._queue and self._worker is None:
                 self._work(asyncio.sleep(0))
 

@@ -3,9 +3,9 @@
 A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
 for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
 
-Where each message is acknowledged singly (`ack_policy: explicit`), the server redelivers the unacknowledged late, after
-others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows no
-second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
+Where each message is acknowledged one by one (`ack_policy: explicit`), the server redelivers the unacknowledged late,
+after others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows
+no second consumer of the same subjects, and keeps what is not acknowledged: no marker there.
 
 The holder of the rule's lease takes the durable consumer from any process that is bound to it: a paused one, or one
 that reaches only the consumer's server. A sidecar without a lease takes it only while no process is bound to it.
@@ -107,12 +107,12 @@ class Edit(NamedTuple):
 
     Attributes:
         field: its name.
-        found: its value; None if it is not set.
+        observed: its value; None if it is not set.
         expected: its value when the consumer was created or taken over.
     """
 
     field: str
-    found: Any
+    observed: Any
     expected: Any
 
     @property
@@ -131,7 +131,7 @@ class ConsumerPlan:
             only on servers from 2.10 on.
         headers_only: leave payloads on the server.
         position: `none` (ephemeral), `sent` (durable, moves as messages are sent), `confirmed` (durable, moves
-            with acknowledgements) or `acknowledged` (durable, each message is acknowledged singly).
+            with acknowledgements) or `acknowledged` (durable, each message is acknowledged one by one).
         durable_name: the durable consumer's name.
         owner: the start of the consumer's description; a durable one with another start is not ours.
         rule: the rule's name, for the log.
@@ -368,12 +368,14 @@ class RuleConsumer:
 
         Another process of this rule that delivers to itself has taken it over. That is not an edit.
         """
-        found, expected = info["config"], self._config
-        edits = [Edit(name, found.get(name), expected.get(name)) for name in _ACTING if name in found.keys() | expected]
-        to = str(found.get("deliver_subject", ""))
+        observed, expected = info["config"], self._config
+        edits = [
+            Edit(name, observed.get(name), expected.get(name)) for name in _ACTING if name in observed.keys() | expected
+        ]
+        to = str(observed.get("deliver_subject", ""))
         if to.rpartition(".")[0] != self.inbox.rpartition(".")[0]:
             edits.append(Edit("deliver_subject", to or None, self.inbox))
-        return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
+        return [edit for edit in edits if (edit.observed or None) != (edit.expected or None)] if expected else []
 
     async def is_leaderless(self, error: ApiError) -> bool:
         """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
@@ -508,10 +510,10 @@ class RuleConsumer:
         """The last delivery to the inbox: its stream sequence and consumer sequence; None if that is not known."""
         if self.delivers_here(info):
             return int(info["delivered"]["stream_seq"]), int(info["delivered"]["consumer_seq"])
-        taken = _TAKEN.search(str(info["config"].get("description", "")))
-        if taken is None or taken[1] != self.inbox:
+        takeover = _TAKEN.search(str(info["config"].get("description", "")))
+        if takeover is None or takeover[1] != self.inbox:
             return None
-        return int(taken[2]), int(taken[3])
+        return int(takeover[2]), int(takeover[3])
 
     def has_sent(self, reply: bytes) -> bool:
         """Whether a reply subject is that of a delivery by this consumer, and not of another client's making."""
@@ -547,18 +549,18 @@ class RuleConsumer:
             policy |= {"ack_wait": _ACK_WAIT * 10**9, "max_ack_pending": min(self.limit or most, most)}
         return policy
 
-    def _bound(self, config: Json, taken: Json | None = None) -> Json:
+    def _bound(self, config: Json, last_delivery: Json | None = None) -> Json:
         """Return the configuration of an existing consumer, changed to deliver to the inbox what the plan says.
 
         Args:
             config: its present one.
-            taken: the last delivery to the inbox that it has at present, if another one follows.
+            last_delivery: the last delivery to the inbox that it has at present, if another one follows.
         """
         self.limit = self._limit_of_connection
         bound = self._wanted | {name: config[name] for name in _KEPT if name in config}
-        if taken is None:
+        if last_delivery is None:
             return bound | {"description": str(config.get("description", ""))}
-        last = f"after {taken['stream_seq']}, delivery {taken['consumer_seq']}"
+        last = f"after {last_delivery['stream_seq']}, delivery {last_delivery['consumer_seq']}"
         bound["description"] += f" (from {config.get('deliver_subject')} {last})"
         return bound
 

@@ -138,7 +138,7 @@ async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStre
         source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
         begun = replace(plan, source=source)
     resuming = Resuming(begun)
-    position = resuming.kept_position if plan.keep_sequence else resuming.position
+    position = resuming.keep_sequence_position if plan.keep_sequence else resuming.position
     handled = (await position(streams)).handled
     if wanted is not None and wanted > handled:
         tail = await streams.newest(1)

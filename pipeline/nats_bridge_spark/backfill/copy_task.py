@@ -22,7 +22,7 @@ from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import FOUR_A_SECOND
-from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry
@@ -213,9 +213,9 @@ class _RowReading:
         return self._feeding is not None and not self._feeding.done()
 
     @property
-    def standpoint(self) -> Standpoint:
+    def stream_position(self) -> StreamPosition:
         """Where it stands."""
-        return Standpoint(self._rows.task.plan.source.name, self._known, self._filters, self.handled)
+        return StreamPosition(self._rows.task.plan.source.name, self._known, self._filters, self.handled)
 
     async def open(self, handled: int, info: dict[str, Any]) -> None:
         """Begin after a sequence."""

@@ -144,7 +144,7 @@ class PartitionWrite:
             self._counters,
             patience=options.patience,
             known=self._plan.known,
-            alone=options.ordered,
+            exclusive=options.ordered,
             doubted=_DOUBTED,
             window_of=self._window_of,
         )

@@ -147,16 +147,16 @@ class Acknowledging:
             self._copies = {}
         return found
 
-    def taken(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
+    def accepted(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
         """Acknowledge a batch when nothing of it is in flight; `work` is what is awaited until it is sent."""
         last = AckReply.parse(batch[-1][1]).stream_sequence
         if work is not None:
-            return self._taken_after(work, publisher, last)
+            return self._accepted_after(work, publisher, last)
         self._done = last
         self.stored(publisher)
         return None
 
-    async def _taken_after(self, work: Awaitable[None], publisher: Publisher, last: int) -> None:
+    async def _accepted_after(self, work: Awaitable[None], publisher: Publisher, last: int) -> None:
         await work
         self._done = last
         self.stored(publisher)

@@ -72,15 +72,15 @@ class Counting:
         self._made: dict[bytes, _Counter] = {}
         self._forgets = False
 
-    def begin(self, target: Target, info: Json, *, kept: bool) -> None:
+    def begin(self, target: Target, info: Json, *, resumes: bool) -> None:
         """A round begins.
 
         Args:
             target: the stream that receives.
             info: its `STREAM.INFO`.
-            kept: whether it is the stream of the round before, and has lost nothing that it had confirmed.
+            resumes: whether it is the stream of the round before, and has lost nothing that it had confirmed.
         """
-        if not kept:
+        if not resumes:
             self._known.clear()
         self._shown.clear()
         self._removed = _removed(info)

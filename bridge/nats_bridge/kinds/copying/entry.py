@@ -14,7 +14,7 @@ import structlog
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import LEADER_AWAY
-from nats_bridge.consuming.lag import LagWatch, Standpoint
+from nats_bridge.consuming.lag import LagWatch, StreamPosition
 from nats_bridge.consuming.missing_streams import appeared
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.round import EntryContext, Round
@@ -206,9 +206,9 @@ class CopyEntry:
         return self._round.publisher.in_flight if self._round is not None else nothing_in_flight()
 
     @property
-    def standpoint(self) -> Standpoint | None:
-        """Its standpoint in the source; see `nats_bridge.consuming.lag`."""
-        return self._round.reader.standpoint if self._round is not None else self._context.standpoint
+    def stream_position(self) -> StreamPosition | None:
+        """Its position in the source; see `nats_bridge.consuming.lag`."""
+        return self._round.reader.stream_position if self._round is not None else self._context.stream_position
 
     async def not_taken(self) -> int | None:
         """The messages that the round's consumer holds; see `nats_bridge.consuming.lag`.

@@ -53,7 +53,7 @@ class EntryPlan:
     max_pending: int = 0
 
     @property
-    def alone(self) -> bool:
+    def exclusive(self) -> bool:
         """Whether nothing else of the rule writes to the target, and one answer may stand for many messages."""
         return self.sources == 1 and not self.durable
 

@@ -44,7 +44,7 @@ class FormerConsumers:
     def __init__(self, connections: Mapping[str, Connection], fence: WriteFence) -> None:
         self._connections = connections
         self._fence = fence
-        self._found: list[_Former] = []
+        self._observed: list[_Former] = []
 
     async def succeeded_by(self, plans: Iterable[EntryPlan]) -> list[EntryPlan]:
         """Find them, and return the plans with the positions at which entries without a consumer begin.
@@ -56,7 +56,7 @@ class FormerConsumers:
         plans = list(plans)
         reading = sorted((plan for plan in plans if plan.durable), key=_place)
         for place, group in groupby(reading, _place):
-            await self._look(place, list(group))
+            await self._observe(place, list(group))
         return [replace(plan, former=self._position_for(plan)) if plan.durable else plan for plan in plans]
 
     async def delete(self) -> None:
@@ -65,12 +65,12 @@ class FormerConsumers:
         Raises:
             ApiError: a server refuses, or does not answer.
         """
-        for former in self._found:
+        for former in self._observed:
             if not former.consumer.plan.work_queue:
                 await self._delete(former)
-        self._found.clear()
+        self._observed.clear()
 
-    async def _look(self, place: tuple[str, str], plans: list[EntryPlan]) -> None:
+    async def _observe(self, place: tuple[str, str], plans: list[EntryPlan]) -> None:
         first, (connection, stream) = plans[0], place
         api = self._connections[connection].api
         try:
@@ -94,9 +94,9 @@ class FormerConsumers:
             consumer = RuleConsumer(api, replace(first, durable=name).consumer(filters), self._fence)
             position = await consumer.position()
             if position is not None:
-                self._found.append(_Former(place, consumer, position))
+                self._observed.append(_Former(place, consumer, position))
                 if first.work_queue:
-                    await self._delete(self._found[-1])
+                    await self._delete(self._observed[-1])
 
     async def _delete(self, former: _Former) -> None:
         plan = former.consumer.plan
@@ -108,12 +108,12 @@ class FormerConsumers:
             _log.info("copying.consumer_renamed", rule=plan.rule, consumer=plan.durable_name, after=former.position)
 
     def _position_for(self, plan: EntryPlan) -> int | None:
-        found = [
+        observed = [
             former.position
-            for former in self._found
+            for former in self._observed
             if former.place == _place(plan) and _overlap(former.consumer.plan.filters, plan.filters)
         ]
-        return min(found, default=None)
+        return min(observed, default=None)
 
 
 def _place(plan: EntryPlan) -> tuple[str, str]:

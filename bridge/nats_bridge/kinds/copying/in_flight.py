@@ -1,8 +1,8 @@
 """Tracks operations in flight to a stream, and matches the stream's answers.
 
 No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
-Messages are asked for in groups; see `nats_bridge.kinds.copying.publisher` for the three ways. A group's name ends the
-reply subject of those of its messages that ask.
+PubAcks are requested by groups; see `nats_bridge.kinds.copying.publisher` for the three ways. A group's name ends the
+reply subject of those of its messages that request one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
 
-_GROUP = 64  # messages per group, but where all messages of a bundle ask: it is one group
-_KEPT_GROUPS = 16  # confirmed groups that are asked for again when the numbers stop fitting
+_GROUP = 64  # messages per group, but where all messages of a bundle request PubAcks: it is one group
+_KEPT_GROUPS = 16  # confirmed groups that are sent again when the numbers stop fitting
 _LONGEST_REMEMBERED = 30.0  # seconds for which messages may be sent again
 _SHARED = b"g"
-"""Begins the name of a group whose messages all ask; a message that asks for itself or for a group is its name."""
+"""Begins the name of a group with one reply subject; else a group has the name of the message that requests."""
 
 _Group: TypeAlias = tuple[bytes, int, int, float, Messages]
 """Its name, how many messages it is, their bytes, when they were sent, and they themselves."""
@@ -46,13 +46,13 @@ class Unconfirmed:
         target: the stream.
         inbox: what reply subjects begin with, the last dot included.
         counters: where to count.
-        alone: whether no other entry writes to the target, and the publications of other clients are received.
+        exclusive: whether no other entry writes to the target, and the publications of other clients are received.
         keeps_sequence: whether every message must be stored under the sequence that is its name.
 
     Attributes:
         count: how many messages are in flight.
         size: their bytes.
-        grouping: whether one message of a group asks for all of it.
+        grouping: whether one message of a group requests the PubAck for all of it.
         last: the target's sequence when the last one was confirmed.
         last_confirmed: the name of the last one that is known to be stored; 0 for none.
         placed: the name of the last one that was stored under a sequence of its own, and that sequence; 0 for none.
@@ -61,7 +61,7 @@ class Unconfirmed:
     """
 
     def __init__(
-        self, target: Target, inbox: bytes, counters: CopyCounters, *, alone: bool, keeps_sequence: bool
+        self, target: Target, inbox: bytes, counters: CopyCounters, *, exclusive: bool, keeps_sequence: bool
     ) -> None:
         self.count = 0
         self.size = 0
@@ -76,11 +76,11 @@ class Unconfirmed:
         self._keeps = keeps_sequence
         # Sent again later than this, a message could be stored twice: the target forgets ids.
         self._remembered = min(target.window_ns / 4e9, _LONGEST_REMEMBERED)
-        # Where what is unclear cannot be asked for again in time, each message asks for itself.
+        # Where what is unclear cannot be sent again in time, each message requests its own PubAck.
         in_time = self._remembered >= ANSWER
-        self.grouping = alone and target.counts_copies and in_time
+        self.grouping = exclusive and target.counts_copies and in_time
         self._shares = not keeps_sequence and in_time
-        self._apart = False  # whether each message asks for itself until something is sorted out
+        self._individual = False  # whether each message requests its own PubAck until something is sorted out
         self._groups: deque[_Group] = deque()
         self._confirmed: deque[tuple[float, int, Messages]] = deque(maxlen=_KEPT_GROUPS)
         self._counted: set[bytes] = set()  # names of no new copies: counted before, or fillers
@@ -110,12 +110,12 @@ class Unconfirmed:
 
     @property
     def answered(self) -> int:
-        """How many messages of the first group have answers, where all of it ask with one reply subject."""
+        """How many messages of the first group have answers, where all of them have one reply subject."""
         return self._answered[0]
 
     @property
     def all_answered(self) -> bool:
-        """Whether there is a PubAck on every message, of which each has asked for itself."""
+        """Whether there is a PubAck on every message, of which each has requested its own."""
         return all(name in self.pub_acks for name, *_ in self._groups)
 
     def begin(self, last: int) -> None:
@@ -127,7 +127,7 @@ class Unconfirmed:
         self._counted |= {name for name, _ in operations}
 
     def was_counted(self, name: bytes) -> bool:
-        """Whether a message was counted as copied when it was asked for before; forgets it."""
+        """Whether a message was counted as copied when it was sent before; forgets it."""
         known = name in self._counted
         self._counted.discard(name)
         return known
@@ -142,31 +142,39 @@ class Unconfirmed:
             now: the loop's time.
         """
         if not self.count:
-            self._apart = False
+            self._individual = False
             self._doubted.clear()  # what was skipped
             self._placed.clear()
         if self.grouping:
-            return self._one_asking(messages, now) if isinstance(messages, list) else self._one_of(messages, now)
-        if self._apart or not self._shares:
-            return self._each_asking(operations_of(messages), now)
-        return self._all_asking(messages, now) if isinstance(messages, list) else self._all_of(messages, now)
+            return (
+                self._last_requests(messages, now)
+                if isinstance(messages, list)
+                else self._last_of_bundle_requests(messages, now)
+            )
+        if self._individual or not self._shares:
+            return self._each_requests(operations_of(messages), now)
+        return (
+            self._all_share_a_reply(messages, now)
+            if isinstance(messages, list)
+            else self._all_of_bundle_share_a_reply(messages, now)
+        )
 
-    def asking(self, operation: Operation) -> bytes:
-        """The operation of a message that asks by its own name."""
+    def with_reply(self, operation: Operation) -> bytes:
+        """The operation of a message with its own reply subject."""
         name, data = operation
         subject_end = data.index(b" ", 5) + 1
         return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])
 
-    def _one_asking(self, operations: list[Operation], now: float) -> bytes:
+    def _last_requests(self, operations: list[Operation], now: float) -> bytes:
         parts = []
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
             self._begin_group(group[-1][0], len(group), size_of(group), now, group)
             parts += [data for _, data in group[:-1]]
-            parts.append(self.asking(group[-1]))
+            parts.append(self.with_reply(group[-1]))
         return b"".join(parts)
 
-    def _all_asking(self, operations: list[Operation], now: float) -> bytes:
+    def _all_share_a_reply(self, operations: list[Operation], now: float) -> bytes:
         parts = []
         for start in range(0, len(operations), _GROUP):
             group = operations[start : start + _GROUP]
@@ -178,19 +186,19 @@ class Unconfirmed:
                 parts.append(b"%b%b %b" % (data[:subject_end], reply, data[subject_end:]))
         return b"".join(parts)
 
-    def _each_asking(self, operations: list[Operation], now: float) -> bytes:
+    def _each_requests(self, operations: list[Operation], now: float) -> bytes:
         self._groups.extend([(operation[0], 1, len(operation[1]), now, [operation]) for operation in operations])
         self.count += len(operations)
         self.size += size_of(operations)
-        return b"".join([self.asking(operation) for operation in operations])
+        return b"".join([self.with_reply(operation) for operation in operations])
 
     def _begin_group(self, name: bytes, count: int, size: int, now: float, messages: Messages) -> None:
         self._groups.append((name, count, size, now, messages))
         self.count += count
         self.size += size
 
-    def _one_of(self, bundle: Bundle, now: float) -> bytes:
-        """The same as `_one_asking`, of a bundle."""
+    def _last_of_bundle_requests(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_last_requests`, of a bundle."""
         count, names = len(bundle), bundle.names
         replies = [b""] * count
         rest = bundle.size
@@ -203,8 +211,8 @@ class Unconfirmed:
             self._begin_group(name, stop - start, size, now, BundleSlice(bundle, start, stop))
         return bundle.written(replies)
 
-    def _all_of(self, bundle: Bundle, now: float) -> bytes:
-        """The same as `_all_asking`, of a bundle, which is one group."""
+    def _all_of_bundle_share_a_reply(self, bundle: Bundle, now: float) -> bytes:
+        """The same as `_all_share_a_reply`, of a bundle, which is one group."""
         count = len(bundle)
         name = b"%b%d" % (_SHARED, bundle.names[-1])
         self._begin_group(name, count, bundle.size, now, BundleSlice(bundle, 0, count))
@@ -239,9 +247,9 @@ class Unconfirmed:
         self.pub_acks.clear()
         self._answered = _NOTHING
         self._ahead.clear()
-        self._apart = True
-        self._counters.asked_again += len(doubted)
-        return self._each_asking(doubted, now)
+        self._individual = True
+        self._counters.resent += len(doubted)
+        return self._each_requests(doubted, now)
 
     # -- what is answered --------------------------------------------------------------------------------------------
 
@@ -309,7 +317,7 @@ class Unconfirmed:
         """Handle the answers that `take` has left.
 
         Returns:
-            Whether it must be asked again what is stored, and whether something was not taken by the target.
+            Whether messages must be sent again, and whether the target did not store something.
 
         Raises:
             LostTrackError: the answers do not show what is stored.
@@ -317,25 +325,25 @@ class Unconfirmed:
         """
         start = len(self._inbox)
         expected = {name for name, *_ in self._groups}
-        unclear = untaken = False
+        unclear = unstored = False
         for subject, _, block, payload in answers:
             name = subject[start:]
             if name not in expected:
-                continue  # of a message that was asked for twice
+                continue  # of a message that was sent twice
             pub_ack = PubAck.parse(block, payload)
             self._check(name, pub_ack)
-            taken = pub_ack.kind in ("stored", "duplicate")
-            untaken |= not taken
+            stored = pub_ack.kind in ("stored", "duplicate")
+            unstored |= not stored
             if pub_ack.kind == "stored":
                 self._learn(payload)
             if not name.startswith(_SHARED):
                 self.pub_acks[name] = pub_ack
-            elif taken:
+            elif stored:
                 self._take_one(name, pub_ack)
             else:
                 unclear = True
         self.take_off(now)
-        return unclear or bool(self.grouping and self.pub_acks), untaken
+        return unclear or bool(self.grouping and self.pub_acks), unstored
 
     def _check(self, name: bytes, pub_ack: PubAck) -> None:
         if pub_ack.kind in ("stored", "duplicate") and pub_ack.stream != self._stream:
@@ -377,7 +385,7 @@ class Unconfirmed:
             self._confirm([group], now, None if name in self._counted else [before])
 
     def _take_pub_ack(self, name: bytes, count: int) -> bool:
-        """Whether the first group is stored, by the PubAck on the message that asked."""
+        """Whether the first group is stored, by the PubAck that one message requested."""
         pub_ack = self.pub_acks.get(name)
         if pub_ack is None or pub_ack.kind not in ("stored", "duplicate"):
             return False
@@ -450,7 +458,7 @@ class Unconfirmed:
         Args:
             stored: these groups.
             now: the loop's time.
-            before: the target's last sequence before each; None if they need not be asked for again.
+            before: the target's last sequence before each; None if they need not be sent again.
         """
         if not stored:
             return

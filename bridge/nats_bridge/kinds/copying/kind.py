@@ -90,7 +90,7 @@ KIND = RuleKind(
         facts={
             **READING_FACTS,
             "duplicates": "duplicate",
-            "asked_again": "resent",
+            "resent": "resent",
             "withheld_headers": "headers_stripped",
             "out_of_order": "out_of_order",
         },

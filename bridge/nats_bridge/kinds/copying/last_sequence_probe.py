@@ -63,8 +63,8 @@ async def last_sequence_behind(
                     f"subject '{subject.decode()}' is stored by stream '{pub_ack.stream}', not by '{stream}'"
                 )
             if pub_ack.last_sequence is not None:
-                shown, alone = await _shown(connection, stream, pub_ack.last_sequence)
-                if shown >= pub_ack.last_sequence or (alone and shown >= 0 and pub_ack.last_sequence == unseen):
+                shown, unreplicated = await _shown(connection, stream, pub_ack.last_sequence)
+                if shown >= pub_ack.last_sequence or (unreplicated and shown >= 0 and pub_ack.last_sequence == unseen):
                     return shown
                 unseen = pub_ack.last_sequence
                 waits(f"stream '{stream}' to hold the message {unseen} that it has named as its last, and not {shown}")
@@ -95,7 +95,7 @@ async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, b
     Returns:
         Its last sequence, -1 if it does not say it; and whether it has one replica, which has nothing to agree on.
     """
-    shown, alone = -1, False
+    shown, unreplicated = -1, False
     for _ in range(_LOOKS):
         try:
             info = await connection.api.stream_info(stream)
@@ -104,8 +104,8 @@ async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, b
                 raise
             shown = -1
         else:
-            shown, alone = int(info["state"]["last_seq"]), int(info["config"].get("num_replicas", 1)) == 1
-        if shown >= last or alone:
+            shown, unreplicated = int(info["state"]["last_seq"]), int(info["config"].get("num_replicas", 1)) == 1
+        if shown >= last or unreplicated:
             break
         await LEADER_AWAY.pause()
-    return shown, alone
+    return shown, unreplicated

@@ -82,5 +82,5 @@ def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], k
             rule.target_connection,
             subject,
             f"sees whether others write to {rule.target_stream}{hint}",
-            without="every copy is confirmed singly, which is slower",
+            without="every copy is confirmed one by one, which is slower",
         )

@@ -3,22 +3,23 @@
 Operations are written as they come, up to a window of unconfirmed ones (`window`). Three ways to know that they are
 stored:
 
-* every message asks for an answer with a reply subject of its own, which ends in its sequence in the source;
-* the messages of a group ask with one reply subject: as many answers that say "stored" mean that all of them are. A
-  reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9 (2.10.27). Any
-  other answer does not name its message, so then everything in flight is asked for again, each message alone;
-* or only the last of a group asks, while no other client writes to the target: its answer has a sequence, and if that
-  has advanced by exactly the size of the group, all of them are stored. Answers cost the server and us as much as the
-  messages. To notice other writers, the connection, which gets no echo of its own messages, subscribes to the target's
-  subjects. When another client writes, or the numbers do not fit, the whole pipeline and the groups just before are
-  asked for one by one, and every message asks from then on. Used for streams with one replica that take everything and
-  remember ids for 20 s or more, by rules with one source.
+* every message requests a PubAck with a reply subject of its own, which ends in its sequence in the source;
+* the messages of a group request PubAcks with one reply subject: as many PubAcks that say "stored" mean that all of
+  them are. A reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9
+  (2.10.27). Any other answer does not name its message, so then everything in flight is sent again, each message with
+  its own reply subject;
+* or only the last of a group requests a PubAck, while the rule has the target exclusively: the PubAck has a sequence,
+  and if that has advanced by exactly the size of the group, all of them are stored. PubAcks cost the server and us as
+  much as the messages. To notice other writers, the connection, which gets no echo of its own messages, subscribes to
+  the target's subjects. When another client writes, or the numbers do not fit, the whole pipeline and the groups just
+  before are sent again one by one, and every message requests its own PubAck from then on. Used for streams with one
+  replica that take everything and remember ids for 20 s or more, by rules with one source.
 
-Message ids keep what is asked for again from being stored twice.
+Message ids keep what is sent again from being stored twice.
 
-Where only the target shows what was left out (`singly`), messages go one by one until one is stored. A round looks
-for what an interruption left out after the oldest copy, or after what was confirmed: if the first messages were lost
-and later ones stored, as when a cluster changes its leader, no round would find them.
+Where only the target shows what was left out (`stop_and_wait`), messages go one by one until one is stored. A round
+looks for what an interruption left out after the oldest copy, or after what was confirmed: if the first messages were
+lost and later ones stored, as when a cluster changes its leader, no round would find them.
 
 What can go wrong within a connection is handled here:
 
@@ -61,7 +62,7 @@ _log = structlog.get_logger("bridge.copying.publisher")
 
 _MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next batch waits
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0  # seconds between two tries on a full target
-_SINGLY = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
+_STOP_AND_WAIT = 1000  # messages that are sent one by one after the target was full, before the pipeline opens again
 
 Refused = Callable[[Operation, PubAck], Awaitable[None]]
 """Called with an operation that the target refused permanently; raises what ends the rule, or returns to continue."""
@@ -78,9 +79,9 @@ class Publisher:
         refused: the policy.
         life: the state of its round, which it moves when it is unknown what was stored, or an error ends the rule.
         rule: the rule's name, for the log.
-        alone: whether the connection has no echo and nothing else of ours writes to the target by it.
-        singly: how many messages are to be stored, each confirmed before the next one is sent: none is ever stored
-            before one of these that was left out, whatever happens to the target.
+        exclusive: whether the connection has no echo and nothing else of ours writes to the target by it.
+        stop_and_wait: how many messages are to be stored, each confirmed before the next one is sent: none is ever
+            stored before one of these that was left out, whatever happens to the target.
         keeps_sequence: a copy stored under another sequence than its source's ends the rule.
         fence: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
@@ -104,8 +105,8 @@ class Publisher:
         life: RoundLife,
         *,
         rule: str,
-        alone: bool = False,
-        singly: float = 0,
+        exclusive: bool = False,
+        stop_and_wait: float = 0,
         keeps_sequence: bool = False,
         fence: WriteFence = ALWAYS_OPEN,
         window: Window | None = None,
@@ -126,15 +127,17 @@ class Publisher:
         self._expected: deque[tuple[int, int]] = deque()
         self._refused = refused
         self._life = life
-        self._left: Collection[Operation] = ()  # of a batch that waits
-        self._unconfirmed = Unconfirmed(target, self._inbox, counters, alone=alone, keeps_sequence=keeps_sequence)
+        self._pending: Collection[Operation] = ()  # of a batch that waits
+        self._unconfirmed = Unconfirmed(
+            target, self._inbox, counters, exclusive=exclusive, keeps_sequence=keeps_sequence
+        )
         self._subjects = target.subjects
         self._bounded = target.full_is_refused
         self._room_left = target.room
         self._answers = 0
         self._answered = asyncio.Event()
         life.when_over(self._answered.set)
-        self._singly = singly  # how many are still to be
+        self._stop_and_wait = stop_and_wait  # how many are still to be
         self._subscriptions: list[BatchSubscription] = []
         self._recovery: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -187,7 +190,7 @@ class Publisher:
     def in_flight(self) -> InFlight:
         """The messages to send, or sent and not known to be stored."""
         expected = tuple(self._expected)
-        messages = self._unconfirmed.count + len(self._left)
+        messages = self._unconfirmed.count + len(self._pending)
         return InFlight(messages, expected[0][1] if expected and messages else 0)
 
     def send(self, messages: list[Operation] | Bundle) -> Awaitable[None] | None:
@@ -203,7 +206,7 @@ class Publisher:
             return None
         if self._life.over or self._recovery is not None or not self._connection.client.is_connected:
             return self._send_carefully(operations_of(messages))
-        if self._singly or not self._fit(messages):
+        if self._stop_and_wait or not self._fit(messages):
             return self._send_carefully(operations_of(messages))
         self._write(messages)
         if (
@@ -269,22 +272,22 @@ class Publisher:
 
     async def _send_carefully(self, operations: list[Operation]) -> None:
         """Send when nothing blocks it; one by one at first, and after the target was full."""
-        left = self._left = deque(operations)
-        while left and not self._life.over:
+        pending = self._pending = deque(operations)
+        while pending and not self._life.over:
             while self._recovery is not None and not self._life.over:
                 await self._next_answer()
             if not self._usable:
                 self._life.interrupt("the connection to the target is lost")
                 return
-            if not self._singly and self._fit(rest := list(left)):
+            if not self._stop_and_wait and self._fit(rest := list(pending)):
                 self._write(rest)
-                left.clear()
+                pending.clear()
             else:
-                self._singly = self._singly or _SINGLY
-                self._write([left.popleft()])
+                self._stop_and_wait = self._stop_and_wait or _STOP_AND_WAIT
+                self._write([pending.popleft()])
                 await self.settled()
-                self._singly -= self._unconfirmed.has_stored
-                if not self._singly and self._bounded:
+                self._stop_and_wait -= self._unconfirmed.has_stored
+                if not self._stop_and_wait and self._bounded:
                     await self._look_for_room()
         # What is left over an interruption is read again from the source.
 
@@ -362,16 +365,16 @@ class Publisher:
             self._fail(error)
         else:
             if unclear:
-                self._ask_again()
+                self._request_again()
             if untaken and self._recovery is None and not self._life.over:
                 self._recovery = asyncio.create_task(self._recover())
 
     def ask_for_all(self) -> None:
         """Make every message ask, from the newest groups on: another client writes, or something was not stored."""
         if self._unconfirmed.grouping:
-            self._ask_again()
+            self._request_again()
 
-    def _ask_again(self) -> None:
+    def _request_again(self) -> None:
         try:
             data = self._unconfirmed.ask_again(self._now)
         except LostTrackError as error:
@@ -410,15 +413,15 @@ class Publisher:
                 if late and operation[0] != said_late:
                     said_late = operation[0]
                     self._counters.out_of_order += 1
-                self._transmit(unconfirmed.asking(operation))
+                self._transmit(unconfirmed.with_reply(operation))
                 if not await self._all_answered():
                     return self._overdue("the target left a message without an answer")
-                taken = unconfirmed.pub_acks.get(operation[0])
-                full = taken is not None and taken.kind == "later"
+                answer = unconfirmed.pub_acks.get(operation[0])
+                full = answer is not None and answer.kind == "later"
                 pause = min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) if full else 0
             if self.waiting:
                 self.waiting = False
-                self._singly = max(self._singly, _SINGLY)
+                self._stop_and_wait = max(self._stop_and_wait, _STOP_AND_WAIT)
                 self._log.info("copying.continues")
         except Exception as error:
             self._fail(error)

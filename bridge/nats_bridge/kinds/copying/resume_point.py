@@ -144,20 +144,22 @@ def compare(
     return Resume(handled, there, len(missing), foreign, assumed, left_out)
 
 
-def behind_confirmed(confirmed: int, copies: Sequence[StoredCopy], found: Resume, counted: Collection[int]) -> Resume:
+def behind_confirmed(
+    confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]
+) -> Resume:
     """The point to resume at after what the target has confirmed, whatever it has removed since.
 
     Args:
         confirmed: the source's sequence up to which it has confirmed everything.
         copies: the newest copies.
-        found: what comparing those behind `confirmed` with the source says.
+        observed: what comparing those behind `confirmed` with the source says.
         counted: sequences that an earlier round has reported as missing.
 
     Returns:
         What to do; `missing` counts what was not reported before.
     """
     there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
-    return Resume(confirmed, there, missing=len(found.left_out - set(counted)), left_out=found.left_out)
+    return Resume(confirmed, there, missing=len(observed.left_out - set(counted)), left_out=observed.left_out)
 
 
 def is_of(copy: StoredCopy, message: SourceMessage) -> bool:

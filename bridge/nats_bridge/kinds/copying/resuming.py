@@ -246,7 +246,7 @@ class Resuming:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
 
-    async def kept_position(self, streams: EntryStreams) -> Resume:
+    async def keep_sequence_position(self, streams: EntryStreams) -> Resume:
         """With the source's numbers, the target's last one is the position; unless it is not of the source.
 
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
@@ -407,14 +407,14 @@ async def compared(
         return await _source_between(source, rule, min(sequences), max(sequences))
 
     messages = await named_by(tail.copies)
-    found = _compared_with(messages, target, tail)
+    observed = _compared_with(messages, target, tail)
     wide = left_behind is not None and tail.is_cut
-    if wide and left_behind is not None and (found.missing or await left_behind(min(map(_order, tail.copies)))):
+    if wide and left_behind is not None and (observed.missing or await left_behind(min(map(_order, tail.copies)))):
         tail = await read(CHECKED_COPIES, False)
         messages = await named_by(tail.copies)
-        found = _compared_with(messages, target, tail)
-    if not found.missing:
-        return found
+        observed = _compared_with(messages, target, tail)
+    if not observed.missing:
+        return observed
     further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
     return _compared_with(messages, target, replace(tail, copies=further.copies))
 
@@ -429,8 +429,8 @@ async def _behind_confirmed(
         return behind_confirmed(confirmed, newer, Resume(highest), reported)
     messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
     # Whatever is not there now is sent again, so nothing is taken for deleted.
-    found = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
-    return behind_confirmed(confirmed, newer, found, reported)
+    observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
+    return behind_confirmed(confirmed, newer, observed, reported)
 
 
 def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:

@@ -24,7 +24,7 @@ from nats_bridge.client.waiting import FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.consuming.ack_reply import message_sequence
-from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.ordered_reader import OrderedReader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import RuleConsumer
@@ -75,7 +75,7 @@ class EntryContext:
         fence: asked before anything is written, and before a round begins.
         reader: what reads the source for a round; None for a consumer of the rule.
         backlog: how much waits in the source.
-        standpoint: up to where everything is known to be stored, between two rounds; None before the first.
+        stream_position: up to where everything is known to be stored, between two rounds; None before the first.
         blocked: the stream that does not exist or does not answer, in words; empty for none.
         silence: whether the target leaves messages without an answer.
         twin: whether the target takes source records under another name only.
@@ -95,7 +95,7 @@ class EntryContext:
     counting: Counting = field(init=False)
     acknowledging: Acknowledging | None = field(init=False, default=None)
     objects: ObjectMetadata | None = field(init=False, default=None)
-    standpoint: Standpoint | None = field(init=False, default=None)
+    stream_position: StreamPosition | None = field(init=False, default=None)
     blocked: str = field(init=False, default="")
     silence: Silence = field(init=False, default_factory=Silence)
     twin: bool = field(init=False, default=False)
@@ -157,8 +157,8 @@ class Round:
             self._refused,
             life,
             rule=plan.rule,
-            alone=plan.alone,
-            singly=math.inf if one_by_one else 1,
+            exclusive=plan.exclusive,
+            stop_and_wait=math.inf if one_by_one else 1,
             keeps_sequence=plan.keep_sequence,
             fence=context.fence,
             window=Window.shared(plan.sources, context.target.server_version),
@@ -226,7 +226,7 @@ class Round:
         if self._gap_filler is not None:
             self._gap_filler.key = key
         self.encoder.there = set(resume.there)
-        context.standpoint = Standpoint(
+        context.stream_position = StreamPosition(
             plan.source.name,
             KnownStream.of(streams.source_info),
             streams.source.filters,
@@ -241,7 +241,7 @@ class Round:
         context, streams, resuming = self._context, self._streams, self._context.resuming
         if self._gap_filler is not None:
             self._gap_filler.follow(streams.last)
-            return await resuming.kept_position(streams)
+            return await resuming.keep_sequence_position(streams)
         if context.acknowledging is not None:
             copies, lost = await resuming.copies(streams, 2 * self.plan.max_pending)
             handled = await context.acknowledging.position(copies, streams.source_info)
@@ -251,8 +251,8 @@ class Round:
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost
-        kept = resuming.same_target and not resume.target_lost
-        context.counting.begin(streams.target, streams.target_info, kept=kept)
+        resumes = resuming.same_target and not resume.target_lost
+        context.counting.begin(streams.target, streams.target_info, resumes=resumes)
         return resume
 
     async def _close(self) -> None:
@@ -269,7 +269,7 @@ class Round:
             confirmed = Confirmed(*publisher.confirmed, publisher.placed)
             context.resuming.remember(confirmed, publisher.window.widest)
             if confirmed.sequence:
-                context.standpoint = replace(self.reader.standpoint, handled=confirmed.sequence)
+                context.stream_position = replace(self.reader.stream_position, handled=confirmed.sequence)
             await publisher.close()
             if life.state == "cut":
                 await self.reader.end_at_once()
@@ -306,7 +306,7 @@ class Round:
         work = (
             self._copy(batch) if context.tracing is None else context.tracing.around(batch, partial(self._copy, batch))
         )
-        return work if context.acknowledging is None else context.acknowledging.taken(work, self.publisher, batch)
+        return work if context.acknowledging is None else context.acknowledging.accepted(work, self.publisher, batch)
 
     def vanished(self, messages: int) -> None:
         """Native copying reports nothing either; see `BatchSink`."""
@@ -330,7 +330,7 @@ class Round:
         self.encoder.retarget(context.target_of(target_info), key)
         context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
 
-    async def stream_shortened(self, info: Json, kept: int) -> None:
+    async def stream_shortened(self, info: Json, resume_after: int) -> None:
         """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
         self.life.interrupt("the server lost the end of the source")
 

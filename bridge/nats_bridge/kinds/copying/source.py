@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from nats_bridge.client.jetstream_api import Json
-from nats_bridge.consuming.lag import Standpoint
+from nats_bridge.consuming.lag import StreamPosition
 
 
 class Reading(Protocol):
@@ -28,8 +28,8 @@ class Reading(Protocol):
         """Whether messages are read and not handed on."""
 
     @property
-    def standpoint(self) -> Standpoint:
-        """Its standpoint; see `nats_bridge.consuming.lag`."""
+    def stream_position(self) -> StreamPosition:
+        """Its position; see `nats_bridge.consuming.lag`."""
 
     async def open(self, handled: int, info: Json) -> None:
         """Begin after a sequence of the source with this `STREAM.INFO`."""

@@ -376,10 +376,10 @@ class RepublishRun(RuleRun):
         self._refuse_repetition(info["config"])
         self._follower.recreated(info)
 
-    async def stream_shortened(self, info: Json, kept: int) -> None:
-        """Count that, and learn again what precedes the messages after `kept`; see `BatchSink`."""
+    async def stream_shortened(self, info: Json, resume_after: int) -> None:
+        """Count that, and learn again what precedes the messages after `resume_after`; see `BatchSink`."""
         self.counters.shorter_streams += 1
-        await self.read_on(info, kept)
+        await self.read_on(info, resume_after)
 
     async def read_on(self, info: Json, after: int) -> None:
         """Learn again what precedes the messages after a sequence; see `BatchSink`."""
