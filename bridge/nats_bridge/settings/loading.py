@@ -126,17 +126,8 @@ def _with_paths(given: Any, folder: FilePath) -> Any:
 
 def _distinct(problems: list[Problem]) -> list[Problem]:
     """Without the 'is missing' of a key that another one misspells."""
-    suggested = {
-        (*problem.path[:-1], problem.message.rpartition("did you mean '")[2].rstrip("'?"))
-        for problem in problems
-        if problem.at_key and "did you mean '" in problem.message
-    }
-    return [
-        problem
-        for problem in problems
-        if " is missing" not in problem.message
-        or (*problem.path, problem.message.partition("'")[2].partition("'")[0]) not in suggested
-    ]
+    suggested = {(*problem.path[:-1], problem.suggests) for problem in problems}
+    return [each for each in problems if each.missing is None or (*each.path, each.missing) not in suggested]
 
 
 def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:

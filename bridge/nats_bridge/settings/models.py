@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -154,6 +155,8 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the arguments of a call, and nothing else."""
         return (init_settings,)
+
+    misplaced: ClassVar[Mapping[str, str]] = {"stream": "write it into a rule"}
 
     # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
 

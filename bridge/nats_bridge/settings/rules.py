@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from nats_bridge.settings.base import (
     BucketName,
     DurableName,
     Flag,
+    Hint,
     Part,
     StreamName,
     StreamPattern,
@@ -26,7 +27,9 @@ from nats_bridge.settings.rule_fields import (
     StartField,
 )
 from nats_bridge.settings.rule_parts import (
+    ENTRY_START,
     EXCLUDE,
+    FROM_BEGINNING,
     WHERE,
     HeaderEquals,
     KvSource,
@@ -46,7 +49,11 @@ class Delivery(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
 
 
-_NAME: Final = "the rule's name, in logs, metrics and its durable consumer's name"
+_Name = Annotated[
+    DurableName,
+    Hint("give every rule a name of its own"),
+    Field(description="the rule's name, in logs, metrics and its durable consumer's name"),
+]
 _DIALECT: Final = "server version to behave like, instead of the configuration's"
 
 
@@ -80,10 +87,14 @@ class _OfOneStream:
 class RepublishRule(_OfOneStream, Part):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
-    name: DurableName = Field(description=_NAME)
+    name: _Name
     kind: Literal["republish"] = Field(description="republish what a stream stores")
-    stream: StreamName = Field(description="the stream whose messages are republished")
-    republish: RepublishObject = Field(description="which subjects, and what they become; the native object")
+    stream: Annotated[StreamName, Hint("the name of the stream to republish")] = Field(
+        description="the stream whose messages are republished"
+    )
+    republish: Annotated[RepublishObject, Hint('such as republish: {src: "orders.>", dest: "monitor.>"}')] = Field(
+        description="which subjects, and what they become; the native object"
+    )
     exclude: tuple[Subject, ...] = Field(default=(), description=EXCLUDE)
     where: HeaderEquals | None = Field(default=None, description=WHERE)
     source_connection: str = Field(default="default", alias="from", description="connection that holds the stream")
@@ -112,8 +123,18 @@ class RepublishRule(_OfOneStream, Part):
         return self.source_connection, self.target_connection
 
 
+_ONCE: Final = "copies are stored exactly once, and the stream that receives holds the position; remove it"
+
+
 class CopyingRule(Part):
     """The common fields of rules that store copies in a stream."""
+
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "start": ENTRY_START,
+        "exclude": "each entry of sources has its own exclude",
+        "delivery": _ONCE,
+        "durable": _ONCE,
+    }
 
     target_connection: str = Field(default="default", alias="to", description="connection that holds the stream")
     on_rejected: OnRejectedField = Field(
@@ -159,10 +180,19 @@ class CopyingRule(Part):
 class SourcesRule(CopyingRule):
     """Copy from streams into a stream, as the server does with `sources`."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        **CopyingRule.misplaced,
+        "from": "each entry of sources has its own from; 'to' is the connection of the stream that receives",
+    }
+
+    name: _Name
     kind: Literal["sources"] = Field(description="copy from streams into a stream")
-    stream: StreamName = Field(description="the stream that receives")
-    sources: tuple[Source, ...] = Field(description="the sources, as in a stream's configuration", min_length=1)
+    stream: Annotated[StreamName, Hint("the name of the stream that receives")] = Field(
+        description="the stream that receives"
+    )
+    sources: Annotated[tuple[Source, ...], Hint("such as sources: [{name: ORDERS}]")] = Field(
+        description="the sources, as in a stream's configuration", min_length=1
+    )
 
     @property
     def target_stream(self) -> str:
@@ -178,10 +208,21 @@ class SourcesRule(CopyingRule):
 class MirrorRule(CopyingRule):
     """Copy one stream into another, as the server does with `mirror`."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        **CopyingRule.misplaced,
+        "from": "write it into mirror; 'to' is the connection of the stream that receives",
+        "start": "mirror says where it begins, with opt_start_seq or opt_start_time",
+        "exclude": "write it into mirror",
+    }
+
+    name: _Name
     kind: Literal["mirror"] = Field(description="copy one stream into another")
-    stream: StreamName = Field(description="the stream that receives; an ordinary stream, not a native mirror")
-    mirror: Source = Field(description="the source, as in a stream's configuration")
+    stream: Annotated[StreamName, Hint("the name of the stream that receives")] = Field(
+        description="the stream that receives; an ordinary stream, not a native mirror"
+    )
+    mirror: Annotated[Source, Hint("such as mirror: {name: ORDERS}")] = Field(
+        description="the source, as in a stream's configuration"
+    )
     keep_sequence: Flag = Field(default=False, description="the copies have the source's sequence numbers")
     filler_subject: str | None = Field(
         default=None, description="with keep_sequence: a subject of the stream for numbers that the source lacks"
@@ -201,10 +242,20 @@ class MirrorRule(CopyingRule):
 class KvSourcesRule(CopyingRule):
     """Copy buckets into a bucket: puts, deletes and purges."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        **CopyingRule.misplaced,
+        "from": "each entry of sources has its own from; 'to' is the connection of the bucket that receives",
+        "start": FROM_BEGINNING,
+    }
+
+    name: _Name
     kind: Literal["kv_sources"] = Field(description="copy buckets into a bucket")
-    bucket: BucketName = Field(description="the bucket that receives")
-    sources: tuple[KvSource, ...] = Field(description="the buckets that are copied from", min_length=1)
+    bucket: Annotated[BucketName, Hint("the name of the bucket that receives")] = Field(
+        description="the bucket that receives"
+    )
+    sources: Annotated[tuple[KvSource, ...], Hint("such as sources: [{bucket: SETTINGS}]")] = Field(
+        description="the buckets that are copied from", min_length=1
+    )
 
     @property
     def target_stream(self) -> str:
@@ -220,10 +271,19 @@ class KvSourcesRule(CopyingRule):
 class SubjectTransformRule(_OfOneStream, Part):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "to": "publishers and stream are on one connection; 'from' names it",
+        "start": "messages are transformed as they are published; remove it",
+    }
+
+    name: _Name
     kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
-    stream: StreamName = Field(description="the stream that stores, and answers the publisher")
-    subject_transform: SubjectTransform = Field(description="src: what publishers use; dest: what the stream stores")
+    stream: Annotated[StreamName, Hint("the name of the stream that stores the transformed messages")] = Field(
+        description="the stream that stores, and answers the publisher"
+    )
+    subject_transform: Annotated[
+        SubjectTransform, Hint('such as subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
+    ] = Field(description="src: what publishers use; dest: what the stream stores")
     source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
     dialect: str | None = Field(default=None, description=_DIALECT)
 
@@ -231,9 +291,18 @@ class SubjectTransformRule(_OfOneStream, Part):
 class AdvisoriesRule(Part):
     """Republish JetStream's advisories, if wanted with the message that they are about."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by names a"
+        " stream that stores them",
+        "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
+    }
+
+    name: _Name
     kind: Literal["advisories"] = Field(description="republish advisories, such as dead letters")
-    republish: RepublishObject = Field(description="which advisories, and what their subjects become")
+    republish: Annotated[
+        RepublishObject,
+        Hint('such as republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
+    ] = Field(description="which advisories, and what their subjects become")
     attach_message: Flag = Field(
         default=False, description="publish the message that the advisory is about, the advisory in its headers"
     )
@@ -269,7 +338,14 @@ class AdvisoriesRule(Part):
 class WatchRule(Part):
     """Watch native mirrors and sources, and report which are stalled."""
 
-    name: DurableName = Field(description=_NAME)
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "from": "'connection' names the one whose account is watched",
+        "to": "'connection' names the one whose account is watched",
+        "stream": "write streams: [NAME]",
+        "dialect": "it transforms nothing; remove it",
+    }
+
+    name: _Name
     kind: Literal["watch"] = Field(description="watch native mirrors and sources for stalls")
     connection: str = Field(default="default", description="connection whose account is watched")
     watched_streams: tuple[StreamPattern, ...] = Field(

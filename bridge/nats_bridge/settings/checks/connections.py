@@ -67,7 +67,7 @@ def reference_problems(settings: Settings) -> Iterator[Problem]:
             key = info.alias or field
             is_given = field in part.model_fields_set
             here = f"no connection '{wanted}'" if is_given else f"'{key}' is left out and means 'default'"
-            known = did_you_mean(wanted, names).replace("known:", "there is:")
+            known = did_you_mean(wanted, names, otherwise="there is")
             yield Problem((*at, key), f"{here}; {known}")
 
 
