@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, NestedSecretsSettingsSource, SecretsSettingsSource, SettingsError
 
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings.model_errors import keys_of
+from nats_bridge.settings.model_errors import keys_of, place_of
 from nats_bridge.settings.models import DELIMITER, PREFIX, Settings
 from nats_bridge.settings.problems import closest, is_close
 
@@ -131,7 +131,7 @@ def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) 
         return f"unknown setting; did you mean '{word}'? (variable {PREFIX}{str(word).upper()})"
     if not all(keys):
         return "an empty part between underscores; levels are separated by two, as in BRIDGE_HTTP__LISTEN"
-    if _is_json(value):
+    if _is_json(value) and not _takes_text(keys):
         try:
             json.loads(value)
         except ValueError as error:
@@ -147,3 +147,9 @@ def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) 
 
 def _is_json(value: str) -> bool:
     return value.lstrip()[:1] in ("[", "{")
+
+
+def _takes_text(keys: list[str]) -> bool:
+    """Whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
+    field = place_of(tuple(keys)).field
+    return field is not None and field.annotation in {str, str | None}

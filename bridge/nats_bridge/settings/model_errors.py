@@ -18,8 +18,8 @@ from nats_bridge.settings.problems import Problem, closest, described, did_you_m
 from nats_bridge.settings.rules import KINDS
 
 
-class _Place(NamedTuple):
-    """The place of an error, found by walking the models' annotations from the top.
+class Place(NamedTuple):
+    """A place in the configuration, found by walking the models' annotations from the top.
 
     Attributes:
         path: the way to it in the document.
@@ -42,8 +42,8 @@ class _Place(NamedTuple):
         return next((f"; {each.text}" for each in metadata if isinstance(each, Hint)), "")
 
 
-def _place(location: Path) -> _Place:
-    """The place at a pydantic error's location, in which a rule's position is followed by the rule's kind."""
+def place_of(location: Path) -> Place:
+    """The place at a path, in which a rule's kind may follow the rule's position, as in pydantic's errors."""
     annotation: Any = Settings
     path: Path = ()
     kind, field, around = None, None, None
@@ -61,7 +61,7 @@ def _place(location: Path) -> _Place:
         else:
             annotation = _entry_of(annotation)
     models = _models(annotation)
-    return _Place(path, kind, field, models[0] if len(models) == 1 else None, around)
+    return Place(path, kind, field, models[0] if len(models) == 1 else None, around)
 
 
 def _entry_of(annotation: Any) -> Any:
@@ -103,7 +103,7 @@ def model_problems(errors: Iterable[ErrorDetails]) -> Iterator[Problem]:
 
 
 def _problem(error: ErrorDetails) -> Problem:
-    place = _place(error["loc"])
+    place = place_of(error["loc"])
     path = place.path
     value = error.get("input")
     context = error.get("ctx", {})
@@ -148,7 +148,7 @@ def _problem(error: ErrorDetails) -> Problem:
             return Problem(path, error["msg"])
 
 
-def _keys_hint(place: _Place) -> str:
+def _keys_hint(place: Place) -> str:
     if place.path[:-1] == ("rules",):
         return f" with name, kind ({', '.join(KINDS)}) and what belongs to that kind"
     if keys := keys_of(place.model):
@@ -156,7 +156,7 @@ def _keys_hint(place: _Place) -> str:
     return f" of names to {'connections' if place.path == ('connections',) else 'texts'}"
 
 
-def _unknown_key(place: _Place) -> Problem:
+def _unknown_key(place: Place) -> Problem:
     path, model, key = place.path, place.around, str(place.path[-1])
     for name, field in model.model_fields.items() if model else ():
         if any(key in each.keys for each in field.metadata if isinstance(each, InsteadOf)):
