@@ -28,7 +28,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     """
     rule = settings.rule_named(name)
     kind = kind_of(rule)
-    if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
+    if reason := kind.refuses_handoff(rule):
         return refused(reason)
     _check_sources(rule, wish)
     leases = settings.leadership
@@ -36,7 +36,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     async with connected(settings, names) as connections:
         answer = await kind.handoff(rule, settings, connections, wish)
         if answer.ok and wish.apply:
-            taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
+            taken = await kind.take_over(rule, settings, connections, answer, wish)
             answer = taken or await _sent(connections[rule.connections[0]], answer)
             if leases is not None and kind.durables(rule, settings.name):
                 answer = await _without_lease(
