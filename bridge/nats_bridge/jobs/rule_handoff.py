@@ -11,7 +11,7 @@ from nats_bridge.errors import ApiError, ConfigError
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.handoff.answer import Handoff, Wish, refused
 from nats_bridge.rules.leadership.lease_store import remove_lease
-from nats_bridge.settings import CopyingRule, Rule, Settings
+from nats_bridge.settings import Rule, Settings
 
 
 async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
@@ -64,7 +64,7 @@ async def _without_lease(api: JetStreamApi, bucket: str, sidecar: str, answer: H
 
 
 def _check_sources(rule: Rule, wish: Wish) -> None:
-    sources = {source.name for source in rule.entries} if isinstance(rule, CopyingRule) else set()
+    sources = {source.name for source in rule.entries}
     for source in wish.after:
         if source not in sources:
             known = f"; its sources are {', '.join(sorted(sources))}" if sources else ""

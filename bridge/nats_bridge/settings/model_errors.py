@@ -15,7 +15,7 @@ from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.base import Hint, InsteadOf
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, closest, described, did_you_mean, shown
-from nats_bridge.settings.rules import KINDS
+from nats_bridge.settings.rules import KINDS, Rule
 
 
 class Place(NamedTuple):
@@ -25,7 +25,7 @@ class Place(NamedTuple):
         path: the way to it in the document.
         kind: the kind of the rule that it is in; None outside of rules, and if the kind is not known.
         field: the field that it is; None if it is an entry of a list or mapping, or an unknown key.
-        model: the model of the mapping that it is; None if it is none, or could be of several models.
+        model: the model of the mapping that it is; None if it is none, or a rule whose kind is not known.
         around: the model of the mapping that it is in.
     """
 
@@ -49,7 +49,7 @@ def place_of(location: Path) -> Place:
     kind, field, around = None, None, None
     for part in location:
         models = _models(annotation)
-        if len(models) > 1:
+        if models == [Rule]:
             kind = str(part)
             annotation = KINDS.get(kind)
             continue
@@ -61,7 +61,7 @@ def place_of(location: Path) -> Place:
         else:
             annotation = _entry_of(annotation)
     models = _models(annotation)
-    return Place(path, kind, field, models[0] if len(models) == 1 else None, around)
+    return Place(path, kind, field, models[0] if models and models != [Rule] else None, around)
 
 
 def _entry_of(annotation: Any) -> Any:

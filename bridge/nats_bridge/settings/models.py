@@ -12,7 +12,7 @@ from nats_bridge.errors import ConfigError
 from nats_bridge.settings.base import BucketName, DurableName, Flag, Part, refused
 from nats_bridge.settings.connections import Connection
 from nats_bridge.settings.rule_tests import RuleTest
-from nats_bridge.settings.rules import Rule
+from nats_bridge.settings.rules import AnyRule, Rule
 from nats_transforms.dialect import NEWEST, Dialect, dialect
 
 
@@ -183,7 +183,7 @@ class Settings(BaseSettings):
     )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
-    rules: tuple[Rule, ...] = Field(default=(), description="what to do")
+    rules: tuple[AnyRule, ...] = Field(default=(), description="what to do")
     tests: tuple[RuleTest, ...] = Field(
         default=(),
         description="messages, and what rules must make of them; for nats-bridge check alone",

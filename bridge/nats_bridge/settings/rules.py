@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from nats_bridge.settings.base import (
     BucketName,
@@ -57,10 +60,51 @@ _Name = Annotated[
 _DIALECT: Final = "server version to behave like, instead of the configuration's"
 
 
-class _OfOneStream:
-    """Properties that rules of one stream share."""
+class Rule(Part):
+    """A rule of any kind; a subclass per kind has its fields."""
 
-    if TYPE_CHECKING:  # fields of the rule, each where it stands among the others
+    if TYPE_CHECKING:  # fields, each where it stands among those of its kind
+
+        @property
+        def name(self) -> str:
+            """The rule's name."""
+            ...
+
+        @property
+        def kind(self) -> str:
+            """Its kind."""
+            ...
+
+        @property
+        def dialect(self) -> str | None:
+            """The dialect that it asks for, instead of the configuration's."""
+            ...
+
+    @property
+    @abstractmethod
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """The rule's subject in messages."""
+
+    @property
+    @abstractmethod
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+
+    @property
+    def entries(self) -> tuple[Source, ...]:
+        """The streams that the rule copies, as entries of `sources`; none if it copies nothing."""
+        return ()
+
+
+class _OneStreamRule(Rule):
+    """The common properties of rules of one stream."""
+
+    if TYPE_CHECKING:
 
         @property
         def stream(self) -> str: ...
@@ -84,7 +128,7 @@ class _OfOneStream:
         return (self.source_connection,)
 
 
-class RepublishRule(_OfOneStream, Part):
+class RepublishRule(_OneStreamRule):
     """Republish the messages of a stream, as ADR-28 describes it for the server."""
 
     name: _Name
@@ -126,7 +170,7 @@ class RepublishRule(_OfOneStream, Part):
 _ONCE: Final = "copies are stored exactly once, and the stream that receives holds the position; remove it"
 
 
-class CopyingRule(Part):
+class CopyingRule(Rule):
     """The common fields of rules that store copies in a stream."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
@@ -268,7 +312,7 @@ class KvSourcesRule(CopyingRule):
         return tuple(source.entry(self.bucket) for source in self.sources)
 
 
-class SubjectTransformRule(_OfOneStream, Part):
+class SubjectTransformRule(_OneStreamRule):
     """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
@@ -288,7 +332,7 @@ class SubjectTransformRule(_OfOneStream, Part):
     dialect: str | None = Field(default=None, description=_DIALECT)
 
 
-class AdvisoriesRule(Part):
+class AdvisoriesRule(Rule):
     """Republish JetStream's advisories, if wanted with the message that they are about."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
@@ -335,7 +379,7 @@ class AdvisoriesRule(Part):
         return self.source_connection, self.target_connection
 
 
-class WatchRule(Part):
+class WatchRule(Rule):
     """Watch native mirrors and sources, and report which are stalled."""
 
     misplaced: ClassVar[Mapping[str, str]] = {
@@ -393,13 +437,29 @@ class WatchRule(Part):
         return (self.connection,)
 
 
-Rule: TypeAlias = Annotated[
-    RepublishRule | SourcesRule | MirrorRule | KvSourcesRule | SubjectTransformRule | AdvisoriesRule | WatchRule,
-    Field(discriminator="kind"),
-]
-"""Any rule; `kind` says which."""
+_MODELS: Final = (
+    RepublishRule,
+    SourcesRule,
+    MirrorRule,
+    KvSourcesRule,
+    SubjectTransformRule,
+    AdvisoriesRule,
+    WatchRule,
+)
 
-KINDS: Final[Mapping[str, type[Part]]] = MappingProxyType(
-    {get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Rule)[0])}
+KINDS: Final[Mapping[str, type[Rule]]] = MappingProxyType(
+    {get_args(model.model_fields["kind"].annotation)[0]: model for model in _MODELS}
 )
 """The model of every kind of rule."""
+
+
+class _ByKind:
+    """Metadata of `Rule`: the model that validates one is that of its `kind`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        models: Any = reduce(or_, KINDS.values())
+        return handler.generate_schema(Annotated[models, Field(discriminator="kind")])
+
+
+AnyRule: TypeAlias = Annotated[Rule, _ByKind()]
+"""`Rule` as a field."""

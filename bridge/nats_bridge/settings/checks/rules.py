@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, assert_never
+from typing import Final
 
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import (
@@ -71,7 +71,7 @@ def _problems(rule: Rule, at: Path, version: str, connections: Mapping[str, Conn
             return _advisories_problems(rule, at, version)
         case WatchRule():
             return _watch_problems(rule, at)
-    assert_never(rule)
+    raise AssertionError(rule.kind)
 
 
 def _watch_problems(rule: WatchRule, at: Path) -> Iterator[Problem]:
