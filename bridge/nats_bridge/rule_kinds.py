@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.rules.run import RuleRun
     from nats_bridge.settings import Rule, Settings
+    from nats_bridge.settings.checks.rule_checks import RuleChecks
     from nats_transforms.dialect import Dialect
     from nats_transforms.republish import Refusal, Republished, StoredMessage
     from nats_transforms.selection import Unselected
@@ -156,7 +157,7 @@ KINDS: Final = MappingProxyType(
         "watch": "watching",
     }
 )
-"""By the `kind` of a rule, the package whose module `kind` has its `KIND`."""
+"""By the `kind` of a rule, the package whose modules `kind` and `checks` have its `KIND` and `CHECKS`."""
 
 
 def kind_of(rule: Rule) -> RuleKind[Any]:
@@ -172,3 +173,9 @@ def kind_named(name: str) -> RuleKind[Any]:
     """
     kind: RuleKind[Any] = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
     return kind
+
+
+def checks_of(rule: Rule) -> RuleChecks[Any]:
+    """The checks of a rule's kind; loads nothing of what runs the rule."""
+    checks: RuleChecks[Any] = import_module(f"{__package__}.kinds.{KINDS[rule.kind]}.checks").CHECKS
+    return checks

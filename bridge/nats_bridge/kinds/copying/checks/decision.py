@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
+from nats_bridge.kinds.copying.checks.written_sources import CopyingRules, WrittenSource
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import in_bytes, subjects_of
 from nats_bridge.settings.checks.transforming import (
@@ -21,7 +22,6 @@ from nats_bridge.settings.checks.transforming import (
     remedy,
     with_transforms,
 )
-from nats_bridge.settings.checks.written_sources import CopyingRules, WrittenSource
 from nats_bridge.settings.problems import Problem
 from nats_bridge.settings.rule_parts import SubjectTransform
 from nats_bridge.settings.rules import MirrorRule

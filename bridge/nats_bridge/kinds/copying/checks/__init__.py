@@ -1,53 +1,53 @@
-"""Rules that store copies: `sources`, `mirror` and `kv_sources`."""
+"""What is wrong with a rule that copies, without a server; the engine is asked what servers would decide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from nats_bridge.marked_yaml import Path
-from nats_bridge.settings.checks.decision import decision_problems
-from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
-from nats_bridge.settings.checks.written_sources import (
+from nats_bridge.kinds.copying.checks.decision import decision_problems
+from nats_bridge.kinds.copying.checks.written_sources import (
     CopyingRules,
     WrittenSource,
     identity_problems,
     key_problems,
     written_sources,
 )
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings import OBJECT_STREAM, Connection, MirrorRule
+from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
+from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.problems import Problem
-from nats_bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from nats_transforms.subject import is_valid_publish
 
 
-def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Problem]:
-    """The problems of a rule.
+class CopyingChecks(RuleChecks[CopyingRules]):
+    """The checks of rules of kind sources, mirror and kv_sources."""
 
-    Args:
-        rule: well formed.
-        at: where it stands.
-        version: its dialect.
-    """
-    sources = written_sources(rule, at)
-    for written in sources:
-        noun = "key" if written.holds_keys else "subject"
-        yield from exclusion_problems(written.exclude, written.selected, (*written.at, "exclude"), "copied", noun)
-        if written.source.rename_objects:
-            yield from _object_problems(rule, written)
-        if written.source.acknowledge:
-            yield from _acknowledging_problems(rule, written)
-    if isinstance(rule, MirrorRule):
-        yield from _sequence_problems(rule, at)
-    # Each of these takes for granted that those before found nothing.
-    for problems in (
-        identity_problems(rule, sources, version),
-        (problem for written in sources for problem in key_problems(written)),
-        decision_problems(rule, sources, version),
-        (problem for written in sources for problem in _destination_problems(written)),
-    ):
-        found = list(problems)
-        if found:
-            yield from found
-            return
+    def problems(
+        self, rule: CopyingRules, at: Path, version: str, connections: Mapping[str, Connection]
+    ) -> Iterator[Problem]:
+        """The problems of a rule."""
+        sources = written_sources(rule, at)
+        for written in sources:
+            noun = "key" if written.holds_keys else "subject"
+            yield from exclusion_problems(written.exclude, written.selected, (*written.at, "exclude"), "copied", noun)
+            if written.source.rename_objects:
+                yield from _object_problems(rule, written)
+            if written.source.acknowledge:
+                yield from _acknowledging_problems(rule, written)
+        if isinstance(rule, MirrorRule):
+            yield from _sequence_problems(rule, at)
+        # Each of these takes for granted that those before found nothing.
+        for problems in (
+            identity_problems(rule, sources, version),
+            (problem for written in sources for problem in key_problems(written)),
+            decision_problems(rule, sources, version),
+            (problem for written in sources for problem in _destination_problems(written)),
+        ):
+            found = list(problems)
+            if found:
+                yield from found
+                return
 
 
 def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
@@ -120,3 +120,6 @@ def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
             (*at, "filler_subject"),
             f"'{subject}' lies under '{space}', which belongs to servers and replies; use a subject of the stream",
         )
+
+
+CHECKS = CopyingChecks()
