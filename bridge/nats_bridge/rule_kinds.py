@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
@@ -157,7 +158,7 @@ KINDS: Final = MappingProxyType(
         "watch": "watching",
     }
 )
-"""By the `kind` of a rule, the package whose modules `kind` and `checks` have its `KIND` and `CHECKS`."""
+"""By the `kind` of a rule, the package whose modules `model`, `checks` and `kind` have `RULES`, `CHECKS` and `KIND`."""
 
 
 def kind_of(rule: Rule) -> RuleKind[Any]:
@@ -173,6 +174,14 @@ def kind_named(name: str) -> RuleKind[Any]:
     """
     kind: RuleKind[Any] = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
     return kind
+
+
+@cache
+def rule_models() -> Mapping[str, type[Rule]]:
+    """The model of every kind's rules, by kind."""
+    packages = dict.fromkeys(KINDS.values())
+    models = [model for package in packages for model in import_module(f"{__package__}.kinds.{package}.model").RULES]
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
 
 
 def checks_of(rule: Rule) -> RuleChecks[Any]:

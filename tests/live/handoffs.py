@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.settings import KvSourcesRule, Settings, SourcesRule, load
+from nats_bridge.kinds.copying.model import KvSourcesRule, SourcesRule
+from nats_bridge.settings import Settings, load
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import NEWEST
 from nats_transforms.republish import StoredMessage

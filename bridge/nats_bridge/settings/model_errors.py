@@ -12,10 +12,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nats_bridge.marked_yaml import Path
+from nats_bridge.rule_kinds import KINDS, rule_models
 from nats_bridge.settings.base import Hint, InsteadOf
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, closest, described, did_you_mean, shown
-from nats_bridge.settings.rules import KINDS, Rule
+from nats_bridge.settings.rules import Rule
 
 
 class Place(NamedTuple):
@@ -51,7 +52,7 @@ def place_of(location: Path) -> Place:
         models = _models(annotation)
         if models == [Rule]:
             kind = str(part)
-            annotation = KINDS.get(kind)
+            annotation = rule_models().get(kind)
             continue
         path = (*path, part)
         around, field = models[0] if models else None, None
@@ -163,7 +164,7 @@ def _unknown_key(place: Place) -> Problem:
             reason = f"secrets are not written here; put it in a file and give its path as {name}"
             return Problem(path, reason, at_key=True)
     if elsewhere := getattr(model, "misplaced", {}).get(key):
-        of = f" in a rule of kind {place.kind}" if model in KINDS.values() else ""
+        of = f" in a rule of kind {place.kind}" if model in rule_models().values() else ""
         return Problem(path, f"cannot stand here{of}: {elsewhere}", at_key=True)
     known = keys_of(model)
     return Problem(path, f"unknown key; {did_you_mean(key, known)}", at_key=True, suggests=closest(key, known))

@@ -18,11 +18,12 @@ from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.kinds.copying.resuming import Resuming
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.context import RuleContext
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_bridge_spark.backfill.copy_task import CopyTask
 from nats_bridge_spark.backfill.fence import refuse_running
 from nats_bridge_spark.backfill.planned import Planned

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.rule_kinds import kind_of
-from nats_bridge.settings import CopyingRule, Settings
+from nats_bridge.settings import Settings
 from nats_bridge_spark.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
 from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.planned import Planned

@@ -10,10 +10,11 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.errors import ApiError
 from nats_bridge.jobs.failover.account import Account
 from nats_bridge.kinds.copying.message_ids import entry_key
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.kinds.copying.source_identity import SourceIdentity
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.kinds.watching.link import Link, links_of
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import server_dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.source_record import SourceRecord

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.rules.reserved_destinations import reserved_remark
-from nats_bridge.settings import AdvisoriesRule, Connection
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import filter_problem, reserved_prefix, subjects_of
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.checks.transforming import destination_problem

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.counters import AdvisoriesCounters
+from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.kinds.advisories.run import AdvisoriesRun
 from nats_bridge.permissions.need import Need
@@ -14,7 +15,7 @@ from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.settings import AdvisoriesRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
 from nats_transforms.subject_patterns import Pattern

@@ -27,10 +27,11 @@ from nats_bridge.consuming.reader import BatchSink
 from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.kinds.copying.publisher import Publisher
 from nats_bridge.kinds.copying.resume_point import SourceMessage, is_of
 from nats_bridge.kinds.copying.tail_reader import StoredCopy
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.settings import Source
 from nats_transforms import header_block
 from nats_transforms.subject import is_subset
 

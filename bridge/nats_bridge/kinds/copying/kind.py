@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.observability.counters import READING_FACTS
 from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled, copying
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.subject_patterns import EVERYTHING, Pattern
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.kinds.copying.acknowledging import durables
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.kinds.copying.target_subjects import compiled_entry, destinations
 from nats_bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write
 from nats_bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_transforms.dialect import Dialect
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings import Connection, SubjectTransformRule
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import (
     RESERVED,
     filter_problem,

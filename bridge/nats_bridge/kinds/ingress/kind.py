@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.kinds.ingress.check import compile_ingress
 from nats_bridge.kinds.ingress.encoder import IngressCounters
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.kinds.ingress.run import IngressRun
 from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.settings import Settings, SubjectTransformRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
 from nats_transforms.selection import unmatched

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from nats_bridge.client.connection import Connection
     from nats_bridge.client.wire import BatchSubscription, Delivered
+    from nats_bridge.kinds.ingress.model import SubjectTransformRule
     from nats_bridge.rules.context import RuleContext
-    from nats_bridge.settings import SubjectTransformRule
 
 
 _LOOK = 2.0  # seconds until a check without an advisory: 2.9 and 2.10 sometimes lose that of a deletion

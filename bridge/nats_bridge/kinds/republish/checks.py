@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nats_bridge.kinds.republish.model import Delivery, RepublishRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.rules.reserved_destinations import reserved_remark
-from nats_bridge.settings import Connection, RepublishRule
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import exclusion_problems, filter_problem
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.checks.transforming import candidates, destination_problem, is_always_a_command
 from nats_bridge.settings.problems import Problem
-from nats_bridge.settings.rules import Delivery
 from nats_transforms.dialect import Dialect
 from nats_transforms.transform import compile_transform
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.republish.check import compile_rule
 from nats_bridge.kinds.republish.counters import RuleCounters
+from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_bridge.observability.counters import READING_FACTS
 from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.settings import RepublishRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.subject_patterns import Pattern
 

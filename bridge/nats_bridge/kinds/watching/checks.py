@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings import Connection, WatchRule
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.problems import Problem
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.kinds.watching.counters import WatchCounters
+from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.kinds.watching.permissions import watch_needs
 from nats_bridge.kinds.watching.run import WatchRun
 from nats_bridge.permissions.need import Need
@@ -12,7 +13,7 @@ from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move
-from nats_bridge.settings import Settings, WatchRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 
 

@@ -12,8 +12,9 @@ from nats_bridge.kinds.copying.checks.written_sources import (
     key_problems,
     written_sources,
 )
+from nats_bridge.kinds.copying.model import OBJECT_STREAM, MirrorRule
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings import OBJECT_STREAM, Connection, MirrorRule
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
 from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.problems import Problem

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, Final
 
 from nats_bridge.kinds.copying.checks.written_sources import CopyingRules, WrittenSource
+from nats_bridge.kinds.copying.model import MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import in_bytes, subjects_of
 from nats_bridge.settings.checks.transforming import (
@@ -24,7 +25,6 @@ from nats_bridge.settings.checks.transforming import (
 )
 from nats_bridge.settings.problems import Problem
 from nats_bridge.settings.rule_parts import SubjectTransform
-from nats_bridge.settings.rules import MirrorRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import StreamConfigError, TransformError
 from nats_transforms.stream_config import validate

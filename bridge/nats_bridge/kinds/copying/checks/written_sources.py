@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import filter_problem
 from nats_bridge.settings.checks.transforming import candidates
 from nats_bridge.settings.problems import Problem
 from nats_bridge.settings.rule_parts import Source, SubjectTransform
-from nats_bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
 
 CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
 """The kinds of rules that store copies in a stream."""
