@@ -24,7 +24,7 @@ from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.kinds.copying.model import KvSourcesRule, SourcesRule
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.kinds.copying.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.target import Target
@@ -65,7 +65,7 @@ class CopyingHandoff:
 
     def __init__(
         self,
-        rule: SourcesRule | KvSourcesRule,
+        rule: CopyingRule,
         settings: Settings,
         connections: Mapping[str, Connection],
         wish: Wish,

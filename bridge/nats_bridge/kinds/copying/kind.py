@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.copying.acknowledging import durables
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.model import KvSourcesRule, MirrorRule, SourcesRule
+from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.observability.counters import READING_FACTS
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
-_CopyingRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
 
 # Commands alone need the modules on handoff and permissions: they are imported where they are used.
 
 
-class CopyingKind(RuleKind[_CopyingRule]):
+class CopyingKind(RuleKind[CopyingRule]):
     """Rules of kind sources, mirror and kv_sources."""
 
     operation = "copy"
@@ -49,17 +48,17 @@ class CopyingKind(RuleKind[_CopyingRule]):
     )
     reads_stream = True
 
-    def run(self, rule: _CopyingRule, settings: Settings, connections: Opened, context: RuleContext) -> CopyRun:
+    def run(self, rule: CopyingRule, settings: Settings, connections: Opened, context: RuleContext) -> CopyRun:
         """Create what runs a rule."""
         return CopyRun(rule, settings, connections, context)
 
-    def needs(self, rule: _CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+    def needs(self, rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
         """What the users of a rule's connections must be allowed."""
         from nats_bridge.kinds.copying.permissions import copying_needs
 
         return copying_needs(rule, settings, dialect, known)
 
-    def moves(self, rule: _CopyingRule, landscape: Landscape, version: str) -> Iterator[Move]:
+    def moves(self, rule: CopyingRule, landscape: Landscape, version: str) -> Iterator[Move]:
         """How messages move through a rule. Copies are published: any stream may take them."""
         space, place = landscape.space(rule.target_connection), f"rule '{rule.name}'"
         build = partial(compiled, version=landscape.dialect(rule.target_connection, version))
@@ -77,7 +76,7 @@ class CopyingKind(RuleKind[_CopyingRule]):
                     text = f"{place} fills gaps with {rule.filler_subject}"
                     yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)
 
-    def makes(self, rule: _CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+    def makes(self, rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
         """The results of a rule for one message."""
         for entry in rule.entries:
             if incoming.stream in ("", entry.name):
@@ -85,11 +84,11 @@ class CopyingKind(RuleKind[_CopyingRule]):
                 if outcome := sourcing.apply(incoming.message) or sourcing.unselected(incoming.message):
                     yield outcome
 
-    def durables(self, rule: _CopyingRule, sidecar: str) -> tuple[Durable, ...]:
+    def durables(self, rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
         """The durable consumers of the entries that acknowledge."""
         return durables(rule, sidecar)
 
-    def refuses_handoff(self, rule: _CopyingRule) -> str:
+    def refuses_handoff(self, rule: CopyingRule) -> str:
         """Why no server can take over from a rule."""
         if not isinstance(rule, MirrorRule):
             return ""
@@ -106,9 +105,8 @@ class CopyingKind(RuleKind[_CopyingRule]):
             f" of '{rule.mirror.name}' {how}next to it and let readers move there{other}"
         )
 
-    async def handoff(self, rule: _CopyingRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
+    async def handoff(self, rule: CopyingRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
         """The native configuration that takes over from a rule, or gives back to it."""
-        assert not isinstance(rule, MirrorRule), "which no server takes over"
         if wish.back:
             from nats_bridge.kinds.copying.handoff_back import copying_back
 

@@ -22,7 +22,7 @@ from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.kinds.copying.former_consumers import FormerConsumers
-from nats_bridge.kinds.copying.model import OBJECT_STREAM, KvSourcesRule, MirrorRule, SourcesRule
+from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.round import EntryContext
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
@@ -52,11 +52,11 @@ class CopyRun(RuleRun):
         context: the rule's surroundings.
     """
 
-    rule: SourcesRule | MirrorRule | KvSourcesRule
+    rule: CopyingRule
 
     def __init__(
         self,
-        rule: SourcesRule | MirrorRule | KvSourcesRule,
+        rule: CopyingRule,
         settings: Settings,
         connections: Mapping[str, Connection],
         context: RuleContext,

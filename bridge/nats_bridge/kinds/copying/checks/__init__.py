@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from nats_bridge.kinds.copying.checks.decision import decision_problems
 from nats_bridge.kinds.copying.checks.written_sources import (
-    CopyingRules,
     WrittenSource,
     identity_problems,
     key_problems,
     written_sources,
 )
-from nats_bridge.kinds.copying.model import OBJECT_STREAM, MirrorRule
+from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
@@ -21,11 +20,11 @@ from nats_bridge.settings.problems import Problem
 from nats_transforms.subject import is_valid_publish
 
 
-class CopyingChecks(RuleChecks[CopyingRules]):
+class CopyingChecks(RuleChecks[CopyingRule]):
     """The checks of rules of kind sources, mirror and kv_sources."""
 
     def problems(
-        self, rule: CopyingRules, at: Path, version: str, connections: Mapping[str, Connection]
+        self, rule: CopyingRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
         """The problems of a rule."""
         sources = written_sources(rule, at)
@@ -72,7 +71,7 @@ def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
             )
 
 
-def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+def _object_problems(rule: CopyingRule, written: WrittenSource) -> Iterator[Problem]:
     for name in (written.source.name, rule.target_stream):
         if not name.startswith(OBJECT_STREAM):
             yield Problem(
@@ -81,7 +80,7 @@ def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Pro
             )
 
 
-def _acknowledging_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+def _acknowledging_problems(rule: CopyingRule, written: WrittenSource) -> Iterator[Problem]:
     source, place = written.source, (*written.at, "acknowledge")
     if source.where is not None:
         yield Problem(place, "what where leaves out would be acknowledged and stored nowhere; remove one of them")
