@@ -61,6 +61,11 @@ class Problem:
     suggests: str | None = None
     missing: str | None = None
 
+    def within(self, around: Path) -> str:
+        """The problem with the way to it from the part at `around`."""
+        way = path_text(self.path[len(around) :])
+        return f"{way}: {self.message}" if way else self.message
+
 
 def path_text(path: Path) -> str:
     """`rules[0].republish.dest`; keys that are no plain words are quoted."""
