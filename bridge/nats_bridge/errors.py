@@ -8,9 +8,12 @@ is mapped to these once, at the boundary.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge.api_error_codes import class_of
+
+if TYPE_CHECKING:
+    from nats_bridge.settings.problems import Problem
 
 EXIT_GOOD: Final = 0
 EXIT_NO: Final = 1
@@ -56,13 +59,22 @@ class ConfigError(BridgeError):
         message: the lines.
         problems: the same, one entry per problem; the message itself when left out.
         quotes: for each problem, the line of the file that it is about, or nothing.
+        found: the problems of a configuration's values, with their places in it.
     """
 
     code = "configuration"
     exit_code = EXIT_USAGE
 
-    def __init__(self, message: str, *, problems: tuple[str, ...] = (), quotes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: tuple[str, ...] = (),
+        quotes: tuple[str, ...] = (),
+        found: tuple[Problem, ...] = (),
+    ) -> None:
         super().__init__(message)
+        self.found = found
         self.problems = problems or (message,)
         self.quotes = quotes or ("",) * len(self.problems)
 

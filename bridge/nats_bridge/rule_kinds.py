@@ -6,11 +6,13 @@ kind is a package there and a line here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.loops.moves import Landscape, Move
     from nats_bridge.rules.run import RuleRun
     from nats_bridge.settings import Rule, Settings
+    from nats_bridge.settings.checks.rule_checks import RuleChecks
     from nats_transforms.dialect import Dialect
     from nats_transforms.republish import Refusal, Republished, StoredMessage
     from nats_transforms.selection import Unselected
@@ -70,43 +73,70 @@ Opened: TypeAlias = "Mapping[str, Connection]"
 """Open connections by name."""
 
 
-# What takes a rule takes one of the descriptor's own kind, which `KINDS` sees to: hence `Any` there.
-@dataclass(frozen=True, slots=True)
-class RuleKind:
+RuleT = TypeVar("RuleT", bound="Rule")
+
+
+class RuleKind(ABC, Generic[RuleT]):
     """One kind of rule, or several that run the same way; `kind_of` finds a rule's.
 
     Attributes:
         operation: what spans call its work.
         counters: what its runs count, each with an `Attributes` docstring.
         meanings: how to read its counters.
-        run: creates what runs a rule; nothing happens before its `check`.
-        needs: what the users of a rule's connections must be allowed.
-        moves: how messages move through a rule; raises `TransformError` where the rule's own check would refuse it.
-        makes: the results of a rule for one message, where that needs no server; or why there is none.
         reads_stream: whether it reads a stream, so that it has a lag.
-        refuses_handoff: why no server can take over from a rule; empty if one can.
-        keeps_position: whether another replica resumes a rule where this one drained it, without a loss.
-        handoff: the native configuration that takes over from a rule, or gives back to it with `Wish.back`; None if
-            `refuses_handoff` has a reason for every rule.
-        take_over: sends the update for `handoff --apply` where more is needed; returns None if nothing is.
-        durables: the durable consumers that keep a rule's positions, given the sidecar's name.
         no_history: why a rule cannot be backfilled; empty if it can.
     """
 
-    operation: str
-    counters: Callable[[], Counters]
-    meanings: Meanings
-    run: Callable[[Any, Settings, Opened, RuleContext], RuleRun]
-    needs: Callable[[Any, Settings, Dialect, KnownStreams], Iterator[Need]]
-    moves: Callable[[Any, Landscape, str], Iterator[Move]]
-    makes: Callable[[Any, Dialect, Incoming], Iterator[Outcome]]
-    reads_stream: bool
-    refuses_handoff: Callable[[Any], str] = lambda rule: ""
-    keeps_position: Callable[[Any], bool] = lambda rule: True
-    handoff: Callable[[Any, Settings, Opened, Wish], Awaitable[Handoff]] | None = None
-    take_over: Callable[[Any, Settings, Opened, Handoff, Wish], Awaitable[Handoff | None]] | None = None
-    durables: Callable[[Any, str], tuple[Durable, ...]] = lambda rule, sidecar: ()
-    no_history: str = ""
+    operation: ClassVar[str]
+    counters: ClassVar[type[Counters]]
+    meanings: ClassVar[Meanings]
+    reads_stream: ClassVar[bool]
+    no_history: ClassVar[str] = ""
+
+    @abstractmethod
+    def run(self, rule: RuleT, settings: Settings, connections: Opened, context: RuleContext) -> RuleRun:
+        """Create what runs a rule; nothing happens before its `check`."""
+
+    @abstractmethod
+    def needs(self, rule: RuleT, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+        """What the users of a rule's connections must be allowed."""
+
+    @abstractmethod
+    def moves(self, rule: RuleT, landscape: Landscape, version: str) -> Iterator[Move]:
+        """How messages move through a rule.
+
+        Raises:
+            TransformError: the rule's own check would refuse it.
+        """
+
+    @abstractmethod
+    def makes(self, rule: RuleT, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+        """The results of a rule for one message, if that needs no server; or why there is none."""
+
+    def keeps_position(self, rule: RuleT) -> bool:
+        """Whether another replica resumes a rule where this one drained it, without a loss."""
+        return True
+
+    def durables(self, rule: RuleT, sidecar: str) -> tuple[Durable, ...]:
+        """The durable consumers that keep a rule's positions, given the sidecar's name."""
+        return ()
+
+    def refuses_handoff(self, rule: RuleT) -> str:
+        """Why no server can take over from a rule; empty if one can."""
+        return ""
+
+    async def handoff(self, rule: RuleT, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
+        """The native configuration that takes over from a rule, or gives back to it with `Wish.back`.
+
+        Asked for only if `refuses_handoff` has no reason.
+        """
+        raise NotImplementedError
+
+    async def take_over(
+        self, rule: RuleT, settings: Settings, connections: Opened, answer: Handoff, wish: Wish
+    ) -> Handoff | None:
+        """Send the update for `handoff --apply` if more is needed than that; None if nothing is."""
+        return None
 
     @property
     def events(self) -> tuple[str, ...]:
@@ -128,19 +158,33 @@ KINDS: Final = MappingProxyType(
         "watch": "watching",
     }
 )
-"""By the `kind` of a rule, the package whose module `kind` has its `KIND`."""
+"""By the `kind` of a rule, the package whose modules `model`, `checks` and `kind` have `RULES`, `CHECKS` and `KIND`."""
 
 
-def kind_of(rule: Rule) -> RuleKind:
+def kind_of(rule: Rule) -> RuleKind[Any]:
     """A rule's kind."""
     return kind_named(rule.kind)
 
 
-def kind_named(name: str) -> RuleKind:
+def kind_named(name: str) -> RuleKind[Any]:
     """A kind by the `kind` of its rules.
 
     Raises:
         KeyError: there is none.
     """
-    kind: RuleKind = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
+    kind: RuleKind[Any] = import_module(f"{__package__}.kinds.{KINDS[name]}.kind").KIND
     return kind
+
+
+@cache
+def rule_models() -> Mapping[str, type[Rule]]:
+    """The model of every kind's rules, by kind."""
+    packages = dict.fromkeys(KINDS.values())
+    models = [model for package in packages for model in import_module(f"{__package__}.kinds.{package}.model").RULES]
+    return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}
+
+
+def checks_of(rule: Rule) -> RuleChecks[Any]:
+    """The checks of a rule's kind; loads nothing of what runs the rule."""
+    checks: RuleChecks[Any] = import_module(f"{__package__}.kinds.{KINDS[rule.kind]}.checks").CHECKS
+    return checks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Final
+from typing import Any, Final
 
 from docs.reference.markdown import code, table
 from nats_bridge.rule_kinds import KINDS, RECEIVED, RuleKind, kind_named
@@ -54,7 +54,7 @@ def _attributes(counters: type) -> dict[str, str]:
     return found
 
 
-def _metric(name: str, kind: RuleKind) -> str:
+def _metric(name: str, kind: RuleKind[Any]) -> str:
     meanings = kind.meanings
     if name == RECEIVED:
         return _shown(RECEIVED_MESSAGES)

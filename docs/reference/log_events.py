@@ -1,44 +1,28 @@
 """Every event that the sidecar logs, and its table in the page about logs.
 
 Every line has `event`, `level` and `timestamp`; a rule's lines have `rule`, and `stream` and `source` where they are
-about one; a connection's have `connection`. Many have `meaning`, which says what follows. A test compares this table
-with the code.
+about one; a connection's have `connection`. Many have `meaning`, which says what follows. Events that one kind of rule
+logs stand in its package. A test compares this table with the code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from docs.reference.markdown import code, table
+from nats_bridge.observability.log_event import LogEvent
 from nats_bridge.observability.log_rate_limit import ALWAYS
+from nats_bridge.rule_kinds import KINDS
 
 _PAGE: Final = Path(__file__).parents[1] / "logs.md"
 _BEGIN, _END = "<!-- events: begin -->\n", "<!-- events: end -->"
 
-Level: TypeAlias = Literal["info", "warning", "error"]
-
 BOUND_FIELDS: Final = frozenset({"rule", "stream", "source", "connection", "meaning", "exc_info"})
 """Fields that any event may have."""
 
-
-@dataclass(frozen=True, slots=True)
-class LogEvent:
-    """A log event.
-
-    Attributes:
-        level: how bad it is.
-        meaning: its meaning, in one sentence.
-        fields: its fields, in addition to those that any event may have.
-    """
-
-    level: Level
-    meaning: str
-    fields: tuple[str, ...] = ()
-
-
-EVENTS: Final[dict[str, LogEvent]] = {
+_SHARED: Final[dict[str, LogEvent]] = {
     # -- the process
     "sidecar.starting": LogEvent("info", "The process has started.", ("name", "config", "rules")),
     "sidecar.ready": LogEvent(
@@ -65,9 +49,6 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "rule.copied_again": LogEvent(
         "warning",
         "The selection of a source changed; the records in the target no longer match, so it is copied again.",
-    ),
-    "rule.durable_left": LogEvent(
-        "warning", "The consumer of an entry that was removed stays on the server.", ("stream", "consumer")
     ),
     # -- connections
     "connection.lost": LogEvent(
@@ -110,19 +91,6 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "warning",
         "A source's limits come close to the position: at this pace they remove messages that the rule has not taken.",
         ("position", "first_sequence", "seconds"),
-    ),
-    "rule.begins_new": LogEvent(
-        "warning",
-        "The rule found no durable consumer in a stream that is not new, and no position in its lease. It begins with"
-        " the next message. At its first start, that is right. If it has run before, its consumer was deleted, and"
-        " messages since then are skipped.",
-        ("after",),
-    ),
-    "rule.position_restored": LogEvent(
-        "warning",
-        "The rule's durable consumer was deleted while no replica ran. The rule resumes at the position in its lease."
-        " After a crash, `at_least_once` repeats the messages since the last renewal.",
-        ("consumer", "after"),
     ),
     "rule.ready": LogEvent(
         "info",
@@ -196,50 +164,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "leadership.released": LogEvent("info", "The lease was released.", ("term", "stored")),
     "leadership.failed": LogEvent("error", "A fault in the program ended the task of a lease.", ("reason",)),
     # -- what rules meet
-    "rule.last_sequence_inexact": LogEvent(
-        "warning", "The stream's limits cannot be followed from outside: Nats-Last-Sequence can differ.", ("because",)
-    ),
-    "rule.limits_changed": LogEvent("warning", "The stream's limits were changed.", ("uncertain",)),
-    "rule.removals_not_received": LogEvent(
-        "warning", "The user may not receive advisories of deletes and purges.", ("reason",)
-    ),
     "rule.not_ready": LogEvent(
         "warning", "The rule has not been ready for ten seconds.", ("waiting_for", "for_seconds")
     ),
-    "rule.message_too_large": LogEvent(
-        "warning", "With its new headers, a message exceeds the server's max_payload.", ("max_payload", "so_far")
-    ),
-    "rule.position_can_jump": LogEvent(
-        "warning",
-        "A crash may lose messages if the stream removed a later one: kd/messages/removed-in-hand.",
-        ("max_msgs_per_subject",),
-    ),
-    "rule.side_effects": LogEvent("warning", "Reading the stream changes its content, which was allowed."),
-    "rule.predecessor_not_seen": LogEvent(
-        "warning", "The predecessor of a message could not be requested; the message waits.", ("reason",)
-    ),
     "rule.stream_not_seen": LogEvent("warning", "The stream's state could not be requested.", ("reason",)),
-    "rule.selects_nothing": LogEvent("warning", "The source has no subject that the rule selects."),
-    "rule.second_transform": LogEvent(
-        "warning", "The stream has a subject transform of its own, which is applied second.", ("native",)
-    ),
-    "rule.message_refused": LogEvent("warning", "A publisher's message was refused.", ("reason", "so_far")),
     "rule.reserved_subject": LogEvent(
         "warning", "A message would have become a command to the server; it was not published.", ("subject", "reason")
-    ),
-    "rule.overloaded": LogEvent("warning", "Messages arrive faster than the server accepts them.", ("so_far",)),
-    "rule.advisories_dropped": LogEvent("warning", "Too many advisories wait; the newest were dropped.", ("so_far",)),
-    "rule.own_advisory": LogEvent("warning", "An advisory about the rule's own results was left out.", ("so_far",)),
-    "rule.message_not_readable": LogEvent("warning", "The message of an advisory cannot be read.", ("reason",)),
-    "rule.message_not_seen": LogEvent(
-        "warning", "The message of an advisory cannot be read now; retried.", ("reason",)
-    ),
-    "rule.stream_silent": LogEvent(
-        "warning", "A stream did not confirm messages; they are published again.", ("messages",)
-    ),
-    "rule.refused_by_stream": LogEvent("error", "A stream rejected a message permanently.", ("reason",)),
-    "rule.target_streams_unknown": LogEvent(
-        "warning", "The streams that store the rule's messages are unknown.", ("reason",)
     ),
     # -- reading a stream
     "reader.consumer_away": LogEvent(
@@ -312,73 +242,6 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "consumer.stream_shorter": LogEvent(
         "warning", "The position is after the stream's end: the server lost messages.", ("position", "last_sequence")
     ),
-    # -- copying
-    "copying.begins": LogEvent("info", "An entry is copied from here on.", ("after_sequence", "already_there")),
-    "copying.begins_at_time": LogEvent(
-        "warning", "No copy in the target names the position; copying starts at a time.", ("time",)
-    ),
-    "copying.searching_position": LogEvent("info", "The target is read backwards for copies.", ("searched", "left")),
-    "copying.interrupted": LogEvent(
-        "warning", "It is unknown what the target stored; the next round finds out.", ("reason",)
-    ),
-    "copying.incomplete": LogEvent(
-        "warning", "An interruption left copies out; the rule stores them now.", ("missing", "of_lost_messages")
-    ),
-    "copying.assumed_deleted": LogEvent(
-        "warning", "Copies are missing in the target and are treated as deleted.", ("messages",)
-    ),
-    "copying.source_shorter": LogEvent(
-        "warning", "The server lost the end of the source.", ("position", "last_sequence")
-    ),
-    "copying.target_shorter": LogEvent(
-        "warning",
-        "The target does not hold copies that it had confirmed: its server lost the end of its store.",
-        ("position",),
-    ),
-    "copying.source_recreated": LogEvent("warning", "The source was recreated under the same name.", ("created",)),
-    "copying.headers_will_be_lost": LogEvent(
-        "warning",
-        "A rule begins to copy messages that may have a TTL, a counter or a schedule, which the target takes from no"
-        " client: `meaning` says what copies lack.",
-    ),
-    "copying.renamed_headers": LogEvent(
-        "warning", "The target does not store a counter's or schedule's headers; they have other names."
-    ),
-    "copying.waits": LogEvent("warning", "The target accepts nothing at the moment; copying waits.", ("server_says",)),
-    "copying.continues": LogEvent("info", "The target accepts messages again."),
-    "copying.consumer_renamed": LogEvent(
-        "info",
-        "An entry was edited, and has another consumer: the former one is deleted.",
-        ("consumer", "after"),
-    ),
-    "copying.consumer_left": LogEvent(
-        "warning", "The user may not delete a consumer that an entry had before it was edited.", ("consumer", "reason")
-    ),
-    "copying.consumers_not_listed": LogEvent(
-        "warning", "The user may not list consumers: those of entries that were edited are not found.", ("reason",)
-    ),
-    "copying.rejected": LogEvent(
-        "warning",
-        "The target rejected a message permanently; on_rejected decides.",
-        ("sequence", "reason", "published_to"),
-    ),
-    # -- watching
-    "watch.stalled": LogEvent(
-        "warning",
-        "A native mirror or source makes no progress although messages are missing; also where the reason changes.",
-        ("code", "reason", "remedy", "missing", "seconds"),
-    ),
-    "watch.recovered": LogEvent(
-        "info", "A stalled native mirror or source makes progress again.", ("missing", "position")
-    ),
-    "watch.stepped_down": LogEvent("warning", "The leader of a stalled stream was asked to step down.", ("leader",)),
-    "watch.no_step_down": LogEvent(
-        "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
-    ),
-    "watch.not_seen": LogEvent("warning", "A server does not answer what the watching rule asks.", ("reason",)),
-    "watch.nothing_to_watch": LogEvent(
-        "warning", "A stream that the rule names does not exist, or has no mirror and no sources.", ("reason",)
-    ),
     # -- loops
     "loops.not_seen": LogEvent("warning", "Some streams could not be searched for loops.", ("reason",)),
     "loops.native": LogEvent("warning", "The servers' native configuration has a loop without any rule.", ("reason",)),
@@ -388,6 +251,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "telemetry.no_traces": LogEvent("warning", "Traces are configured without an exporter.", ("trace",)),
     "telemetry.export_failed": LogEvent("warning", "An OTLP export failed.", ("signal",)),
     "telemetry.last_export_failed": LogEvent("warning", "The last OTLP export before the stop failed.", ("seconds",)),
+}
+"""Of the sidecar, and of rules of several kinds."""
+
+EVENTS: Final[dict[str, LogEvent]] = _SHARED | {
+    name: event
+    for package in dict.fromkeys(KINDS.values())
+    for name, event in import_module(f"nats_bridge.kinds.{package}.log_events").EVENTS.items()
 }
 """By name."""
 

@@ -93,7 +93,7 @@ class Incidents:
         if not durables:
             return "there is none"
         config = durables[min(int(fault.draw * len(durables)), len(durables) - 1)]
-        name = config["durable_name"]
+        name = str(config["durable_name"])
         edit = {"stream_name": "ORDERS", "config": {**config, "filter_subject": _NOTHING}}
         answer = await self._peer.try_api(f"CONSUMER.DURABLE.CREATE.ORDERS.{name}", edit) or {}
         if "error" in answer:

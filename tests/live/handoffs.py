@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from nats_bridge.app.sidecar import Sidecar
-from nats_bridge.settings import KvSourcesRule, Settings, SourcesRule, load
+from nats_bridge.kinds.copying.model import CopyingRule
+from nats_bridge.settings import Settings, load
 from nats_conformance.native_servers import NativeServer
 from nats_transforms.dialect import NEWEST
 from nats_transforms.republish import StoredMessage
@@ -197,7 +198,7 @@ class Scene:
     async def expected(self) -> dict[str, list[tuple[bytes, bytes]]]:
         """Subject and payload of every copy that the target must hold, by source, in order."""
         (rule,) = self.settings.rules
-        assert isinstance(rule, SourcesRule | KvSourcesRule)
+        assert isinstance(rule, CopyingRule)
         found: dict[str, list[tuple[bytes, bytes]]] = {}
         for entry in rule.entries:
             sourcing = compile_sourcing(entry.native(), NEWEST)

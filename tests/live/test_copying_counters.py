@@ -15,8 +15,9 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.kinds.copying.model import SourcesRule
 from nats_bridge.rules.handoff.answer import Handoff, Wish
-from nats_bridge.settings import Settings, SourcesRule
+from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from nats_transforms import header_block
 from tests.live.copied_messages import copied, everything

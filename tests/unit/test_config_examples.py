@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from nats_bridge.cli.entry import _COMMANDS
 from nats_bridge.errors import ConfigError
 from nats_bridge.marked_yaml import compose
+from nats_bridge.rule_kinds import KINDS
 from nats_bridge.settings import load
-from nats_bridge.settings.rules import KINDS
 from nats_bridge.settings.schema import configuration_schema
 from tests.example_secrets import place_secrets
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nats_bridge.rule_kinds import KINDS, RECEIVED, kind_named
-from nats_bridge.settings import rules
+from nats_bridge.rule_kinds import KINDS, RECEIVED, kind_named, rule_models
 
 
-def test_every_kind_of_the_configuration_is_there() -> None:
-    assert set(KINDS) == set(rules.KINDS)
+def test_every_kind_has_a_model_of_its_rules() -> None:
+    assert list(rule_models()) == list(KINDS)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -65,7 +65,7 @@ def test_every_logged_event_is_in_the_table(calls: list[Call]) -> None:
     for call in calls:
         known = EVENTS.get(call.event)
         if known is None:
-            wrong.append(f"{call.place}: add '{call.event}' to docs/reference/log_events.py")
+            wrong.append(f"{call.place}: add '{call.event}' to log_events.py of its kind, or of docs/reference")
             continue
         if call.level != known.level:
             wrong.append(f"{call.place}: '{call.event}' is logged as {call.level}, the table says {known.level}")

@@ -13,8 +13,8 @@ from nats_bridge.app.reload.plan import plan_reload
 from nats_bridge.cli import main
 from nats_bridge.errors import ConfigError
 from nats_bridge.jobs.rule_tests import run_tests
+from nats_bridge.rule_kinds import KINDS
 from nats_bridge.settings import Settings, loads
-from nats_bridge.settings.rules import KINDS
 
 ROOT = Path(__file__).parents[2]
 RULES = """

@@ -16,6 +16,7 @@ from nats_bridge.errors import ConfigError
 from nats_bridge.marked_yaml import DocumentError, compose
 from nats_bridge.settings import load
 from nats_bridge.settings.schema import SCHEMA_ID, configuration_schema
+from tests.unit.settings_cases import cases, files
 
 SCHEMA = configuration_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -25,7 +26,7 @@ RULE = {"name": "a", "kind": "republish", "stream": "S", "republish": {"src": "a
 ONLY_CHECK_KNOWS = [
     # what refers to another place, or to a file
     *("no connection '", "is left out and means 'default'", "is the name of rules[", "no such file", "source records"),
-    "connects as a client",
+    *("connects as a client", "no context '", "is a folder, not a file"),
     # what a text may hold
     *("is not a subject", "is not a key", "holds white space", "is empty; nothing would be republished"),
     "is a command to the server",
@@ -38,9 +39,17 @@ ONLY_CHECK_KNOWS = [
     *("unknown dialect", "must be a time with zone", "cannot begin subjects", "is not the name of a header"),
     *("filter is invalid", "invalid subject", "must be a valid subject without wildcards", "is not host:port"),
     *("must be a subject that can be published to", "cannot be put in front of", "server's URL is empty"),
-    *("holds a secret", "unknown scheme", "WebSocket is not supported"),
+    *(
+        "holds a secret",
+        "unknown scheme",
+        "WebSocket is not supported",
+        "names no host",
+        "has something after the port",
+    ),
+    *("has no valid port or host", "port 0 cannot be connected to", "has something after the port"),
     # which keys go together
     *("cannot be combined with", "at_least_once needs a position", "fills numbers only together", "selects more than"),
+    *("remove the start, or this", "with keep_sequence the target's last sequence is the position"),
     *("next to subject_transforms", "is left out and means", "give the subject that is stored"),
     *(
         "needs servers, or a context",
@@ -74,15 +83,14 @@ ONLY_CHECK_KNOWS = [
 
 
 def _cases() -> Iterator[tuple[str, Any, str]]:
-    for file in sorted(Path(__file__).parent.glob("test_settings_bad*.txt")):
-        for block in file.read_text(encoding="utf-8").removeprefix("=== ").split("\n=== "):
-            name, _, rest = block.partition("\n")
-            text, _, expected = rest.rpartition(">>>\n")
+    for file in files("bad"):
+        for case in cases(file):
             try:
-                value = compose(text).value
+                value = compose(case.text).value
             except DocumentError:
                 continue  # no YAML: no schema sees it
-            yield f"{file.stem}:{name}", {} if value is None else value, expected
+            if not case.given:  # nor variables and other files
+                yield f"{file.stem}:{case.name}", {} if value is None else value, "\n".join(case.expected)
 
 
 CASES = list(_cases())
@@ -166,6 +174,11 @@ def test_no_keyword_is_there_that_the_draft_does_not_know() -> None:
                 yield from unknown(member)
 
     assert set(unknown(SCHEMA)) == set()
+
+
+def test_what_becomes_settings_the_schema_takes() -> None:
+    for case in (case for file in files("good") for case in cases(file)):
+        VALIDATOR.validate(compose(case.text).value)
 
 
 @pytest.mark.parametrize(("value", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])

@@ -9,72 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.errors import ConfigError
 from nats_bridge.settings import load
 
-GOOD: dict[str, Any] = {
-    "name": "n",
-    "http": {"listen": ":1"},
-    "log": {"format": "json", "level": "info"},
-    "dialect": "2.15",
-    "connections": {"default": {"servers": ["nats://h:1"], "connect_timeout": 1, "tls": {"insecure": False}}},
-    "rules": [
-        {
-            "name": "a",
-            "kind": "republish",
-            "stream": "S",
-            "republish": {"src": "a.*", "dest": "b.$1", "headers_only": False},
-            "from": "default",
-            "to": "default",
-            "start": {"sequence": 1},
-            "delivery": "at_most_once",
-            "durable": True,
-            "dialect": "2.10",
-        },
-        {
-            "name": "b",
-            "kind": "sources",
-            "stream": "T",
-            "sources": [
-                {
-                    "name": "S",
-                    "subject_transforms": [{"src": "a.*", "dest": "b.$1"}, {"src": "c.>", "dest": ""}],
-                    "external": {"api": "$JS.x.API", "deliver": "d"},
-                    "exclude": ["a.b"],
-                    "from": "default",
-                },
-                {"name": "R", "filter_subject": "a", "opt_start_seq": 1, "opt_start_time": "2026-01-01T00:00:00Z"},
-            ],
-            "on_rejected": {"skip": "x"},
-            "on_recreated": "stop",
-            "dialect": "native",
-        },
-        {
-            "name": "c",
-            "kind": "mirror",
-            "stream": "T",
-            "mirror": {"name": "S", "filter_subject": "a.>"},
-            "keep_sequence": True,
-            "filler_subject": "f",
-        },
-        {
-            "name": "d",
-            "kind": "kv_sources",
-            "bucket": "T",
-            "sources": [{"bucket": "S", "key_transforms": [{"src": "a.*", "dest": "b.$1"}], "exclude": ["a.b"]}],
-        },
-        {"name": "e", "kind": "subject_transform", "stream": "T", "subject_transform": {"src": "a.*", "dest": "b.$1"}},
-        {
-            "name": "f",
-            "kind": "advisories",
-            "republish": {"src": "$JS.EVENT.ADVISORY.CONSUMER.>", "dest": "adv.>"},
-            "attach_message": True,
-        },
-    ],
-}
+GOOD: dict[str, Any] = yaml.safe_load("""
+name: n
+http: {listen: ":1"}
+log: {format: json, level: info}
+dialect: "2.15"
+connections: {default: {servers: ["nats://h:1"], connect_timeout: 1, tls: {insecure: false}}}
+rules:
+  - {name: a, kind: republish, stream: S, republish: {src: "a.*", dest: "b.$1", headers_only: false}, from: default,
+     to: default, start: {sequence: 1}, delivery: at_most_once, durable: true, dialect: "2.10"}
+  - name: b
+    kind: sources
+    stream: T
+    sources:
+      - {name: S, subject_transforms: [{src: "a.*", dest: "b.$1"}, {src: "c.>", dest: ""}],
+         external: {api: "$JS.x.API", deliver: d}, exclude: [a.b], from: default}
+      - {name: R, filter_subject: a, opt_start_seq: 1, opt_start_time: "2026-01-01T00:00:00Z"}
+    on_rejected: {skip: x}
+    on_recreated: stop
+    dialect: native
+  - {name: c, kind: mirror, stream: T, mirror: {name: S, filter_subject: "a.>"}, keep_sequence: true, filler_subject: f}
+  - {name: d, kind: kv_sources, bucket: T,
+     sources: [{bucket: S, key_transforms: [{src: "a.*", dest: "b.$1"}], exclude: [a.b]}]}
+  - {name: e, kind: subject_transform, stream: T, subject_transform: {src: "a.*", dest: "b.$1"}}
+  - {name: f, kind: advisories, republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.>", dest: "adv.>"}, attach_message: true}
+""")
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 _VALUES = st.recursive(
     _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)

@@ -11,12 +11,13 @@ import pytest
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.kinds.watching.link import links_of
+from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.kinds.watching.reasons import Reason
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_bridge.kinds.watching.run import WatchRun
 from nats_bridge.kinds.watching.watch import LinkProgress, LinkState, StreamSelection
 from nats_bridge.rules.context import RuleContext
-from nats_bridge.settings import WatchRule, loads
+from nats_bridge.settings import loads
 from nats_transforms.source_record import SourceRecord
 
 

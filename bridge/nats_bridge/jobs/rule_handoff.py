@@ -11,7 +11,7 @@ from nats_bridge.errors import ApiError, ConfigError
 from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.handoff.answer import Handoff, Wish, refused
 from nats_bridge.rules.leadership.lease_store import remove_lease
-from nats_bridge.settings import CopyingRule, Rule, Settings
+from nats_bridge.settings import Rule, Settings
 
 
 async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
@@ -28,7 +28,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     """
     rule = settings.rule_named(name)
     kind = kind_of(rule)
-    if (reason := kind.refuses_handoff(rule)) or kind.handoff is None:
+    if reason := kind.refuses_handoff(rule):
         return refused(reason)
     _check_sources(rule, wish)
     leases = settings.leadership
@@ -36,7 +36,7 @@ async def hand_over(settings: Settings, name: str, wish: Wish) -> Handoff:
     async with connected(settings, names) as connections:
         answer = await kind.handoff(rule, settings, connections, wish)
         if answer.ok and wish.apply:
-            taken = await kind.take_over(rule, settings, connections, answer, wish) if kind.take_over else None
+            taken = await kind.take_over(rule, settings, connections, answer, wish)
             answer = taken or await _sent(connections[rule.connections[0]], answer)
             if leases is not None and kind.durables(rule, settings.name):
                 answer = await _without_lease(
@@ -64,7 +64,7 @@ async def _without_lease(api: JetStreamApi, bucket: str, sidecar: str, answer: H
 
 
 def _check_sources(rule: Rule, wish: Wish) -> None:
-    sources = {source.name for source in rule.entries} if isinstance(rule, CopyingRule) else set()
+    sources = {source.name for source in rule.entries}
     for source in wish.after:
         if source not in sources:
             known = f"; its sources are {', '.join(sorted(sources))}" if sources else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nats_bridge.rule_kinds import checks_of
 from nats_bridge.rules.finding import CheckFinding
-from nats_bridge.settings import AdvisoriesRule, RepublishRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.reserved import reserving_subject
 from nats_transforms.subject import REST, text_of
-from nats_transforms.transform import Transform, compile_transform
+from nats_transforms.transform import Transform
 
 
 def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude: Sequence[bytes] = ()) -> str:
@@ -32,11 +33,5 @@ def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude:
 def reserved_findings(settings: Settings) -> Iterator[CheckFinding]:
     """The warnings of a configuration, by its texts alone; the streams' subjects can make a check of `run` narrower."""
     for rule in settings.rules:
-        if isinstance(rule, RepublishRule | AdvisoriesRule):
-            pair = rule.republish
-            transform = compile_transform(
-                (pair.src or ">").encode(), pair.dest.encode(), settings.offline_dialect_of(rule)
-            )
-            exclude = rule.exclude if isinstance(rule, RepublishRule) else ()
-            if remark := reserved_remark(transform, exclude=[pattern.encode() for pattern in exclude]):
-                yield CheckFinding(rule.name, True, "reserved", remark)
+        if remark := checks_of(rule).warning(rule, settings.offline_dialect_of(rule)):
+            yield CheckFinding(rule.name, True, "reserved", remark)

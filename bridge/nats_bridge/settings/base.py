@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
@@ -14,8 +16,28 @@ _HEADER_NAME: Final = "^[!-9;-~]+$"
 """Printable, no colon, no white space."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Metadata of a field: what to write if the field is missing, or a list without entries."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InsteadOf:
+    """Metadata of a field that takes a file's path: keys into which people write the secret itself."""
+
+    keys: tuple[str, ...]
+
+
 class Part(BaseModel):
-    """A mapping of the configuration."""
+    """A mapping of the configuration.
+
+    Attributes:
+        misplaced: what to say of keys that are right elsewhere, by key.
+    """
+
+    misplaced: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(
         extra="forbid",

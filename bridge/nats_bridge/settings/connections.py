@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from nats_bridge.settings.base import Flag, Part, refused
+from nats_bridge.settings.base import Flag, InsteadOf, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
 """Fields of which a connection has one: each says who its user is."""
@@ -142,10 +142,14 @@ class Connection(Part):
         description="name of a context of the `nats` command line to take everything from",
     )
     creds: Path | None = Field(default=None, description="credentials file (user JWT and seed)")
-    nkey_seed_file: Path | None = Field(default=None, description="file with an NKey seed")
-    token_file: Path | None = Field(default=None, description="file with a token")
+    nkey_seed_file: Annotated[Path | None, InsteadOf(("nkey", "nkey_seed", "seed"))] = Field(
+        default=None, description="file with an NKey seed"
+    )
+    token_file: Annotated[Path | None, InsteadOf(("token",))] = Field(default=None, description="file with a token")
     user: str | None = Field(default=None, min_length=1, description="user name; needs `password_file`")
-    password_file: Path | None = Field(default=None, description="file with the password of `user`")
+    password_file: Annotated[Path | None, InsteadOf(("password", "pass"))] = Field(
+        default=None, description="file with the password of `user`"
+    )
     tls: Tls | None = Field(
         default=None, description="TLS; not needed for tls:// URLs with a publicly trusted certificate"
     )

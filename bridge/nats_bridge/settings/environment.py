@@ -20,9 +20,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, NestedSecretsSettingsSource, SecretsSettingsSource, SettingsError
 
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings.model_errors import allowed_keys
+from nats_bridge.settings.model_errors import keys_of, place_of
 from nats_bridge.settings.models import DELIMITER, PREFIX, Settings
-from nats_bridge.settings.problems import did_you_mean, is_close
+from nats_bridge.settings.problems import closest, is_close
 
 SECRETS_DIR_VARIABLE: Final = "BRIDGE_SECRETS_DIR"
 """Names the folder with secret files."""
@@ -122,17 +122,16 @@ def _judged(
 
 def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) -> str | None:
     """The reason why a variable cannot be used; an empty text if it is not a setting, None if it can be used."""
-    known = allowed_keys(())
+    known = keys_of(Settings)
     name = DELIMITER.join(keys)
     if keys[0] not in known:
         if _SERVICE_LINK.fullmatch(name) or not is_close(keys[0], known):
             return ""
-        hint = did_you_mean(keys[0], known)
-        _, word, _ = hint.split("'")
-        return f"unknown setting; {hint} (variable {PREFIX}{word.upper()})"
+        word = closest(keys[0], known)
+        return f"unknown setting; did you mean '{word}'? (variable {PREFIX}{str(word).upper()})"
     if not all(keys):
         return "an empty part between underscores; levels are separated by two, as in BRIDGE_HTTP__LISTEN"
-    if _is_json(value):
+    if _is_json(value) and not _takes_text(keys):
         try:
             json.loads(value)
         except ValueError as error:
@@ -148,3 +147,9 @@ def _problem(keys: list[str], value: str, given: Mapping[str, tuple[str, str]]) 
 
 def _is_json(value: str) -> bool:
     return value.lstrip()[:1] in ("[", "{")
+
+
+def _takes_text(keys: list[str]) -> bool:
+    """Whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
+    field = place_of(tuple(keys)).field
+    return field is not None and field.annotation in {str, str | None}

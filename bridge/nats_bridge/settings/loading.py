@@ -17,7 +17,7 @@ from nats_bridge.settings.connections import PATH_FIELDS
 from nats_bridge.settings.environment import Overlay, overlay
 from nats_bridge.settings.model_errors import model_problems
 from nats_bridge.settings.models import Settings
-from nats_bridge.settings.problems import Problem, described, path_text, quoted
+from nats_bridge.settings.problems import Problem, described, quoted
 from nats_transforms.subject import one_line
 
 SCHEMA_KEY = "$schema"
@@ -59,11 +59,12 @@ def loads(text: str, folder: FilePath, shown: str, environ: Mapping[str, str] | 
             return settings
     except ValidationError as error:
         problems = list(model_problems(error.errors(include_url=False)))
+    problems = _distinct(problems)
     reported: list[tuple[Mark | None, str]] = [(None, line) for line in over.problems]
-    reported += _reported(_distinct(problems), document, over, shown)
+    reported += _reported(problems, document, over, shown)
     lines = [one_line(line) for _, line in reported]
     quotes = tuple(quoted(text, mark) if mark else "" for mark, _ in reported)
-    raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes)
+    raise ConfigError("\n".join(lines), problems=tuple(lines), quotes=quotes, found=tuple(problems))
 
 
 def _read(path: FilePath, shown: str) -> str:
@@ -126,25 +127,15 @@ def _with_paths(given: Any, folder: FilePath) -> Any:
 
 def _distinct(problems: list[Problem]) -> list[Problem]:
     """Without the 'is missing' of a key that another one misspells."""
-    suggested = {
-        (*problem.path[:-1], problem.message.rpartition("did you mean '")[2].rstrip("'?"))
-        for problem in problems
-        if problem.at_key and "did you mean '" in problem.message
-    }
-    return [
-        problem
-        for problem in problems
-        if " is missing" not in problem.message
-        or (*problem.path, problem.message.partition("'")[2].partition("'")[0]) not in suggested
-    ]
+    suggested = {(*problem.path[:-1], problem.suggests) for problem in problems}
+    return [each for each in problems if each.missing is None or (*each.path, each.missing) not in suggested]
 
 
 def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
     """The problems as lines, in the order of the file, with their places in it."""
     lines: list[tuple[Mark, str]] = []
     for problem in problems:
-        field = path_text(problem.path)
-        what = f"{field}: {problem.message}" if field else problem.message
+        what = problem.within(())
         variable = over.variable_of(problem.path)
         mark = document.key_mark(problem.path) if problem.at_key else document.value_mark(problem.path)
         if variable is not None:

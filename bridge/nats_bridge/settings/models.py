@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -11,7 +12,7 @@ from nats_bridge.errors import ConfigError
 from nats_bridge.settings.base import BucketName, DurableName, Flag, Part, refused
 from nats_bridge.settings.connections import Connection
 from nats_bridge.settings.rule_tests import RuleTest
-from nats_bridge.settings.rules import Rule
+from nats_bridge.settings.rules import AnyRule, Rule
 from nats_transforms.dialect import NEWEST, Dialect, dialect
 
 
@@ -155,6 +156,8 @@ class Settings(BaseSettings):
         """Read the arguments of a call, and nothing else."""
         return (init_settings,)
 
+    misplaced: ClassVar[Mapping[str, str]] = {"stream": "write it into a rule"}
+
     # Defaults that are models are constructed: calling the model would build its validator as this module is imported.
 
     name: DurableName = Field(
@@ -180,7 +183,7 @@ class Settings(BaseSettings):
     )
     reload: Reload = Field(default=Reload.model_construct(), description="reading the configuration again")
     telemetry: Telemetry = Field(default=Telemetry.model_construct(), description="traces")
-    rules: tuple[Rule, ...] = Field(default=(), description="what to do")
+    rules: tuple[AnyRule, ...] = Field(default=(), description="what to do")
     tests: tuple[RuleTest, ...] = Field(
         default=(),
         description="messages, and what rules must make of them; for nats-bridge check alone",

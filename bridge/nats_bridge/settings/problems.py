@@ -51,11 +51,20 @@ class Problem:
         path: the way to it from the top.
         message: the value and what would be right; no place in it.
         at_key: whether the key is wrong (its place is shown) rather than the value.
+        suggests: of an unknown key, the known one that was probably meant.
+        missing: the key that the mapping at `path` lacks.
     """
 
     path: Path
     message: str
     at_key: bool = False
+    suggests: str | None = None
+    missing: str | None = None
+
+    def within(self, around: Path) -> str:
+        """The problem with the way to it from the part at `around`."""
+        way = path_text(self.path[len(around) :])
+        return f"{way}: {self.message}" if way else self.message
 
 
 def path_text(path: Path) -> str:
@@ -70,19 +79,24 @@ def path_text(path: Path) -> str:
     return text
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` for a word close to a known one, else the list of what is known."""
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "known") -> str:
+    """`did you mean 'x'?` for a word close to a known one, else the list of what is known, behind `otherwise`."""
     choices = list(known)
-    lowered = {choice.lower(): choice for choice in choices}
+    if suggested := closest(word, choices):
+        return f"did you mean '{suggested}'?"
+    return f"{otherwise}: {', '.join(choices)}" if choices else "nothing can stand here"
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, if there is one."""
+    lowered = {choice.lower(): choice for choice in known}
     for other in _OTHER_WORDS.get(word.lower(), ()):
-        if other in choices:
-            return f"did you mean '{other}'?"
+        if other in lowered.values():
+            return other
     close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
     if not close:  # two letters swapped in a short word
         close = [low for low in lowered if sorted(low) == sorted(word.lower())]
-    if close:
-        return f"did you mean '{lowered[close[0]]}'?"
-    return "known: " + ", ".join(choices) if choices else "nothing can stand here"
+    return lowered[close[0]] if close else None
 
 
 def is_close(word: str, known: Iterable[str]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, StrictBool
 
@@ -10,6 +11,7 @@ from nats_bridge.settings.base import (
     BucketName,
     Flag,
     HeaderName,
+    Hint,
     Part,
     StreamName,
     Subject,
@@ -22,12 +24,19 @@ EXCLUDE: Final = "subjects to leave out, decided before any transform; not known
 WHERE: Final = "only messages with this header, such as {header: X-Region, equals: eu}; not known to servers"
 """The descriptions of `exclude` and `where`."""
 
+ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or opt_start_time"
+FROM_BEGINNING: Final = "a bucket is always copied from its beginning; remove it"
+"""What to say of a start that cannot stand in a rule or an entry."""
+_BY_KEY: Final = "keys are selected with key_transforms, without dest they stay as they are"
+
 
 class RepublishObject(Part):
     """The `republish` object of a stream's configuration, as the server takes it."""
 
     src: Subject = Field(default=">", description="subjects to republish; may hold wildcards")
-    dest: str = Field(description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30")
+    dest: Annotated[str, Hint("the subject to republish to, with $1 or {{functions}}")] = Field(
+        description="where to, with $1 or {{functions}}; see ADR-28 and ADR-30"
+    )
     headers_only: StrictBool = Field(default=False, description="send no bodies, only Nats-Msg-Size")
 
     def native(self) -> dict[str, Any]:
@@ -61,7 +70,9 @@ class SubjectTransform(Part):
 class External(Part):
     """The target server's way to a stream of another account or domain: for the source record."""
 
-    api: str = Field(min_length=1, description="prefix of the JetStream API there, such as $JS.west.API")
+    api: Annotated[str, Hint("the prefix of the JetStream API there, such as $JS.west.API")] = Field(
+        min_length=1, description="prefix of the JetStream API there, such as $JS.west.API"
+    )
     deliver: str = Field(default="", description="prefix of the subjects that it delivers to")
 
     def native(self) -> dict[str, Any]:
@@ -72,7 +83,15 @@ class External(Part):
 class Source(Part):
     """One entry of `sources`, or `mirror`, as the server takes it; and from which connection."""
 
-    name: StreamName = Field(description="the stream that is copied from")
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "filter_subjects": 'write subject_transforms: [{src: "a.>"}, {src: "b.>"}]; without dest subjects stay',
+        "consumer": "only a server reads by it; the rule makes its own: remove it, select here",
+        "start": ENTRY_START,
+    }
+
+    name: Annotated[StreamName, Hint("the name of the stream that is copied from")] = Field(
+        description="the stream that is copied from"
+    )
     filter_subject: Subject = Field(default="", description="only these subjects")
     subject_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="which subjects, and what they become; the first that matches counts"
@@ -118,7 +137,16 @@ class Source(Part):
 class KvSource(Part):
     """A bucket that is copied from."""
 
-    bucket: BucketName = Field(description="the bucket that is copied from")
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "filter_subject": _BY_KEY,
+        "filter_subjects": _BY_KEY,
+        "opt_start_seq": FROM_BEGINNING,
+        "opt_start_time": FROM_BEGINNING,
+    }
+
+    bucket: Annotated[BucketName, Hint("the name of the bucket that is copied from")] = Field(
+        description="the bucket that is copied from"
+    )
     key_transforms: tuple[SubjectTransform, ...] = Field(
         default=(), description="which keys, and what they become; the first that matches counts"
     )

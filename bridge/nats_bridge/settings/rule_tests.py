@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
@@ -69,6 +69,8 @@ class ExpectedMessage(Part):
 
 class RuleTest(Part):
     """One message, and what one rule must make of it."""
+
+    misplaced: ClassVar[Mapping[str, str]] = {"stream": "the stream is that of 'rule'; remove it"}
 
     name: str = Field(default="", description="what it shows; left out: the rule and the subject")
     rule: str = Field(description="the name of the rule")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import Bounds, KnownStream
@@ -18,22 +17,21 @@ from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.filter_choice import consumer_filters
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
 from nats_bridge.kinds.copying.resuming import Resuming
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.context import RuleContext
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_bridge_spark.backfill.copy_task import CopyTask
 from nats_bridge_spark.backfill.fence import refuse_running
 from nats_bridge_spark.backfill.planned import Planned
 from nats_bridge_spark.backfill.request import BackfillRequest
 from nats_bridge_spark.errors import OptionError
 
-CopyRule: TypeAlias = SourcesRule | MirrorRule | KvSourcesRule
-
 
 async def entry_plans(
-    rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
+    rule: CopyingRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> list[EntryPlan]:
     """The selected entries, checked as at a start of the sidecar.
 
@@ -64,13 +62,17 @@ async def entry_plans(
     return chosen
 
 
-def name_of(rule: CopyRule, entry: Source) -> str:
+def name_of(rule: CopyingRule, entry: Source) -> str:
     """The name of an entry for `--source`: its stream's or bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
 async def entry_backfill(
-    plan: EntryPlan, rule: CopyRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
+    plan: EntryPlan,
+    rule: CopyingRule,
+    settings: Settings,
+    connections: Mapping[str, Connection],
+    request: BackfillRequest,
 ) -> Planned:
     """Find out what one entry's target lacks.
 

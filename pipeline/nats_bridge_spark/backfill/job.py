@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.connection_pool import close_connections, open_connections
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.rule_kinds import kind_of
-from nats_bridge.settings import CopyingRule, Settings
-from nats_bridge_spark.backfill.copy_planning import CopyRule, entry_backfill, entry_plans
+from nats_bridge.settings import Settings
+from nats_bridge_spark.backfill.copy_planning import entry_backfill, entry_plans
 from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.planned import Planned
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def rule_of(settings: Settings, name: str) -> CopyRule:
+def rule_of(settings: Settings, name: str) -> CopyingRule:
     """A rule whose history can be copied.
 
     Raises:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nats_bridge.errors import ConfigError
+from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.kinds.republish.check import compile_rule
-from nats_bridge.settings import CopyingRule, MirrorRule, RepublishRule, Settings, Source, load
+from nats_bridge.kinds.republish.model import RepublishRule
+from nats_bridge.settings import Settings, Source, load
 from nats_transforms.dialect import NEWEST, Dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.republish import Republish

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nats_bridge.client.connection_pool import connections_of
-from nats_bridge.settings import CopyingRule, MirrorRule, Rule, Settings, Source
+from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
+from nats_bridge.settings import Rule, Settings, Source
 
 _TAKEN_AT_ONCE: Final = frozenset({"connections", "dialect", "log", "reload", "rules", "tests"})
 """Sections that may change while the sidecar runs; whatever else is in the configuration may not."""

@@ -193,7 +193,7 @@ def _obstacle(wanted: Json, member: str, value: Any) -> str:
     try:
         loads(text, Path(), "", {})
     except ConfigError as error:
-        return re.sub(r"^\S*:\d+:\d+: (rules\[0]\.)?", "", error.problems[0])
+        return error.found[0].within(("rules", 0))
     return ""
 
 

@@ -9,10 +9,11 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.errors import ApiError
 from nats_bridge.jobs.failover.account import AccountState
+from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.source_identity import SourceIdentity
 from nats_bridge.kinds.copying.target_subjects import compiled_entry
 from nats_bridge.kinds.watching.link import Link, links_of
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, SourcesRule
+from nats_bridge.settings import Settings
 from nats_transforms.copy_id import entry_key
 from nats_transforms.dialect import server_dialect
 from nats_transforms.errors import EngineError
@@ -99,10 +100,7 @@ class CopiedStreams:
             ApiError: the target's server cannot be asked.
         """
         for rule in self._settings.rules:
-            if (
-                isinstance(rule, SourcesRule | MirrorRule | KvSourcesRule)
-                and rule.target_connection == self._target.name
-            ):
+            if isinstance(rule, CopyingRule) and rule.target_connection == self._target.name:
                 self._of_rule(rule)
         for link in links_of(self._targets.streams.values()):
             await self._of_link(link)
@@ -110,7 +108,7 @@ class CopiedStreams:
             copied.others = self._others.get(copied.target_name, [])
         return [self._found[names] for names in sorted(self._found)]
 
-    def _of_rule(self, rule: SourcesRule | MirrorRule | KvSourcesRule) -> None:
+    def _of_rule(self, rule: CopyingRule) -> None:
         dialect = self._settings.offline_dialect_of(rule)
         target = self._targets.streams.get(rule.target_stream)
         for source in rule.entries if target is not None else ():

@@ -7,40 +7,26 @@ from collections.abc import Iterator
 from nats_bridge.consuming.rule_consumer import Durable
 from nats_bridge.kinds.advisories.check import compile_advisories
 from nats_bridge.kinds.advisories.counters import AdvisoriesCounters
+from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.kinds.advisories.permissions import advisories_needs
 from nats_bridge.kinds.advisories.run import AdvisoriesRun
-from nats_bridge.rule_kinds import Incoming, Meanings, Outcome, RuleKind
+from nats_bridge.permissions.need import Need
+from nats_bridge.permissions.stream_facts import KnownStreams
+from nats_bridge.rule_kinds import Incoming, Meanings, Opened, Outcome, RuleKind
+from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.moves import Landscape, Move, compiled
-from nats_bridge.settings import AdvisoriesRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.republish import Republished
 from nats_transforms.subject_patterns import Pattern
 
 
-def _makes(rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-    republish, message = compile_advisories(rule, dialect), incoming.message
-    destination = republish.destination(message.subject)
-    if destination is not None:
-        payload = b"" if rule.republish.headers_only else message.payload
-        yield Republished(destination, message.header_block, payload)
-    elif outcome := republish.unselected(message) or republish.refusal(message.subject):
-        yield outcome
+class AdvisoriesKind(RuleKind[AdvisoriesRule]):
+    """Rules of kind advisories."""
 
-
-def _moves(rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
-    """The moves of a rule; see `RuleKind.moves`."""
-    source, destination = rule.republish.src or ">", rule.republish.dest
-    dialect = landscape.dialect(rule.source_connection, version)
-    outcome = compiled(source, destination, dialect)
-    text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
-    takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
-    yield Move(text, rule.name, takes, puts, Pattern.of_source(source, dialect), (), outcome)
-
-
-KIND = RuleKind(
-    operation="republish",
-    counters=AdvisoriesCounters,
-    meanings=Meanings(
+    operation = "republish"
+    counters = AdvisoriesCounters
+    meanings = Meanings(
         sent="republished",
         dropped={
             "unmatched": "unmatched",
@@ -56,20 +42,51 @@ KIND = RuleKind(
             "duplicates": "duplicate",
             "reconnects": "resumed",
         },
-    ),
-    run=lambda rule, _, connections, context: AdvisoriesRun(
-        rule, connections[rule.source_connection], connections[rule.target_connection], context
-    ),
-    needs=advisories_needs,
-    moves=_moves,
-    makes=_makes,
-    refuses_handoff=lambda rule: (
-        "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
-    ),
-    durables=lambda rule, sidecar: (
-        (Durable.of(rule.name, rule.captured_by, rule.source_connection, sidecar),) if rule.captured_by else ()
-    ),
-    keeps_position=lambda rule: bool(rule.captured_by),
-    no_history="servers send these and keep none, so there is no history of them",
-    reads_stream=False,
-)
+    )
+    reads_stream = False
+    no_history = "servers send these and keep none, so there is no history of them"
+
+    def run(self, rule: AdvisoriesRule, settings: Settings, connections: Opened, context: RuleContext) -> AdvisoriesRun:
+        """Create what runs a rule."""
+        source, target = connections[rule.source_connection], connections[rule.target_connection]
+        return AdvisoriesRun(rule, source, target, context)
+
+    def needs(self, rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
+        """What the users of a rule's connections must be allowed."""
+        return advisories_needs(rule, settings, dialect, known)
+
+    def moves(self, rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:
+        """How messages move through a rule."""
+        source, destination = rule.republish.src or ">", rule.republish.dest
+        dialect = landscape.dialect(rule.source_connection, version)
+        outcome = compiled(source, destination, dialect)
+        text = f"rule '{rule.name}' republishes the advisories {source} to {destination}"
+        takes, puts = landscape.space(rule.source_connection), landscape.space(rule.target_connection)
+        yield Move(text, rule.name, takes, puts, Pattern.of_source(source, dialect), (), outcome)
+
+    def makes(self, rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
+        """The results of a rule for one message."""
+        republish, message = compile_advisories(rule, dialect), incoming.message
+        destination = republish.destination(message.subject)
+        if destination is not None:
+            payload = b"" if rule.republish.headers_only else message.payload
+            yield Republished(destination, message.header_block, payload)
+        elif outcome := republish.unselected(message) or republish.refusal(message.subject):
+            yield outcome
+
+    def keeps_position(self, rule: AdvisoriesRule) -> bool:
+        """Whether another replica resumes a rule where this one drained it."""
+        return bool(rule.captured_by)
+
+    def durables(self, rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
+        """The durable consumer of the stream that stores the advisories."""
+        if not rule.captured_by:
+            return ()
+        return (Durable.of(rule.name, rule.captured_by, rule.source_connection, sidecar),)
+
+    def refuses_handoff(self, rule: AdvisoriesRule) -> str:
+        """Why no server can take over from a rule."""
+        return "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
+
+
+KIND = AdvisoriesKind()

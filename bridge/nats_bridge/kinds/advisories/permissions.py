@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from nats_bridge.consuming.rule_consumer import durable_name
 from nats_bridge.kinds.advisories.check import compile_advisories
+from nats_bridge.kinds.advisories.model import AdvisoriesRule
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, listen, stream_events, write
 from nats_bridge.permissions.reading import existing
 from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rules.context import queue_group
-from nats_bridge.settings import AdvisoriesRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 from nats_transforms.subject import ANY, REST
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from nats_bridge.client.connection import Connection
     from nats_bridge.client.wire import BatchSubscription, Delivered
+    from nats_bridge.kinds.advisories.model import AdvisoriesRule
     from nats_bridge.rules.context import RuleContext
-    from nats_bridge.settings import AdvisoriesRule
 
 
 _MOST_WAITING = 10_000  # advisories that may wait

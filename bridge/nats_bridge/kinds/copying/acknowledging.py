@@ -27,10 +27,11 @@ from nats_bridge.consuming.reader import BatchSink
 from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_owner, durable_name
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.publisher import Publisher
 from nats_bridge.kinds.copying.resume_point import SourceMessage, is_of
 from nats_bridge.kinds.copying.tail_reader import StoredCopy
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Source, SourcesRule
+from nats_bridge.settings import Source
 from nats_transforms import header_block
 from nats_transforms.subject import is_subset
 
@@ -40,7 +41,7 @@ MOST_PENDING = 16_384
 """Messages without an acknowledgement; as many copies at most are stored and not acknowledged after a crash."""
 
 
-def durables(rule: SourcesRule | MirrorRule | KvSourcesRule, sidecar: str) -> tuple[Durable, ...]:
+def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
     """The durable consumers of a rule's entries; see `RuleKind.durables`."""
     owner = consumer_owner(sidecar, rule.name)
     return tuple(

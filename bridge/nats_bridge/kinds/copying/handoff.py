@@ -25,12 +25,13 @@ from nats_bridge.errors import ApiError, BridgeError
 from nats_bridge.kinds.copying.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
 from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.native_search import Found, find, native_wanted, own_wanted
 from nats_bridge.kinds.copying.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined
-from nats_bridge.settings import KvSourcesRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_transforms.dialect import Dialect, dialect, server_dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.sourcing import compile_sourcing
@@ -62,7 +63,7 @@ class CopyingHandoff:
 
     def __init__(
         self,
-        rule: SourcesRule | KvSourcesRule,
+        rule: CopyingRule,
         settings: Settings,
         connections: Mapping[str, Connection],
         wish: Wish,

@@ -11,18 +11,18 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.kinds.copying.handoff import names_of
+from nats_bridge.kinds.copying.model import CopyingRule
 from nats_bridge.kinds.copying.spelling import as_transforms
 from nats_bridge.kinds.copying.target_subjects import destinations
 from nats_bridge.rules.handoff.answer import Handoff, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined
-from nats_bridge.settings import KvSourcesRule, SourcesRule
 from nats_transforms.dialect import NEWEST
 from nats_transforms.errors import EngineError
 from nats_transforms.sourcing import compile_sourcing
 from nats_transforms.subject import is_subset
 
 
-async def copying_back(rule: SourcesRule | KvSourcesRule, connections: Mapping[str, Connection]) -> Handoff:
+async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection]) -> Handoff:
     """The configuration without the native sources that a rule repeats.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from nats_bridge.client.wire import Delivered
-from nats_bridge.settings import OBJECT_STREAM
+from nats_bridge.kinds.copying.model import OBJECT_STREAM
 
 
 class ObjectMetadata:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.kinds.copying.acknowledging import durables
+from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule, MirrorRule
 from nats_bridge.kinds.copying.target_subjects import compiled_entry, destinations
 from nats_bridge.permissions.need import Need, api_subject, flow_control, listen, stream_events, write
 from nats_bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.settings import KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_transforms.dialect import Dialect
 
 
-def copying_needs(
-    rule: SourcesRule | MirrorRule | KvSourcesRule, settings: Settings, dialect: Dialect, known: KnownStreams
-) -> Iterator[Need]:
+def copying_needs(rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
     """The needs of one rule; see `RuleKind.needs`."""
     stream, target = rule.target_stream, rule.target_connection
     stored: list[str] = []
@@ -64,7 +63,7 @@ def _acknowledging(source: Source, consumer: str, known: KnownStreams) -> Iterat
     )
 
 
-def _others(rule: SourcesRule | MirrorRule | KvSourcesRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
+def _others(rule: CopyingRule, stored: list[str], known: KnownStreams) -> Iterator[Need]:
     """To receive what other clients write to the target."""
     if len(rule.entries) > 1 or rule.entries[0].acknowledge:
         return

@@ -23,6 +23,7 @@ from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.filter_choice import SETS_APART
 from nats_bridge.kinds.copying.former_consumers import FormerConsumers
+from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.round import EntryContext
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations
@@ -30,7 +31,7 @@ from nats_bridge.observability.rule_metrics import InFlight
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.loops.subject_overlap import are_apart, takes_filters
 from nats_bridge.rules.run import RuleRun
-from nats_bridge.settings import OBJECT_STREAM, KvSourcesRule, MirrorRule, Settings, Source, SourcesRule
+from nats_bridge.settings import Settings, Source
 from nats_bridge.settings.connect_options import connect_options
 from nats_transforms.dialect import Dialect, server_dialect
 from nats_transforms.errors import EngineError
@@ -51,11 +52,11 @@ class CopyRun(RuleRun):
         context: the rule's surroundings.
     """
 
-    rule: SourcesRule | MirrorRule | KvSourcesRule
+    rule: CopyingRule
 
     def __init__(
         self,
-        rule: SourcesRule | MirrorRule | KvSourcesRule,
+        rule: CopyingRule,
         settings: Settings,
         connections: Mapping[str, Connection],
         context: RuleContext,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from nats_bridge.client.connection import Connection
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.errors import ConfigError, RuleRefusedError
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.rules.loops.subject_overlap import first_matching
-from nats_bridge.settings import SubjectTransformRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import TransformError
 from nats_transforms.subject import collide, is_valid_filter, is_wild

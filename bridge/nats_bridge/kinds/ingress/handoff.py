@@ -9,9 +9,9 @@ from __future__ import annotations
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.rules.handoff.answer import Handoff, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined
-from nats_bridge.settings import SubjectTransformRule
 from nats_transforms.dialect import server_dialect
 from nats_transforms.subject import collide, is_subset
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nats_bridge.kinds.ingress.check import compile_ingress
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.permissions.need import Need, api_subject, listen, stream_events, write
 from nats_bridge.permissions.reading import existing
 from nats_bridge.permissions.stream_facts import KnownStreams
 from nats_bridge.rules.context import queue_group
-from nats_bridge.settings import Settings, SubjectTransformRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from nats_bridge.client.connection import Connection
     from nats_bridge.client.wire import BatchSubscription, Delivered
+    from nats_bridge.kinds.ingress.model import SubjectTransformRule
     from nats_bridge.rules.context import RuleContext
-    from nats_bridge.settings import SubjectTransformRule
 
 
 _MOST_WAITING = 64 << 20  # bytes that may wait to be written

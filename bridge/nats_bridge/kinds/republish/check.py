@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nats_bridge.errors import ConfigError
-from nats_bridge.settings import RepublishRule
+from nats_bridge.kinds.republish.model import RepublishRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import EngineError
 from nats_transforms.republish import Republish, compile_republish

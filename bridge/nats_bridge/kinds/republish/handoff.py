@@ -13,10 +13,11 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.rule_consumer import durable_name
+from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.takeover import take_over_from_sidecar
 from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined
-from nats_bridge.settings import RepublishRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import server_dialect
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from nats_bridge.client.audit_advisories import AUDIT_SUBJECT
 from nats_bridge.consuming.rule_consumer import durable_name
 from nats_bridge.kinds.republish.check import compile_rule
+from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.side_effects import CONSUMER_RETENTIONS
 from nats_bridge.permissions.need import Need, api_subject, listen, write
 from nats_bridge.permissions.reading import durable_consumer, existing, passing_consumers, replays
 from nats_bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.settings import RepublishRule, Settings
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 
 

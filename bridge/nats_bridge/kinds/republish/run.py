@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from nats_bridge.client.connection import Connection
     from nats_bridge.client.wire import Delivered
+    from nats_bridge.kinds.republish.model import RepublishRule
     from nats_bridge.rules.context import RuleContext
-    from nats_bridge.settings import RepublishRule
 
 
 class RepublishRun(RuleRun):

@@ -20,9 +20,9 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.rule_consumer import durable_name
 from nats_bridge.errors import RuleRefusedError
+from nats_bridge.kinds.republish.model import RepublishRule
 from nats_bridge.kinds.republish.run import RepublishRun
 from nats_bridge.rules.context import RuleContext
-from nats_bridge.settings import RepublishRule
 from nats_transforms import header_block
 from nats_transforms.dialect import NEWEST
 from nats_transforms.transform import compile_transform

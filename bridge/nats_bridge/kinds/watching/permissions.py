@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nats_bridge.kinds.watching.model import WatchRule
 from nats_bridge.permissions.need import ANY_STREAM, Need, api_subject, write
 from nats_bridge.permissions.reading import replays
 from nats_bridge.permissions.stream_facts import KnownStreams
-from nats_bridge.settings import Settings, WatchRule
+from nats_bridge.settings import Settings
 from nats_transforms.dialect import Dialect
 
 

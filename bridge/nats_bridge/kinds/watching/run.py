@@ -24,8 +24,8 @@ from nats_bridge.telemetry import names
 
 if TYPE_CHECKING:
     from nats_bridge.client.connection import Connection
+    from nats_bridge.kinds.watching.model import WatchRule
     from nats_bridge.rules.context import RuleContext
-    from nats_bridge.settings import WatchRule
     from nats_bridge.telemetry.names import Metric
 
 

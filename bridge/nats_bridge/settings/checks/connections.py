@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 from nats_bridge.marked_yaml import Path
-from nats_bridge.settings.base import Part
 from nats_bridge.settings.connect_options import options_of
 from nats_bridge.settings.connections import API_PREFIXES, CREDENTIALS, IN_A_CONTEXT, Connection
 from nats_bridge.settings.models import Settings
 from nats_bridge.settings.problems import Problem, did_you_mean
-from nats_bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.settings.secrets import FieldError
 
 
@@ -60,25 +61,23 @@ def reference_problems(settings: Settings) -> Iterator[Problem]:
             message = f"'{rule.name}' is the name of rules[{first_of[rule.name]}] already; names must differ"
             yield Problem(("rules", position, "name"), message)
     names = list(settings.connections)
-    for at, part in _parts_with_connections(settings) if names else ():
+    for at, part in _parts(settings, ()) if names else ():
         for field, info in type(part).model_fields.items():
             if not field.endswith("connection") or (wanted := getattr(part, field)) in names:
                 continue
             key = info.alias or field
             is_given = field in part.model_fields_set
             here = f"no connection '{wanted}'" if is_given else f"'{key}' is left out and means 'default'"
-            known = did_you_mean(wanted, names).replace("known:", "there is:")
+            known = did_you_mean(wanted, names, otherwise="there is")
             yield Problem((*at, key), f"{here}; {known}")
 
 
-def _parts_with_connections(settings: Settings) -> Iterator[tuple[Path, Part]]:
-    """Every part that names connections, in fields whose names end so; and where it is."""
-    if settings.leadership is not None:
-        yield ("leadership",), settings.leadership
-    for position, rule in enumerate(settings.rules):
-        at: Path = ("rules", position)
-        yield at, rule
-        if isinstance(rule, MirrorRule):
-            yield (*at, "mirror"), rule.mirror
-        elif isinstance(rule, SourcesRule | KvSourcesRule):
-            yield from (((*at, "sources", number), source) for number, source in enumerate(rule.sources))
+def _parts(value: Any, at: Path) -> Iterator[tuple[Path, BaseModel]]:
+    """Every part of the configuration, and where it is."""
+    if isinstance(value, BaseModel):
+        yield at, value
+        for name, info in type(value).model_fields.items():
+            yield from _parts(getattr(value, name), (*at, info.alias or name))
+    elif isinstance(value, tuple):
+        for position, entry in enumerate(value):
+            yield from _parts(entry, (*at, position))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nats_bridge.settings.problems import Problem, did_you_mean
 from nats_bridge.settings.rule_tests import RuleTest
-from nats_bridge.settings.rules import CopyingRule, Rule
+from nats_bridge.settings.rules import Rule
 
 
 def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[Problem]:
@@ -17,7 +17,7 @@ def test_problems(tests: Sequence[RuleTest], rules: Sequence[Rule]) -> Iterator[
         if rule is None:
             yield Problem((*place, "rule"), f"no rule '{test.rule}'; {did_you_mean(test.rule, named)}")
         elif test.given.stream is not None:
-            sources = [entry.name for entry in rule.entries] if isinstance(rule, CopyingRule) else []
+            sources = [entry.name for entry in rule.entries]
             if not sources:
                 yield Problem((*place, "given", "stream"), f"rule '{rule.name}' copies from no streams; leave it out")
             elif test.given.stream not in sources:

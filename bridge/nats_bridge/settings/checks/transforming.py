@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from nats_bridge.settings.checks.patterns import in_bytes
+from nats_bridge.settings.checks.patterns import has_white_space, in_bytes
 from nats_bridge.settings.models import NATIVE_DIALECT
 from nats_bridge.settings.problems import did_you_mean
 from nats_transforms.destination import Kind
@@ -63,6 +63,17 @@ def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str |
             if reported is None:
                 return None
     return reported
+
+
+def destination_problem(source: str, destination: str, version: str) -> str | None:
+    """The reason why a valid source cannot be republished to a destination, or None."""
+    if not destination:
+        return "is empty; nothing would be republished; give the subject to republish to"
+    if reason := refusal(source, destination, candidates(version)):
+        return reason
+    if has_white_space(destination):
+        return f"'{destination}' holds white space; no message can be published there"
+    return None
 
 
 def is_always_a_command(source: str, destination: str, versions: Iterable[Dialect]) -> bool:

@@ -1,10 +1,12 @@
-"""Rules of kind `subject_transform`: the ingress transform of a stream, from outside."""
+"""What is wrong with a rule of kind subject_transform, without a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from nats_bridge.kinds.ingress.model import SubjectTransformRule
 from nats_bridge.marked_yaml import Path
+from nats_bridge.settings import Connection
 from nats_bridge.settings.checks.patterns import (
     RESERVED,
     filter_problem,
@@ -13,6 +15,7 @@ from nats_bridge.settings.checks.patterns import (
     reserved_prefix,
     subjects_of,
 )
+from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.checks.transforming import (
     between,
     candidates,
@@ -22,43 +25,41 @@ from nats_bridge.settings.checks.transforming import (
     with_transforms,
 )
 from nats_bridge.settings.problems import Problem
-from nats_bridge.settings.rules import SubjectTransformRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.stream_config import validate
 from nats_transforms.transform import Transform, compile_mapping, compile_transform
 
 
-def ingress_problems(rule: SubjectTransformRule, at: Path, version: str, inbox_prefix: str) -> Iterator[Problem]:
-    """The problems of a rule.
+class IngressChecks(RuleChecks[SubjectTransformRule]):
+    """The checks of rules of kind subject_transform."""
 
-    Args:
-        rule: well formed.
-        at: where it stands.
-        version: its dialect.
-        inbox_prefix: that of the rule's connection.
-    """
-    source, destination = rule.subject_transform.src, rule.subject_transform.dest
-    at = (*at, "subject_transform")
-    if reason := _source_problem(source, destination, version, (*RESERVED, f"{inbox_prefix}.>")):
-        yield Problem((*at, "src"), reason)
-        return
-    built = _built(source, destination, version) if destination else "is empty; give the subject that is stored"
-    if isinstance(built, str):
-        yield Problem((*at, "dest"), built)
-    elif has_white_space(destination):
-        yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
-    elif space := reserved_prefix(destination):
-        yield Problem(
-            (*at, "dest"),
-            f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
-        )
-    elif (made := subjects_of(source).through(built)) and made.meet(subjects_of(source)):
-        yield Problem(
-            (*at, "dest"),
-            f"'{destination}' may give subjects that '{source}' captures again: an endless loop; begin dest with a"
-            " token that src does not have",
-        )
+    def problems(
+        self, rule: SubjectTransformRule, at: Path, version: str, connections: Mapping[str, Connection]
+    ) -> Iterator[Problem]:
+        """The problems of a rule."""
+        inbox_prefix = connections.get(rule.source_connection, Connection()).inbox_prefix
+        source, destination = rule.subject_transform.src, rule.subject_transform.dest
+        at = (*at, "subject_transform")
+        if reason := _source_problem(source, destination, version, (*RESERVED, f"{inbox_prefix}.>")):
+            yield Problem((*at, "src"), reason)
+            return
+        built = _built(source, destination, version) if destination else "is empty; give the subject that is stored"
+        if isinstance(built, str):
+            yield Problem((*at, "dest"), built)
+        elif has_white_space(destination):
+            yield Problem((*at, "dest"), f"'{destination}' holds white space; no message can be published there")
+        elif space := reserved_prefix(destination):
+            yield Problem(
+                (*at, "dest"),
+                f"'{destination}' lies under '{space}', which belongs to servers and replies; use another subject",
+            )
+        elif (made := subjects_of(source).through(built)) and made.meet(subjects_of(source)):
+            yield Problem(
+                (*at, "dest"),
+                f"'{destination}' may give subjects that '{source}' captures again: an endless loop; begin dest with a"
+                " token that src does not have",
+            )
 
 
 def _source_problem(source: str, destination: str, version: str, reserved: tuple[str, ...]) -> str | None:
@@ -104,3 +105,6 @@ def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigErr
     except StreamConfigError as error:
         return error
     return None
+
+
+CHECKS = IngressChecks()

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
+from nats_bridge.kinds.copying.checks.written_sources import WrittenSource
+from nats_bridge.kinds.copying.model import CopyingRule, MirrorRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import in_bytes, subjects_of
 from nats_bridge.settings.checks.transforming import (
@@ -21,10 +23,8 @@ from nats_bridge.settings.checks.transforming import (
     remedy,
     with_transforms,
 )
-from nats_bridge.settings.checks.written_sources import CopyingRules, WrittenSource
 from nats_bridge.settings.problems import Problem
 from nats_bridge.settings.rule_parts import SubjectTransform
-from nats_bridge.settings.rules import MirrorRule
 from nats_transforms.dialect import Dialect
 from nats_transforms.errors import StreamConfigError, TransformError
 from nats_transforms.stream_config import validate
@@ -35,7 +35,7 @@ _SUBJECT: Final = "tokens between dots, '>' only as the last, no white space"
 _OVERLAPS: Final = frozenset({10147, 10152})
 
 
-def decision_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
+def decision_problems(rule: CopyingRule, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
     """Why the servers of the dialect would not copy so; with the native dialect only if none of them would.
 
     Args:

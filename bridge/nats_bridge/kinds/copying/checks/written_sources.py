@@ -7,15 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule, MirrorRule, SourcesRule
 from nats_bridge.marked_yaml import Path
 from nats_bridge.settings.checks.patterns import filter_problem
 from nats_bridge.settings.checks.transforming import candidates
 from nats_bridge.settings.problems import Problem
 from nats_bridge.settings.rule_parts import Source, SubjectTransform
-from nats_bridge.settings.rules import KvSourcesRule, MirrorRule, SourcesRule
-
-CopyingRules = SourcesRule | MirrorRule | KvSourcesRule
-"""The kinds of rules that store copies in a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class WrittenSource:
         return self.source.name, self.source.external.api if self.source.external else ""
 
 
-def written_sources(rule: CopyingRules, at: Path) -> tuple[WrittenSource, ...]:
+def written_sources(rule: CopyingRule, at: Path) -> tuple[WrittenSource, ...]:
     """The sources of a rule that stands at `at`."""
     match rule:
         case SourcesRule():
@@ -84,6 +81,7 @@ def written_sources(rule: CopyingRules, at: Path) -> tuple[WrittenSource, ...]:
                 )
                 for number, source in enumerate(rule.sources)
             )
+    raise AssertionError(rule.kind)
 
 
 def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
@@ -92,7 +90,7 @@ def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
     )
 
 
-def identity_problems(rule: CopyingRules, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
+def identity_problems(rule: CopyingRule, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
     """The problems of the names, connections and prefixes of a rule's sources.
 
     Args:

@@ -1,53 +1,53 @@
-"""Rules that store copies: `sources`, `mirror` and `kv_sources`."""
+"""What is wrong with a rule that copies, without a server; the engine is asked what servers would decide."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from nats_bridge.marked_yaml import Path
-from nats_bridge.settings.checks.decision import decision_problems
-from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
-from nats_bridge.settings.checks.written_sources import (
-    CopyingRules,
+from nats_bridge.kinds.copying.checks.decision import decision_problems
+from nats_bridge.kinds.copying.checks.written_sources import (
     WrittenSource,
     identity_problems,
     key_problems,
     written_sources,
 )
+from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings import Connection
+from nats_bridge.settings.checks.patterns import exclusion_problems, has_white_space, in_bytes, reserved_prefix
+from nats_bridge.settings.checks.rule_checks import RuleChecks
 from nats_bridge.settings.problems import Problem
-from nats_bridge.settings.rules import OBJECT_STREAM, MirrorRule
 from nats_transforms.subject import is_valid_publish
 
 
-def copying_problems(rule: CopyingRules, at: Path, version: str) -> Iterator[Problem]:
-    """The problems of a rule.
+class CopyingChecks(RuleChecks[CopyingRule]):
+    """The checks of rules of kind sources, mirror and kv_sources."""
 
-    Args:
-        rule: well formed.
-        at: where it stands.
-        version: its dialect.
-    """
-    sources = written_sources(rule, at)
-    for written in sources:
-        noun = "key" if written.holds_keys else "subject"
-        yield from exclusion_problems(written.exclude, written.selected, (*written.at, "exclude"), "copied", noun)
-        if written.source.rename_objects:
-            yield from _object_problems(rule, written)
-        if written.source.acknowledge:
-            yield from _acknowledging_problems(rule, written)
-    if isinstance(rule, MirrorRule):
-        yield from _sequence_problems(rule, at)
-    # Each of these takes for granted that those before found nothing.
-    for problems in (
-        identity_problems(rule, sources, version),
-        (problem for written in sources for problem in key_problems(written)),
-        decision_problems(rule, sources, version),
-        (problem for written in sources for problem in _destination_problems(written)),
-    ):
-        found = list(problems)
-        if found:
-            yield from found
-            return
+    def problems(
+        self, rule: CopyingRule, at: Path, version: str, connections: Mapping[str, Connection]
+    ) -> Iterator[Problem]:
+        """The problems of a rule."""
+        sources = written_sources(rule, at)
+        for written in sources:
+            noun = "key" if written.holds_keys else "subject"
+            yield from exclusion_problems(written.exclude, written.selected, (*written.at, "exclude"), "copied", noun)
+            if written.source.rename_objects:
+                yield from _object_problems(rule, written)
+            if written.source.acknowledge:
+                yield from _acknowledging_problems(rule, written)
+        if isinstance(rule, MirrorRule):
+            yield from _sequence_problems(rule, at)
+        # Each of these takes for granted that those before found nothing.
+        for problems in (
+            identity_problems(rule, sources, version),
+            (problem for written in sources for problem in key_problems(written)),
+            decision_problems(rule, sources, version),
+            (problem for written in sources for problem in _destination_problems(written)),
+        ):
+            found = list(problems)
+            if found:
+                yield from found
+                return
 
 
 def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
@@ -71,7 +71,7 @@ def _destination_problems(written: WrittenSource) -> Iterator[Problem]:
             )
 
 
-def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+def _object_problems(rule: CopyingRule, written: WrittenSource) -> Iterator[Problem]:
     for name in (written.source.name, rule.target_stream):
         if not name.startswith(OBJECT_STREAM):
             yield Problem(
@@ -80,7 +80,7 @@ def _object_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Pro
             )
 
 
-def _acknowledging_problems(rule: CopyingRules, written: WrittenSource) -> Iterator[Problem]:
+def _acknowledging_problems(rule: CopyingRule, written: WrittenSource) -> Iterator[Problem]:
     source, place = written.source, (*written.at, "acknowledge")
     if source.where is not None:
         yield Problem(place, "what where leaves out would be acknowledged and stored nowhere; remove one of them")
@@ -120,3 +120,6 @@ def _sequence_problems(rule: MirrorRule, at: Path) -> Iterator[Problem]:
             (*at, "filler_subject"),
             f"'{subject}' lies under '{space}', which belongs to servers and replies; use a subject of the stream",
         )
+
+
+CHECKS = CopyingChecks()

@@ -1,0 +1,63 @@
+"""Rules of kind advisories, as the configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from nats_bridge.settings.base import Flag, Hint, StreamName
+from nats_bridge.settings.rule_parts import RepublishObject
+from nats_bridge.settings.rules import DIALECT, Rule, RuleName
+
+
+class AdvisoriesRule(Rule):
+    """Republish JetStream's advisories, if wanted with the message that they are about."""
+
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "stream": "the stream is part of the advisories' subjects, put it into republish.src; captured_by names a"
+        " stream that stores them",
+        "start": "advisories are not stored, a rule receives new ones, or all of a stream (captured_by); remove it",
+    }
+
+    name: RuleName
+    kind: Literal["advisories"] = Field(description="republish advisories, such as dead letters")
+    republish: Annotated[
+        RepublishObject,
+        Hint('such as republish: {src: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*", dest: "dlq.$1.$2"}'),
+    ] = Field(description="which advisories, and what their subjects become")
+    attach_message: Flag = Field(
+        default=False, description="publish the message that the advisory is about, the advisory in its headers"
+    )
+    captured_by: StreamName | None = Field(
+        default=None, description="a stream that stores these advisories: they are read from it, so that none is missed"
+    )
+    copies_in: tuple[StreamName, ...] = Field(
+        default=(), description="streams with copies of the messages, for those that their own stream has lost"
+    )
+    source_connection: str = Field(
+        default="default", alias="from", description="connection that receives the advisories"
+    )
+    target_connection: str = Field(default="default", alias="to", description="connection that is published to")
+    dialect: str | None = Field(default=None, description=DIALECT)
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        named = (*filter(None, (self.captured_by,)), *self.copies_in)
+        return tuple((self.source_connection, stream) for stream in named)
+
+    @property
+    def about(self) -> str:
+        """The rule's subject in messages: the pattern of advisories."""
+        return self.republish.src
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return self.source_connection, self.target_connection
+
+
+RULES = (AdvisoriesRule,)
+"""The models of this package's kinds."""

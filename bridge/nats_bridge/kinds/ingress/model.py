@@ -1,0 +1,36 @@
+"""Rules of kind subject_transform, as the configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from nats_bridge.settings.base import Hint, StreamName
+from nats_bridge.settings.rule_parts import SubjectTransform
+from nats_bridge.settings.rules import DIALECT, OneStreamRule, RuleName
+
+
+class SubjectTransformRule(OneStreamRule):
+    """A stream's ingress transform from outside: the publisher uses `src`, the stream stores `dest`."""
+
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "to": "publishers and stream are on one connection; 'from' names it",
+        "start": "messages are transformed as they are published; remove it",
+    }
+
+    name: RuleName
+    kind: Literal["subject_transform"] = Field(description="transform subjects at a stream's ingress")
+    stream: Annotated[StreamName, Hint("the name of the stream that stores the transformed messages")] = Field(
+        description="the stream that stores, and answers the publisher"
+    )
+    subject_transform: Annotated[
+        SubjectTransform, Hint('such as subject_transform: {src: "in.*", dest: "stored.{{partition(8,1)}}.$1"}')
+    ] = Field(description="src: what publishers use; dest: what the stream stores")
+    source_connection: str = Field(default="default", alias="from", description="connection of publishers and stream")
+    dialect: str | None = Field(default=None, description=DIALECT)
+
+
+RULES = (SubjectTransformRule,)
+"""The models of this package's kinds."""

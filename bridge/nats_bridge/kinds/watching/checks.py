@@ -1,0 +1,28 @@
+"""What is wrong with a rule of kind watch, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from nats_bridge.kinds.watching.model import WatchRule
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings import Connection
+from nats_bridge.settings.checks.rule_checks import RuleChecks
+from nats_bridge.settings.problems import Problem
+
+
+class WatchChecks(RuleChecks[WatchRule]):
+    """The checks of rules of kind watch."""
+
+    def problems(
+        self, rule: WatchRule, at: Path, version: str, connections: Mapping[str, Connection]
+    ) -> Iterator[Problem]:
+        """The problems of a rule."""
+        if rule.stalled_after <= rule.interval:
+            yield Problem(
+                (*at, "stalled_after"),
+                f"{rule.stalled_after:g} s is no longer than the interval, {rule.interval:g} s; it takes several looks",
+            )
+
+
+CHECKS = WatchChecks()

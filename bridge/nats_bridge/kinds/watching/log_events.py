@@ -1,0 +1,27 @@
+"""The events that only rules of kind watch log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nats_bridge.observability.log_event import LogEvent
+
+EVENTS: Final = {
+    "watch.stalled": LogEvent(
+        "warning",
+        "A native mirror or source makes no progress although messages are missing; also where the reason changes.",
+        ("code", "reason", "remedy", "missing", "seconds"),
+    ),
+    "watch.recovered": LogEvent(
+        "info", "A stalled native mirror or source makes progress again.", ("missing", "position")
+    ),
+    "watch.stepped_down": LogEvent("warning", "The leader of a stalled stream was asked to step down.", ("leader",)),
+    "watch.no_step_down": LogEvent(
+        "warning", "The leader of a stalled stream is not asked to step down, or refuses.", ("reason",)
+    ),
+    "watch.not_seen": LogEvent("warning", "A server does not answer what the watching rule asks.", ("reason",)),
+    "watch.nothing_to_watch": LogEvent(
+        "warning", "A stream that the rule names does not exist, or has no mirror and no sources.", ("reason",)
+    ),
+}
+"""By name."""

@@ -1,0 +1,73 @@
+"""Rules of kind watch, as the configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from nats_bridge.settings.base import Flag, StreamPattern
+from nats_bridge.settings.rules import Rule, RuleName
+
+
+class WatchRule(Rule):
+    """Watch native mirrors and sources, and report which are stalled."""
+
+    misplaced: ClassVar[Mapping[str, str]] = {
+        "from": "'connection' names the one whose account is watched",
+        "to": "'connection' names the one whose account is watched",
+        "stream": "write streams: [NAME]",
+        "dialect": "it transforms nothing; remove it",
+    }
+
+    name: RuleName
+    kind: Literal["watch"] = Field(description="watch native mirrors and sources for stalls")
+    connection: str = Field(default="default", description="connection whose account is watched")
+    watched_streams: tuple[StreamPattern, ...] = Field(
+        default=("*",),
+        alias="streams",
+        min_length=1,
+        description="streams whose mirror or sources are watched; `*` stands for any characters",
+    )
+    stalled_after: float = Field(
+        default=20.0,
+        ge=0.1,
+        le=86_400,
+        description="seconds without progress, while messages are missing, after which a copy is stalled",
+    )
+    on_stall: Literal["warn", "step_down"] = Field(
+        default="warn",
+        description="warn: report it; step_down: also have the leader of the stream that copies step down, once,"
+        " where another leader can help",
+    )
+    interval: float = Field(
+        default=3.0, ge=0.1, le=86_400, description="seconds from one comparison of all copies to the next"
+    )
+    max_requests: float = Field(
+        default=50.0, ge=1, le=10_000, description="requests per second that it sends at most, whatever it watches"
+    )
+    unready_on_stall: Flag = Field(default=False, description="whether the rule is not ready while a copy is stalled")
+
+    @property
+    def dialect(self) -> None:
+        """The dialect that it asks for: none, it transforms nothing."""
+
+    @property
+    def streams(self) -> tuple[tuple[str, str], ...]:
+        """The streams that the rule names: each with its connection."""
+        return tuple((self.connection, name) for name in self.watched_streams if "*" not in name)
+
+    @property
+    def about(self) -> str:
+        """What the rule works on, for a person: the streams."""
+        return ", ".join(self.watched_streams)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of the connections that the rule uses."""
+        return (self.connection,)
+
+
+RULES = (WatchRule,)
+"""The models of this package's kinds."""

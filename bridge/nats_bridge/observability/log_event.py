@@ -1,0 +1,23 @@
+"""What is known of an event that is logged: for the page on logs, and for a test that compares it with the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A log event.
+
+    Attributes:
+        level: how bad it is.
+        meaning: its meaning, in one sentence.
+        fields: its fields, in addition to those that any event may have.
+    """
+
+    level: Level
+    meaning: str
+    fields: tuple[str, ...] = ()

@@ -1,0 +1,34 @@
+"""What each kind of rule says of its own valid rules, in its module `checks`; no server is needed for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from nats_bridge.marked_yaml import Path
+from nats_bridge.settings.connections import Connection
+from nats_bridge.settings.problems import Problem
+from nats_bridge.settings.rules import Rule
+from nats_transforms.dialect import Dialect
+
+RuleT = TypeVar("RuleT", bound=Rule)
+
+
+class RuleChecks(ABC, Generic[RuleT]):
+    """The checks of one kind of rule, or of several."""
+
+    @abstractmethod
+    def problems(self, rule: RuleT, at: Path, version: str, connections: Mapping[str, Connection]) -> Iterator[Problem]:
+        """The problems of a rule.
+
+        Args:
+            rule: well formed.
+            at: where it stands.
+            version: its dialect.
+            connections: the usable ones, by name.
+        """
+
+    def warning(self, rule: RuleT, dialect: Dialect) -> str:
+        """What a user should know of a rule that can run; empty if there is nothing."""
+        return ""
