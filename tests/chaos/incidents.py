@@ -13,8 +13,8 @@ from tests.chaos.faults import Fault
 from tests.chaos.peers import Peer
 from tests.chaos.surroundings import NO_INBOX, USERS, Surroundings
 
-_PATIENCE = 90.0  # seconds until a fault continues although a server does not do as it was told
-_NOTHING = "orders.nobody.>"
+_PATIENCE = 90.0  # seconds until a fault continues although a server does not answer
+_NOTHING = "orders.none.>"
 
 
 class Incidents:

@@ -107,7 +107,7 @@ class Nemesis:
             return await self._incidents.refuse_inbox(fault)
         if kind == "consumer edited":
             await self._ready()
-            async with self.quiet:  # a rule that starts again meanwhile does not know what was left out
+            async with self.quiet:  # a rule that starts again before it has noticed cannot know what was left out
                 return await self._incidents.edit_consumer(fault)
         if kind == "consumer deleted":
             return await self._delete_consumer(fault)

@@ -166,7 +166,7 @@ async def test_a_cleaned_rule_forgets_it(
     assert (await command_here("clean", "-c", str(config))).code == 0
     assert await lease(here.peer, here.name) is None
     await here.load.burst(50)
-    # Another replica has claimed the lease since; nobody waits for the time of a lease that was never there.
+    # As if another replica had led since then: the rule need not wait for the time of a lease.
     record = {"holder": "other", "term": 1, "beat": 1, "ttl": LONG, "released": True}
     subject = f"$KV.{here.name}.lease.nats-bridge.rule".encode()
     assert "error" not in await here.peer.store(subject, json.dumps(record).encode())

@@ -1,7 +1,7 @@
 """Reads the cases of `test_settings_good*.txt` and `test_settings_bad*.txt`.
 
-A block is `=== name`, the text of `bridge.yaml`, and cases. A case is a line `>>>`, or several of which each gives a
-variable (`>>> NAME=value`) or another file (`>>> folder/name=content`), and the lines that are expected.
+A block is `=== name`, the text of `bridge.yaml`, and cases. A case is a line `==>`, or several of which each gives a
+variable (`==> NAME=value`) or another file (`==> folder/name=content`), and the lines that are expected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-_GIVEN = re.compile("((?:^>>>.*\n)+)", re.MULTILINE)
+_GIVEN = re.compile("((?:^==>.*\n)+)", re.MULTILINE)
 
 
 class Case(NamedTuple):
@@ -44,7 +44,7 @@ def cases(file: Path) -> Iterator[Case]:
         name, _, rest = block.partition("\n")
         text, *sections = _GIVEN.split(rest)
         for lines, expected in zip(sections[::2], sections[1::2], strict=True):
-            given = (line.removeprefix(">>>").strip().partition("=") for line in lines.splitlines())
+            given = (line.removeprefix("==>").strip().partition("=") for line in lines.splitlines())
             yield Case(name, text, {key: value for key, _, value in given if key}, expected.splitlines())
 
 

@@ -47,6 +47,9 @@ class Leading:
     def is_led(self, _: str) -> bool:
         return False
 
+    async def has_position(self, _: str) -> bool:
+        return False
+
     async def lead(self, _: Any) -> Any:
         if self._begun:
             await asyncio.Event().wait()

@@ -19,7 +19,7 @@ from nats_bridge.settings.problems import Problem, closest, described, did_you_m
 from nats_bridge.settings.rules import Rule
 
 
-class Place(NamedTuple):
+class ErrorPlace(NamedTuple):
     """A place in the configuration, found by walking the models' annotations from the top.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place(NamedTuple):
         return next((f"; {each.text}" for each in metadata if isinstance(each, Hint)), "")
 
 
-def place_of(location: Path) -> Place:
+def place_of(location: Path) -> ErrorPlace:
     """The place at a path, in which a rule's kind may follow the rule's position, as in pydantic's errors."""
     annotation: Any = Settings
     path: Path = ()
@@ -62,7 +62,7 @@ def place_of(location: Path) -> Place:
         else:
             annotation = _entry_of(annotation)
     models = _models(annotation)
-    return Place(path, kind, field, models[0] if models and models != [Rule] else None, around)
+    return ErrorPlace(path, kind, field, models[0] if models and models != [Rule] else None, around)
 
 
 def _entry_of(annotation: Any) -> Any:
@@ -149,7 +149,7 @@ def _problem(error: ErrorDetails) -> Problem:
             return Problem(path, error["msg"])
 
 
-def _keys_hint(place: Place) -> str:
+def _keys_hint(place: ErrorPlace) -> str:
     if place.path[:-1] == ("rules",):
         return f" with name, kind ({', '.join(KINDS)}) and what belongs to that kind"
     if keys := keys_of(place.model):
@@ -157,7 +157,7 @@ def _keys_hint(place: Place) -> str:
     return f" of names to {'connections' if place.path == ('connections',) else 'texts'}"
 
 
-def _unknown_key(place: Place) -> Problem:
+def _unknown_key(place: ErrorPlace) -> Problem:
     path, model, key = place.path, place.around, str(place.path[-1])
     for name, field in model.model_fields.items() if model else ():
         if any(key in each.keys for each in field.metadata if isinstance(each, InsteadOf)):
