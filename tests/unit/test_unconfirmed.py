@@ -95,7 +95,7 @@ def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: 
     assert take(unconfirmed, stored(b"g6", 99)) == (False, False)
     assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 99, 0)
     counters = unconfirmed._counters
-    assert (counters.copied, counters.duplicates, counters.resent) == (5 + before, 0, 0)
+    assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
 
 
 def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
@@ -133,7 +133,7 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
     unconfirmed.add(operations(3, 4, 5), 1.0)
     assert take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
     assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
-    assert unconfirmed._counters.resent == 3
+    assert unconfirmed._counters.asked_again == 3
     # The rest of the first answers belong to no message: they do not show which one is stored.
     assert take(unconfirmed, stored(b"g5", 4)) == (False, False)
     assert numbers(unconfirmed) == [3, 4, 5]

@@ -98,7 +98,7 @@ def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
     unconfirmed.skip()
     unconfirmed.take_off(2.0)
     assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 5)
-    assert (counted(unconfirmed).copied, counted(unconfirmed).resent) == (4, 3)
+    assert (counted(unconfirmed).copied, counted(unconfirmed).asked_again) == (4, 3)
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]
 
 

@@ -24,7 +24,7 @@ class CopyCounters(ReaderCounters):
         rejected: rejected by the target permanently and skipped.
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
-        resent: written again to learn whether they are stored, which message ids make harmless.
+        asked_again: written again to learn whether they are stored, which message ids make harmless.
         out_of_order: stored after later ones of the same source, because the target left them out at first.
         rounds: times that an entry asked the target where to resume.
         fillers: stored and purged to keep sequence numbers.
@@ -42,7 +42,7 @@ class CopyCounters(ReaderCounters):
     rejected: int = 0
     bytes_out: int = 0
     waits: int = 0
-    resent: int = 0
+    asked_again: int = 0
     out_of_order: int = 0
     rounds: int = 0
     fillers: int = 0

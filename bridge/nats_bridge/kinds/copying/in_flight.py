@@ -248,7 +248,7 @@ class Unconfirmed:
         self._answered = _NOTHING
         self._ahead.clear()
         self._individual = True
-        self._counters.resent += len(doubted)
+        self._counters.asked_again += len(doubted)
         return self._each_requests(doubted, now)
 
     # -- what is answered --------------------------------------------------------------------------------------------

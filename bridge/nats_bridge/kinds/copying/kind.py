@@ -41,7 +41,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         facts={
             **READING_FACTS,
             "duplicates": "duplicate",
-            "resent": "resent",
+            "asked_again": "resent",
             "withheld_headers": "headers_stripped",
             "out_of_order": "out_of_order",
         },
