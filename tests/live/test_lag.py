@@ -41,7 +41,7 @@ VERSIONS = ["2.9.10", "2.15.3"]
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask soon after the last delivery: the tests await what the answers say, in every state that lasts."""
-    for name, seconds in (("_LOOK", 0.1), ("_QUIET", 0.2), ("_AGAIN", 0.2), ("_AGAIN_IDLE", 0.4)):
+    for name, seconds in (("EVERY_SECOND", 0.1), ("QUIET", 0.2), ("_AGAIN", 0.2), ("_AGAIN_IDLE", 0.4)):
         monkeypatch.setattr(lag, name, seconds)
 
 

@@ -54,7 +54,7 @@ async def test_copying_waits_for_room(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publisher, "_SINGLY", 400)  # fewer than find room, so that the pipeline opens again
+    monkeypatch.setattr(publisher, "_STOP_AND_WAIT", 400)  # fewer than find room, so that the pipeline opens again
     async with native_server("2.15.3") as source, native_server(version, config=config) as full:
         here = await Copies.make(
             await raw_peer(source.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}

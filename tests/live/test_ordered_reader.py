@@ -184,7 +184,7 @@ async def test_a_limit_that_changes_while_the_consumer_is_checked(
     """An ephemeral consumer is recreated; its configuration cannot be set again under a durable's name."""
     monkeypatch.setattr(delivery_limit, "_CALM", 3600.0)
     url, here = await _scene(servers, raw_peer, unique_name("limit"))
-    kept_until, changed = OrderedReader._kept_until, list[int]()
+    resume_point, changed = OrderedReader._resume_point, list[int]()
 
     async def late(self: OrderedReader, last: int) -> int | None:
         if not changed:
@@ -193,11 +193,11 @@ async def test_a_limit_that_changes_while_the_consumer_is_checked(
             if lost:
                 self._disconnected()
                 self._reconnected()
-        return await kept_until(self, last)
+        return await resume_point(self, last)
 
     async with running(settings_for(url, here.rule(durable=False))) as bridge:
         run: Any = bridge.runs[0]
-        monkeypatch.setattr(OrderedReader, "_kept_until", late)
+        monkeypatch.setattr(OrderedReader, "_resume_point", late)
         run._reader._reconnected()
         await until(lambda: run._reader.consumer.limit == 4 and run.ready)
         await _stored(here, *(b"%d" % number for number in range(1, 11)))

@@ -54,7 +54,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceive
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
         # The receiver answers: what is left is waited for, however slow the machine is.
-        monkeypatch.setattr(service, "_LAST_EXPORT", LIMIT)
+        monkeypatch.setattr(service, "CLOSING", LIMIT)
         yield receiver
 
 

@@ -107,12 +107,12 @@ class Edit(NamedTuple):
 
     Attributes:
         field: its name.
-        observed: its value; None if it is not set.
+        found: its value; None if it is not set.
         expected: its value when the consumer was created or taken over.
     """
 
     field: str
-    observed: Any
+    found: Any
     expected: Any
 
     @property
@@ -368,14 +368,12 @@ class RuleConsumer:
 
         Another process of this rule that delivers to itself has taken it over. That is not an edit.
         """
-        observed, expected = info["config"], self._config
-        edits = [
-            Edit(name, observed.get(name), expected.get(name)) for name in _ACTING if name in observed.keys() | expected
-        ]
-        to = str(observed.get("deliver_subject", ""))
+        found, expected = info["config"], self._config
+        edits = [Edit(name, found.get(name), expected.get(name)) for name in _ACTING if name in found.keys() | expected]
+        to = str(found.get("deliver_subject", ""))
         if to.rpartition(".")[0] != self.inbox.rpartition(".")[0]:
             edits.append(Edit("deliver_subject", to or None, self.inbox))
-        return [edit for edit in edits if (edit.observed or None) != (edit.expected or None)] if expected else []
+        return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
 
     async def is_leaderless(self, error: ApiError) -> bool:
         """Whether the durable consumer stays without a leader while its stream has one; wait until that is certain.
