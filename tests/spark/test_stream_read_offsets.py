@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,9 @@ from nats_bridge_spark.source import stream_reader
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
+from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 from tests.live.raw_messages import RawPeer
+from tests.live.until import until
 from tests.spark.reading import spark_schema
 
 
@@ -203,6 +206,153 @@ async def test_where_a_query_begins(peer: RawPeer, reader: Callable[..., StreamR
     for options, sequence in begins:
         offset = await asyncio.to_thread(reader(**options).initialOffset)
         assert offset["sequence"] == sequence - 1, options
+
+
+async def sequences(reader: StreamReader, begin: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """What the tasks of a batch read."""
+
+    def read() -> list[int]:
+        batches = [batch for part in reader.partitions(begin, end) for batch in reader.read(part)]
+        return [row["sequence"] for batch in batches for row in batch.to_pylist()]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_what_is_stored_before_a_start_time_that_is_to_come_is_left_out(
+    peer: RawPeer, reader: Callable[..., StreamReader]
+) -> None:
+    stream = stream_of(reader())
+    await store(peer, stream, 3)
+    start = time.time_ns() + 3 * 10**9
+    one = reader(startTime=rfc3339_nano(start).decode())
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 5)
+    early = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    await until(lambda: time.time_ns() > start)
+    await store(peer, stream, 4)
+    messages = [(await peer.api(f"STREAM.MSG.GET.{stream}", {"seq": at}))["message"] for at in range(1, 13)]
+    wanted = [message["seq"] for message in messages if nanoseconds_of(message["time"]) >= start]
+    assert early == first or 8 in wanted, "nothing to read before that time"
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert end["sequence"] == 12
+    assert await sequences(one, first, end) == wanted
+    # Begun again, the checkpoint has the time, and another one says nothing about what follows a position.
+    again = reader(startTime=rfc3339_nano(time.time_ns() + 10**12).decode())
+    assert await sequences(again, first, end) == wanted
+    await store(peer, stream, 2)
+    newer = await asyncio.to_thread(again.latestOffset, end, ReadAllAvailable())
+    assert await sequences(again, end, newer) == [13, 14]
+
+
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({"max_msgs_per_subject": 1}, False),
+        ({"deny_purge": True}, False),
+        ({"max_msgs_per_subject": 1, "max_age": 3600 * 10**9}, True),
+        ({"deny_purge": True, "max_msgs": 100}, True),
+        ({"deny_purge": True, "max_bytes": 100_000, "discard": "new"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+async def test_messages_that_go_from_the_front_are_lost_where_a_limit_or_a_purge_may_have_dropped_them(
+    config: dict[str, Any], lost: bool, peer: RawPeer, reader: Callable[..., StreamReader]
+) -> None:
+    stream = stream_of(reader())
+    known = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", known | config)
+    one = reader()
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 3)
+    planned = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    parts = await asyncio.to_thread(one.partitions, first, planned)
+    await store(peer, stream, 3)
+    for sequence in range(1, 5):  # those that newer ones have not replaced
+        await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    if lost:
+        complaint = "messages 1 to 4 were removed unread .by a limit, a purge, or one by one: servers do not say"
+        with pytest.raises(DataLostError, match=complaint):
+            await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+        return
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert await sequences(one, first, end) == [5, 6]
+    assert await asyncio.to_thread(lambda: [list(one.read(part)) for part in parts]) == [[]], (
+        "of a batch that has begun"
+    )
+
+
+async def test_what_no_filter_passes_makes_no_batch(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
+    stream = stream_of(reader())
+    one = reader(subjects=f"{stream}.wanted")
+    first = await asyncio.to_thread(one.initialOffset)
+    for limit in (ReadAllAvailable(), ReadMaxRows(5)):
+        await store(peer, stream, 20)
+        assert await asyncio.to_thread(one.latestOffset, first, limit) == first
+        assert (await asyncio.to_thread(one.reportLatestOffset))["lag"] == 0
+    await peer.store(f"{stream}.wanted".encode())
+    await store(peer, stream, 1)
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert end["sequence"] == 42
+    assert await sequences(one, first, end) == [41]
+    await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": 42})
+    await peer.store(f"{stream}.wanted".encode())
+    await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": 43})
+    assert await asyncio.to_thread(one.latestOffset, end, ReadAllAvailable()) == end, "nor does what was deleted"
+
+
+async def test_what_no_filter_passes_is_not_taken_for_lost(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
+    stream = stream_of(reader())
+    config = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", {**config, "max_msgs": 10})
+    one = reader(subjects=f"{stream}.wanted")
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 10)
+    assert await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable()) == first
+    await store(peer, stream, 10)
+    with pytest.raises(DataLostError, match="messages 1 to 10 were removed unread"):
+        await asyncio.to_thread(reader(subjects=f"{stream}.wanted").latestOffset, first, ReadAllAvailable())
+    passed = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert passed["sequence"] == 20, "so that it is known after a restart, too"
+    assert await sequences(one, first, passed) == []
+    assert await asyncio.to_thread(one.latestOffset, passed, ReadAllAvailable()) == passed
+    another = reader(subjects=f"{stream}.wanted")
+    assert await asyncio.to_thread(another.latestOffset, passed, ReadAllAvailable()) == passed
+    await store(peer, stream, 11)
+    with pytest.raises(DataLostError, match="messages 21 to 21 were removed unread"):
+        await asyncio.to_thread(another.latestOffset, passed, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("version", ["2.15.3"])
+@pytest.mark.parametrize("options", [{}, {"subjects": "{stream}.wanted"}])
+async def test_while_nothing_waits_servers_are_asked_twice_a_second(
+    options: dict[str, str], peer: RawPeer, reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is the test's."""
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += max(seconds, 0.0)
+
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(stream_reader, "asyncio", SimpleNamespace(sleep=sleep))
+    stream = stream_of(reader())
+    one = reader(**{name: value.format(stream=stream) for name, value in options.items()})
+    first = await asyncio.to_thread(one.initialOffset)
+    requests = await peer.collect("$JS.API.>")
+
+    def ask() -> None:
+        for _ in range(20):
+            assert one.latestOffset(first, ReadAllAvailable()) == first
+            one.reportLatestOffset()
+
+    for stored in range(1, 4):
+        await asyncio.to_thread(ask)
+        await peer.flushed()
+        asked = len([subject for subject, *_ in requests.messages if stream.encode() in subject])
+        assert 19 * stored <= asked <= 2 * now[0] + 4, "what was asked last, and since"
+        if options:
+            await store(peer, stream, 1)
 
 
 async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable[..., StreamReader]) -> None:

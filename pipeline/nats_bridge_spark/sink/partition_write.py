@@ -17,7 +17,7 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import LEAST, Window
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
@@ -25,7 +25,7 @@ from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_range
+from nats_bridge_spark.sink.stored_rows import StoredRows, read_range, settle
 from nats_transforms import header_block
 from nats_transforms.dialect import server_dialect
 
@@ -68,6 +68,7 @@ class PartitionWrite:
         self._saw_ids = False
         self._most_unconfirmed = LEAST
         self._stored = StoredRows()  # of what was in flight when the present round began
+        self._reconnects = 0  # of the connection, by then
         self._builder: BundleBuilder | None = None
         self._rounds: Rounds[RowBundle] | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -135,7 +136,7 @@ class PartitionWrite:
         options = self._plan.options
         name = f"nats-bridge-spark-write {self._stream}"
         connection = self._connection = await self._stack.enter_async_context(
-            connected(options.connection, client_name=name, no_echo=True)
+            connected_by_options(options.connection, client_name=name, no_echo=True)
         )
         rounds: Rounds[RowBundle] = Rounds(
             _place(self._stream),
@@ -200,15 +201,15 @@ class PartitionWrite:
         """See what the stream holds of the rows in flight (see `Sender`)."""
         if self._plan.options.check_subjects:
             self._check_subjects(standing.target, in_flight)
+        reconnects = self._connection.reconnects
         if in_flight:
-            self._stored = await read_range(
-                self._connection.api,
-                standing.info,
-                standing.behind + 1,
-                standing.last,
-                self._place,
-                ids=self._plan.layout.brings_ids,
-            )
+            api, info, ids = self._connection.api, standing.info, self._plan.layout.brings_ids
+            self._stored = await read_range(api, info, standing.behind + 1, standing.last, self._place, ids=ids)
+            # What the connection before has in flight is not behind what this one has asked.
+            if reconnects > self._reconnects and standing.target.window_ns < _LONG_WINDOW:
+                patience = self._plan.options.patience
+                await settle(self._stored, api, info, standing.last, self._place, ids=ids, patience=patience)
+        self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:
         """The rows that are not stored."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
 from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -42,7 +42,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
         parts = _Reading(options, part).portions()
         try:
             while (messages := loop.run(_following(parts))) is not None:
-                yield record_batch(messages, part.stream, schema)
+                yield record_batch(messages, part.stream, schema, options.applied)
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(parts.aclose())
@@ -54,7 +54,7 @@ async def arriving(
     """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
-            yield record_batch(messages, part.stream, schema)
+            yield record_batch(messages, part.stream, schema, options.applied)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:
@@ -68,7 +68,7 @@ class _Reading:
 
     async def portions(self) -> AsyncGenerator[Arrived, None]:
         """The messages, so many at once as make good record batches."""
-        async with connected(self.options.connection) as connection:
+        async with connected_by_options(self.options.connection) as connection:
             state = await state_of(connection, self.part.stream)
             self._check(state, self.part.first)
             at = self.part.first
@@ -143,10 +143,11 @@ class _Reading:
                 f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
                 f" {part.known.created}: read it again"
             )
-        if self.options.fail_on_data_loss and at <= part.last and state.first > at:
+        if self.options.fail_on_data_loss and at <= part.last and state.has_lost(at):
             raise DataLostError(
-                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread,"
-                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
+                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread (by a"
+                f" limit, a purge, or one by one: servers do not say it), it now begins at {state.first}: read it"
+                " again, or say failOnDataLoss=false to continue without them"
             )
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from nats_bridge.client.connection import Connection
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, OptionError, marking
 from nats_bridge_spark.source.followed_stream import FollowedStream
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -20,7 +21,7 @@ from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.shares import cores, divided
 from nats_bridge_spark.source.stream_offsets import Position, offset_of, positions_of
-from nats_bridge_spark.source.stream_state import names_of
+from nats_bridge_spark.source.stream_state import states_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -34,6 +35,11 @@ else:
 
 
 _Result = TypeVar("_Result")
+
+_IDLE_REQUESTS: Final = 2
+"""To the servers in a second, while nothing waits."""
+_LONGEST_PAUSE: Final = 5.0
+"""Seconds between two questions while nothing waits, however many streams they are about."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,9 +68,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, Position] = {}  # of the newest batch
         self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
+        self._found: list[FollowedStream] = []  # by the newest question after the end
+        self._passed: dict[tuple[str, str], tuple[int, int]] = {}  # by name and creation: between what is none to read
+        self._left_out: set[str] = set()  # streams
+        self._asks_at = 0.0  # when a query for which nothing waits asks again
+        self._reported: tuple[Any, dict[str, Any]] | None = None  # for what, and what
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_found": [], "_reported": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
@@ -90,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._upto = {one.name: one.state.last for one in self._run(self._streams())}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """How far the next batch goes.
+        """How far the next batch goes: no further than where it begins while nothing waits that is to be read.
 
         Args:
             start: where it begins; None from PySpark 4.1, which also does without limits.
@@ -100,10 +111,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLostError: a stream was recreated or deleted, or has removed what comes next.
         """
         with marking():
-            if start is None:
+            begun = self._ends if start is None else positions_of(start, self._options)
+            if start is None and not begun:
                 self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
             else:
-                self._ends = self._run(self._next(positions_of(start, self._options), limit))
+                self._ends = self._run(self._next(begun, limit))
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -140,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             with ExitStack() as opened:
                 loop = opened.enter_context(LoopThread())
-                connection = opened.enter_context(loop.within(connected(self._options.connection)))
+                connection = opened.enter_context(loop.within(connected_by_options(self._options.connection)))
                 check_filters(connection, self._options)
                 self._opened = loop, connection, opened.pop_all().close
         return self._opened[0].run(work)
@@ -160,43 +172,73 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLostError: one of those was deleted.
         """
         options, connection = self._options, self._connection
-        names = [options.stream] if options.stream else await names_of(connection, options.streams)
-        if options.fail_on_data_loss and (gone := sorted(set(begun) - {*names})):
+        states = await states_of(connection, options.streams or (options.stream,), self._left_out)
+        if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
             raise DataLostError(
                 f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
-        return [await FollowedStream.now(connection, options, name) for name in names]
+        self._found = [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
+        return self._found
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
-        """Where the next batch ends in each stream."""
+        """Where the next batch ends in each stream.
+
+        While nothing waits, Spark asks a hundred times a second. Servers are asked at most twice, but a read of many
+        streams asks once in some seconds about each.
+        """
+        if self._upto is None:
+            await asyncio.sleep(self._asks_at - time.monotonic())
+        client = self._connection.client
+        asked = client.stats["out_msgs"]
+        ends = await self._ends_of(begun, limit)
+        if ends == begun:
+            pause = min((client.stats["out_msgs"] - asked) / _IDLE_REQUESTS, _LONGEST_PAUSE)
+            self._asks_at = time.monotonic() + pause
+        return ends
+
+    async def _ends_of(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         streams = {one.name: one for one in await self._streams(begun)}
         if self._upto is not None:
             streams = {name: one for name, one in streams.items() if name in self._upto}
         entering = [one for name, one in streams.items() if name not in begun]
         followed = {name: one for name, one in streams.items() if name in begun}
+        done: dict[str, int] = {}
         lasts: dict[str, int] = {}
         for name, one in followed.items():
-            one.check(begun[name])
+            done[name] = await self._done(one, begun[name])
+            one.check(begun[name], done[name])
             last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
-            lasts[name] = max(last, begun[name].sequence)
-        if await self._is_too_early(followed, begun, lasts, limit):
+            if not await one.holds_any(done[name], last):
+                done[name] = self._pass(one, done[name], last)
+            lasts[name] = max(last, done[name])
+        if await self._is_too_early(followed, done, lasts, limit):
             return begun
         rows = getattr(limit, "max_rows", None)
         if rows is not None:
-            lasts = await _limited(followed, begun, lasts, rows)
-        ends = {
-            name: begun[name] if lasts[name] == begun[name].sequence else one.at(lasts[name])
-            for name, one in followed.items()
-        }
+            lasts = await _limited(followed, done, lasts, rows)
+        ends = {name: one.end_of_batch(begun[name], done[name], lasts[name]) for name, one in followed.items()}
         if ends != begun:
             self._began = time.monotonic()
         return ends | {one.name: await one.beginning() for one in entering}
 
+    async def _done(self, one: FollowedStream, position: Position) -> int:
+        """The sequence up to which nothing is left to read of a stream."""
+        done = await one.done(position)
+        low, high = self._passed.get((one.name, one.state.created), (0, 0))
+        return max(high, done) if low <= done else done
+
+    def _pass(self, one: FollowedStream, done: int, last: int) -> int:
+        """Remember that between two sequences there is nothing to read; the last of what is known so."""
+        key = one.name, one.state.created
+        low, high = self._passed.get(key, (done, done))
+        self._passed[key] = (low, max(last, high)) if low <= done <= high else (done, max(last, done))
+        return self._passed[key][1]
+
     async def _is_too_early(
         self,
         streams: Mapping[str, FollowedStream],
-        begun: Mapping[str, Position],
+        done: Mapping[str, int],
         lasts: dict[str, int],
         limit: ReadLimit | None,
     ) -> bool:
@@ -211,48 +253,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if time.monotonic() - self._began >= self._options.max_trigger_delay:
             return False
-        if sum(last - begun[name].sequence for name, last in lasts.items()) < least or lasts == self._too_few:
+        if sum(last - done[name] for name, last in lasts.items()) < least or lasts == self._too_few:
             return True
-        if sum([await one.waiting(begun[name]) for name, one in streams.items()]) >= least:
+        if sum([await one.waiting(done[name]) for name, one in streams.items()]) >= least:
             return False
         self._too_few = lasts
         return True
 
     async def _report(self) -> dict[str, Any]:
-        streams = await self._streams()
+        streams = self._found or await self._streams()
         ends = {one.name: one.at(one.state.last) for one in streams}
-        lag = None
-        if self._ends:
-            lag = 0
-            for one in streams:
-                end = self._ends.get(one.name)
-                if end is None or one.state.is_another_than(end.stream):
-                    end = one.at(0)
-                lag += await one.waiting(end)
-        return offset_of(ends, self._options, lag)
+        about = (self._ends, ends)
+        if self._reported is None or self._reported[0] != about:
+            lag = None
+            if self._ends:
+                lag = 0
+                for one in streams:
+                    end = self._ends.get(one.name)
+                    if end is None or one.state.is_another_than(end.stream):
+                        end = one.at(0)
+                    lag += await one.waiting(await self._done(one, end))
+            self._reported = about, offset_of(ends, self._options, lag)
+        return self._reported[1]
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
-        streams = {name: await FollowedStream.now(connection, options, name, listing=True) for name in ends}
+        streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
         begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
+        done = {name: await self._done(one, begins[name]) for name, one in streams.items()}
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
-            lengths = {name: max(end.sequence - begins[name].sequence, 0) for name, end in ends.items()}
+            lengths = {name: max(end.sequence - done[name], 0) for name, end in ends.items()}
             shares = divided(options.partitions or cores(), lengths)
-        each = [await one.ranges(begins[name], ends[name], shares[name]) for name, one in streams.items()]
+        each = [await one.ranges(begins[name], done[name], ends[name], shares[name]) for name, one in streams.items()]
         return [part for ranges in each for part in ranges]
 
 
 async def _limited(
-    streams: Mapping[str, FollowedStream], begun: Mapping[str, Position], lasts: Mapping[str, int], rows: int
+    streams: Mapping[str, FollowedStream], done: Mapping[str, int], lasts: Mapping[str, int], rows: int
 ) -> dict[str, int]:
     """The last sequences of a batch that goes no further than `lasts`, and holds at most so many rows."""
-    if sum(last - begun[name].sequence for name, last in lasts.items()) <= rows:
+    if sum(last - done[name] for name, last in lasts.items()) <= rows:
         return dict(lasts)
     shares = dict.fromkeys(streams, rows)
     if len(streams) > 1:
-        shares = divided(rows, {name: await one.waiting(begun[name]) for name, one in streams.items()})
+        shares = divided(rows, {name: await one.waiting(done[name]) for name, one in streams.items()})
     return {
-        name: await one.within(begun[name], lasts[name], shares[name]) if shares[name] else lasts[name]
+        name: await one.within(done[name], lasts[name], shares[name]) if shares[name] else lasts[name]
         for name, one in streams.items()
     }

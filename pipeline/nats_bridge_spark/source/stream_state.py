@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ class StreamState:
         size: bytes of all of them, with what the server adds.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
+        drops: whether what is missing at its front may have been dropped, by a limit for all of it or by a purge.
+            Without such a limit, newer messages of a subject take the place of older ones in a bucket all the time.
     """
 
     name: str
@@ -43,6 +46,7 @@ class StreamState:
     size: int
     deleted: tuple[int, ...] | None
     limits: bool
+    drops: bool = True
 
     @property
     def created(self) -> str:
@@ -52,6 +56,10 @@ class StreamState:
     def is_another_than(self, known: KnownStream) -> bool:
         """Whether it is not a stream that was known before."""
         return known.differs(self.created, self.bounds)
+
+    def has_lost(self, sequence: int) -> bool:
+        """Whether messages from a sequence on may be lost: at the front, servers do not say how they went."""
+        return self.drops and self.first > sequence
 
     @property
     def average(self) -> int:
@@ -74,16 +82,39 @@ class StreamState:
             )
 
 
-async def names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
-    """The names of the streams that a read is of, each once, in order.
+async def states_of(connection: Connection, wanted: Sequence[str], left_out: set[str]) -> list[StreamState]:
+    """The states of the streams that a read is of, each once, in the order of their names.
+
+    Of those that a pattern matches, the ones whose consumers decide what they keep are left out, with a warning.
 
     Args:
         connection: a connection.
-        wanted: names, also of streams that are not there; and patterns, in which * stands for any characters.
+        wanted: names and patterns, in which * stands for any characters.
+        left_out: the names of those that were left out before; others are added.
 
     Raises:
+        OptionError: the consumers of one that is named decide what it keeps.
+        PipelineError: one that is named is not there.
         ApiError: the server refuses, or does not answer.
     """
+    states = []
+    for name in await _names_of(connection, wanted):
+        state = await state_of(connection, name)
+        if state.limits or name in wanted:
+            state.require_limits("read")
+            states.append(state)
+        elif name not in left_out:
+            left_out.add(name)
+            print(  # noqa: T201
+                f"jetstream: stream '{name}' is left out: it is a work queue, or keeps messages for consumers only,"
+                " and reading it could take messages from those that they are for",
+                file=sys.stderr,
+            )
+    return states
+
+
+async def _names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
+    """The names of the streams that a read is of, each once, in order; named ones also where they are not there."""
     patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
     found = {one for one in wanted if "*" not in one}
     if patterns:
@@ -126,7 +157,7 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
 
 
 def _state(stream: str, info: Json) -> StreamState:
-    state = info["state"]
+    state, config = info["state"], info["config"]
     deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
     if len(deleted or ()) != int(state.get("num_deleted", 0)):
         deleted = None
@@ -140,8 +171,16 @@ def _state(stream: str, info: Json) -> StreamState:
         messages=int(state["messages"]),
         size=int(state["bytes"]),
         deleted=deleted,
-        limits=info["config"].get("retention", "limits") == "limits",
+        limits=config.get("retention", "limits") == "limits",
+        drops=_drops(config),
     )
+
+
+def _drops(config: Json) -> bool:
+    limits = ("max_age", "max_msgs", "max_bytes") if config.get("discard", "old") == "old" else ("max_age",)
+    if any(int(config.get(limit) or -1) > 0 for limit in limits):
+        return True
+    return int(config.get("max_msgs_per_subject") or -1) < 1 and not config.get("deny_purge")
 
 
 async def _missing(connection: Connection, stream: str) -> str:
