@@ -109,13 +109,24 @@ def job_session(
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
+def require_libraries() -> None:
+    """Check that what the jobs import is installed, before one of them imports it.
+
+    Raises:
+        SparkMissingError: PySpark or pyarrow is not there.
+    """
     try:
-        import pyarrow  # noqa: F401  # tasks need it; better said here than by a dying worker
-        from pyspark import SparkConf, SparkContext
-        from pyspark.sql import SparkSession
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
     except ImportError as error:
         raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
+
+
+def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
+    require_libraries()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
     from nats_bridge_spark.registering import register
 
     if master:

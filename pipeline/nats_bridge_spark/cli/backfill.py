@@ -38,7 +38,9 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
     from nats_bridge.cli.asking import quiet_logs
     from nats_bridge.settings import load
     from nats_bridge_spark.backfill.request import Request
+    from nats_bridge_spark.session import require_libraries
 
+    require_libraries()
     loaded, request = load(config), Request(**given)
 
     from nats_bridge_spark.backfill.job import backfill, rule_of

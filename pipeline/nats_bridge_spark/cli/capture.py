@@ -23,7 +23,7 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 
 
 @click.command("capture")
-@click.argument("stream", metavar="[STREAM]")
+@click.argument("stream", metavar="[STREAM]", required=False)
 @click.argument("directory", metavar="DIR", required=False)
 @connection_options
 @click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
@@ -46,7 +46,7 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 @spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
-    stream: str,
+    stream: str | None,
     directory: str | None,
     everything: bool,
     settings: dict[str, str],
@@ -73,7 +73,10 @@ def capture_command(
     from nats_bridge_spark.capture.facts import facts_of
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
+    from nats_bridge_spark.session import require_libraries
 
+    if stream is None:
+        raise click.UsageError("Missing argument 'DIR': say STREAM DIR, or --all DIR.")
     if everything:
         stream, directory = _all_of(stream, directory, given)
     elif directory is None:
@@ -84,6 +87,7 @@ def capture_command(
 
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
+    require_libraries()
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
     checked = _checked(connection, stream, given["subjects"], begin, end)

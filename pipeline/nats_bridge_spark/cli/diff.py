@@ -77,7 +77,9 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff KV_eu KV_us --server nats://eu:4222 --server nats://us:4222 --by subject
     """
     from nats_bridge_spark.diff.findings import KINDS
+    from nats_bridge_spark.session import require_libraries
 
+    require_libraries()
     for kind in given["allowed"]:
         if kind not in KINDS:
             raise ConfigError(f"--allow {kind}: is no kind of finding; these are: {', '.join(KINDS)}")

@@ -54,6 +54,8 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
       nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --server west
       nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to 2026-01-31T12:00:00Z
     """
+    from nats_bridge_spark.session import require_libraries
+
     selection = _selection(given)
     connection = connection_named(**given)
     if only_permissions():
@@ -61,6 +63,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
 
         click.echo(restore_permissions(connection, (given["name"],) if given["name"] else given["streams"]))
         return EXIT_GOOD
+    require_libraries()
     from nats_bridge.cli.asking import quiet_logs
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.progress import Shown
