@@ -102,7 +102,12 @@ class _Capturing:
 
     def _round(self) -> None:
         """Capture what the stream holds at this moment, and how it is configured."""
+        if self._ledger.capture is None:
+            self._begin(self._facts(0))
+        before = None if self._is_open or self._wanted.subjects else self._ledger.known.missing
         self._messages()
+        if before is not None:
+            self._result.removed += self._ledger.known.missing - before
         saved = self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
         self._place.replace(SAVED, saved.to_json())
 
@@ -110,8 +115,6 @@ class _Capturing:
         """Capture the messages."""
         wanted, progress = self._wanted, self._progress
         progress.enter("reading the stream's state")
-        if self._ledger.capture is None:
-            self._begin(self._facts(0))
         facts = self._facts(self._ledger.known.last)
         self._require_same(facts.state)
         last = self._last(facts.state)
@@ -122,7 +125,7 @@ class _Capturing:
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
         while self._ledger.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
-            first = self._behind_gap(min(facts.state.first, last + 1))
+            first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.drops)
             if first > last:
                 return
             remaining = facts.remaining if is_whole else None
@@ -130,23 +133,31 @@ class _Capturing:
             end = end_of_chunk(first, last, remaining=remaining, average=average, chunk=wanted.chunk)
             rows = min(end - first + 1, end - first + 1 if remaining is None else remaining)
             tasks = wanted.partitions or tasks_for(rows, average=average, most=self._most)
-            facts = self._chunk(first, end, tasks, facts.state)
+            facts = self._chunk(first, end, tasks, facts)
 
-    def _chunk(self, first: int, end: int, tasks: int, before: StreamState) -> Facts:
+    def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:
         """Capture one range and let it appear; the stream as it is afterwards."""
         ledger = self._ledger
         path = ledger.staging(first)
         address = self._place.uri(path)
-        may_miss = self._is_open or self._wanted.allow_gaps
-        written = write_chunk(self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address)
+        # What the stream removes by itself is counted, wherever it is: buckets remove what they replace all the time.
+        counts = before.drops and not self._is_open
+        may_miss = counts or self._is_open or self._wanted.allow_gaps
+        if before.state.first > end:
+            written = Written(0, None, None)
+        else:
+            written = write_chunk(
+                self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address
+            )
         after = self._facts(end)
         self._require_same(after.state)
-        if may_miss:
+        if may_miss and not counts:
             # What the stream has lost of its beginning since we looked.
             first = self._behind_gap(min(after.state.first, end + 1 if written.first is None else written.first))
             if first > end:
                 return after
-        self._require_whole(first, end, written, before, after.state)
+        if not counts:
+            self._require_whole(first, end, written, before.state, after.state)
         files = ledger.staged(path) if written.messages else ()
         size = sum(size for _, size in files)
         folder = folder_of(first) if written.messages else ""
@@ -219,14 +230,19 @@ class _Capturing:
                 f" {held.created}: capture the new one into another directory"
             )
 
-    def _behind_gap(self, begins: int) -> int:
-        """Where to resume if the stream begins only after the next message; the gap is noted, or an error."""
+    def _behind_gap(self, begins: int, *, drops: bool = False) -> int:
+        """Where to resume if the stream begins only after the next message.
+
+        The gap is noted, or an error; if the stream may have made it by itself, it is one of those that are counted.
+        """
         first = self._ledger.known.next
         if begins <= first:
             return first
         if self._is_open:
             self._ledger.begin(replace(self._ledger.known, begin=begins, next=begins))
             return begins
+        if drops:
+            return first
         if not self._wanted.allow_gaps:
             raise DataLostError(
                 f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"

@@ -180,5 +180,7 @@ def _reported(result: Result) -> str:
     if result.first is not None:
         new += f" ({result.first} to {result.last})"
     files = f" in {result.files} file{'' if result.files == 1 else 's'}" if result.files else ""
+    if result.removed:
+        files += f", {result.removed:,} had been removed before"
     gaps = f", {len(result.gaps)} gap{'' if len(result.gaps) == 1 else 's'}" if result.gaps else ""
     return f"{result.directory}: {new} captured{files}; it holds {result.held:,}{gaps}, the next is {result.next}"
