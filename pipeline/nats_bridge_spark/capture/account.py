@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.place import place_of
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A stream of which only the configuration was captured: consumers decide what it keeps.
+
+    Attributes:
+        stream: its name.
+        messages: how many it held, none of which was captured.
+    """
+
+    stream: str
+    messages: int
+
+
 @dataclass(slots=True)
 class Results:
     """The result of one run.
@@ -31,7 +45,7 @@ class Results:
     """
 
     captured: list[Result] = field(default_factory=list)
-    configured: list[str] = field(default_factory=list)
+    configured: list[Configured] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -40,11 +54,12 @@ class Account:
     """The streams of an account at one moment.
 
     Attributes:
-        streams: their names, in order, each with whether its messages may be captured.
+        streams: their names, in order, each with how many messages it holds that may not be captured; None where
+            all may.
         silent: those that did not answer.
     """
 
-    streams: tuple[tuple[str, bool], ...]
+    streams: tuple[tuple[str, int | None], ...]
     silent: tuple[str, ...]
 
     @classmethod
@@ -57,8 +72,8 @@ class Account:
         """
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
-        kinds = {info["config"]["name"]: info["config"].get("retention", "limits") == "limits" for info in listed}
-        return cls(tuple(sorted(kinds.items())), tuple(sorted(silent)))
+        streams = {info["config"]["name"]: _withheld(info) for info in listed}
+        return cls(tuple(sorted(streams.items())), tuple(sorted(silent)))
 
     def captured(self, spark: SparkSession, wanted: Wanted, shown: Shown) -> Results:
         """Capture all; what goes wrong with one stream does not keep the others from being captured.
@@ -73,16 +88,16 @@ class Account:
             UnreachableError: the server is away.
         """
         results = Results(failed=[(name, "it did not answer") for name in self.silent])
-        for name, is_kept in self.streams:
+        for name, withheld in self.streams:
             one = replace(wanted, stream=name, directory=f"{wanted.directory.rstrip('/')}/{name}")
             try:
-                if is_kept:
+                if withheld is None:
                     job = f"capture {name}"
                     with watched(spark, job, shown=shown) as progress:
                         results.captured.append(capture(spark, one, progress))
                 else:
                     _configuration(spark, one)
-                    results.configured.append(name)
+                    results.configured.append(Configured(name, withheld))
             except (JobStoppedError, UnreachableError):
                 raise
             except Exception as error:
@@ -91,6 +106,10 @@ class Account:
                     raise
                 results.failed.append((name, str(said)))
         return results
+
+
+def _withheld(info: Json) -> int | None:
+    return None if info["config"].get("retention", "limits") == "limits" else int(info["state"]["messages"])
 
 
 def _configuration(spark: SparkSession, wanted: Wanted) -> None:

@@ -128,7 +128,9 @@ def capture_command(
             json.dumps(
                 {
                     "streams": [each.to_json() for each in results.captured],
-                    "configured": results.configured,
+                    "configured": [
+                        {"stream": each.stream, "messages_not_captured": each.messages} for each in results.configured
+                    ],
                     "failed": failed,
                 }
             )
@@ -136,9 +138,10 @@ def capture_command(
     else:
         for result in results.captured:
             click.echo(_reported(result))
-        for name in results.configured:
+        for each in results.configured:
             click.echo(
-                f"{wanted.directory}/{printable(name)}: only the configuration: its messages are for its consumers"
+                f"{wanted.directory}/{printable(each.stream)}: no message captured of {each.messages:,}, only the"
+                " configuration: its messages are for its consumers"
             )
         for name, said in results.failed:
             click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
