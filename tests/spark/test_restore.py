@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nats
+import nats.js.errors
 import pytest
 import yaml
 
@@ -207,3 +209,43 @@ async def test_everything_there_and_back(both: Any) -> None:
     assert copied[-len(expected) :] == expected
     assert (await config_of(other, "OLD"))["subjects"] == ["old.*"]
     assert summary["left_out"] == ["consumer work"]
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
+    version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    commands, backup = Commands(capfd), str(tmp_path / "backup")
+    async with native_server(version) as server, native_server(version) as target:
+        here, there = ("--server", server.url), ("--server", target.url)
+        peer, other = await raw_peer(server.url), await raw_peer(target.url)
+        client, theirs = await nats.connect(server.url), await nats.connect(target.url)
+        store = await client.jetstream().create_object_store("files")
+        for name, size in (("replaced", 500_000), ("deleted", 300_000), ("kept", 200_000)):
+            await store.put(name, name.encode()[:1] * size)
+        await peer.store(b"$O.files.C.slow", b"of an object that is not described yet")
+        await commands.run("capture", "--all", backup, *here)
+        await commands.run("restore", backup, "--hold", *there)
+
+        await store.put("replaced", b"new" * 100_000)
+        await store.delete("deleted")
+        described = json.loads((await store.get_info("kept")).as_json()) | {"name": "slow", "nuid": "slow", "chunks": 1}
+        await peer.store(b"$O.files.M.c2xvdw==", json.dumps(described).encode(), block(b"Nats-Rollup: sub"))
+        live = await held(peer, "OBJ_files")
+        await peer.store(b"$O.files.C.never", b"of an object that was never described")
+        await commands.run("capture", "--all", backup, *here)
+        printed = await commands.run("restore", backup, *there)
+        assert "chunks of replaced or deleted objects removed again" in printed
+
+        assert await held(other, "OBJ_files") == live
+        restored = await theirs.jetstream().object_store("files")
+        assert (await restored.get("replaced")).data == b"new" * 100_000
+        assert (await restored.get("kept")).data == b"k" * 200_000
+        with pytest.raises(nats.js.errors.ObjectNotFoundError):
+            await restored.get("deleted")
+        await client.close()
+        await theirs.close()

@@ -31,6 +31,7 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     unsupported,
 )
+from nats_bridge_spark.restore.object_store import purge_orphans
 from nats_bridge_spark.restore.request import Request, Selection, Summary
 from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -233,6 +234,9 @@ class _Job:
             if request.hold:
                 summary.state = "held"
             else:
+                summary.orphans = self.loop.run(
+                    purge_orphans(self.connection.api, planned.name, planned.config["subjects"])
+                )
                 self.loop.run(self._opened())
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
