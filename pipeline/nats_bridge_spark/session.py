@@ -145,7 +145,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
         defaults = {**_DEFAULTS, **_ON_THIS_MACHINE} if is_local else _DEFAULTS
         for key, value in defaults.items():
             conf.setIfMissing(key, value)
-        if not _is_submitted():
+        if not is_submitted():
             conf.setIfMissing("spark.master", "local[*]")
             conf.setAppName(name)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -158,7 +158,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     return spark
 
 
-def _is_submitted() -> bool:
+def is_submitted() -> bool:
     """Whether Spark started this process (`spark-submit`), not the reverse."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -172,7 +172,7 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
     launch: Callable[..., Any] = launch_gateway
 
     conf = SparkConf(loadDefaults=False)
-    if _is_submitted():
+    if is_submitted():
         return launch(conf)
     require_java()
     for key, value in {**_FROM_THE_START, **settings}.items():
@@ -206,7 +206,7 @@ def _end() -> None:
         context = SparkContext._active_spark_context
         if context is not None:
             SparkSession.builder.getOrCreate().stop()
-    if gateway is None or _is_submitted():
+    if gateway is None or is_submitted():
         return
     with suppress(Exception):
         gateway.shutdown()

@@ -233,7 +233,7 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
 
         await store.put("replaced", b"new" * 100_000)
         await store.delete("deleted")
-        described = json.loads((await store.get_info("kept")).as_json()) | {"name": "slow", "nuid": "slow", "chunks": 1}
+        described = (await store.get_info("kept")).as_dict() | {"name": "slow", "nuid": "slow", "chunks": 1}
         await peer.store(b"$O.files.M.c2xvdw==", json.dumps(described).encode(), block(b"Nats-Rollup: sub"))
         live = await held(peer, "OBJ_files")
         await peer.store(b"$O.files.C.never", b"of an object that was never described")

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def capture_at(spark: SparkSession, path: str) -> Capture:
+def capture_at(spark: SparkSession | None, path: str) -> Capture:
     """The current capture in a directory.
 
     Args:
-        spark: a session, which knows how to reach directories elsewhere.
+        spark: a session, which knows how to reach directories elsewhere; None for one of this machine.
         path: a directory, or its address (`file:`, `hdfs:`, `s3a:`, …).
 
     Raises:

@@ -1,0 +1,64 @@
+"""Chooses what a job runs on: Spark, or this process alone, which starts no Java."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Literal, TypeAlias
+
+from nats_bridge.cli.asking import quiet_logs
+from nats_bridge_spark.errors import JobStoppedError
+from nats_bridge_spark.failures import failure
+from nats_bridge_spark.session import is_submitted
+from nats_bridge_spark.stopping import listening
+
+Engine: TypeAlias = Literal["auto", "spark", "local"]
+
+MESSAGES: Final = 10_000_000
+"""From so many messages on, `auto` takes Spark."""
+BYTES: Final = 4 << 30
+"""From so many bytes on, `auto` takes Spark."""
+
+Size: TypeAlias = tuple[int, int]
+"""Messages, and their bytes."""
+
+
+def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
+    """Whether a job runs in this process.
+
+    Args:
+        engine: the user's choice; with `auto`, Spark's settings and `spark-submit` are a choice, too.
+        settings: the user's settings of Spark.
+        size: of what is to be read; called with `auto` only.
+
+    Raises:
+        Exception: that of `size`.
+    """
+    if engine != "auto" or settings or is_submitted():
+        return engine == "local"
+    messages, size_in_bytes = size()
+    return messages < MESSAGES and size_in_bytes < BYTES
+
+
+@contextmanager
+def local_job(name: str) -> Iterator[None]:
+    """A command's job in this process, with the errors and signals of `session.job_session`.
+
+    Raises:
+        PipelineError: whatever went wrong inside of the block, in one or two lines (`failures.failure`).
+        JobStoppedError: SIGINT or SIGTERM came.
+    """
+
+    def stopped(number: int, _: object) -> None:
+        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
+
+    try:
+        with listening(stopped), quiet_logs():
+            yield
+    except JobStoppedError:
+        raise
+    except Exception as error:
+        short = failure(name, error)
+        if short is error:
+            raise
+        raise short from error
