@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final, Literal, TypeAlias
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from nats_bridge.cli.asking import quiet_logs
 from nats_bridge_spark.errors import JobStoppedError
 from nats_bridge_spark.failures import failure
-from nats_bridge_spark.session import is_submitted
+from nats_bridge_spark.session import is_submitted, job_session
 from nats_bridge_spark.stopping import listening
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 Engine: TypeAlias = Literal["auto", "spark", "local"]
 
@@ -21,6 +25,9 @@ BYTES: Final = 4 << 30
 
 Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
+
+Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
+"""Gives a job its session, or None for work in this process; called with what can tell how much there is to read."""
 
 
 def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
@@ -38,6 +45,28 @@ def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Siz
         return engine == "local"
     messages, size_in_bytes = size()
     return messages < MESSAGES and size_in_bytes < BYTES
+
+
+@contextmanager
+def engine_of(name: str, engine: Engine, settings: Mapping[str, str]) -> Iterator[Session]:
+    """What a command's job runs on, which it says itself when it knows how much there is to read.
+
+    Args:
+        name: the job's.
+        engine: the user's choice.
+        settings: the user's settings of Spark.
+
+    Raises:
+        PipelineError, JobStoppedError: as `local_job` and `session.job_session` do.
+    """
+    with ExitStack() as sessions, quiet_logs():
+
+        def session(size: Callable[[], Size]) -> SparkSession | None:
+            if is_local(engine, settings, size):
+                return sessions.enter_context(local_job(name))
+            return sessions.enter_context(job_session(name, settings=settings, quiet=False))
+
+        yield session
 
 
 @contextmanager

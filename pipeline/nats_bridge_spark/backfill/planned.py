@@ -52,7 +52,7 @@ class Planned:
     subjects: tuple[str, ...] = ()
     filters: tuple[bytes, ...] = ()
 
-    def history(self, spark: SparkSession, request: Request) -> History:
+    def history(self, spark: SparkSession | None, request: Request) -> History:
         """The rows to read.
 
         Raises:

@@ -19,7 +19,10 @@ from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.source_record import SourceRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+    from nats_bridge_spark.backfill.history import History, TaskOfRows
+    from nats_bridge_spark.backfill.rows import Batches
 
 
 _Result = TypeVar("_Result")
@@ -60,10 +63,24 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     yield pa.record_batch({"report": [json.dumps(counts)]})
 
 
-def reported(task: DataFrame) -> dict[str, int]:
-    """The counts in the report of the one task; none where there were no rows, for which Spark runs no task."""
-    rows = task.collect()
+def counted(task: TaskOfRows, history: History, spark: SparkSession | None, loop: LoopThread) -> dict[str, int]:
+    """The counts of a task that gets the rows of a history; none where there were no rows.
+
+    Args:
+        task: what to do.
+        history: the rows.
+        spark: the session; None for work in this process.
+        loop: where that runs.
+    """
+    if spark is None:
+        return loop.run(_counted(task, history.rows()))
+    rows = history.given_to(task, spark).collect()
     return dict(json.loads(rows[0][0])) if rows else {}
+
+
+async def _counted(task: TaskOfRows, rows: Batches) -> dict[str, int]:
+    with marking():
+        return await task.counts(rows)
 
 
 _PATIENCE: Final = 2.0

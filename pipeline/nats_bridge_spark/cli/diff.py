@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nats_bridge_spark.diff.request import Place, Wanted
     from nats_bridge_spark.diff.result import Result
-    from nats_bridge_spark.diff.spool import Spool
+    from nats_bridge_spark.spool import Spool
 
 
 _Value = TypeVar("_Value")

@@ -29,11 +29,11 @@ from nats_bridge_spark.diff.ordering import MOST, fewest
 from nats_bridge_spark.diff.overview import MOST_HEADERS, Examples
 from nats_bridge_spark.diff.request import Place, Wanted
 from nats_bridge_spark.diff.result import Counts, Result
-from nats_bridge_spark.diff.spool import Spool, portions
 from nats_bridge_spark.diff.spooled_sides import SpooledSide, spooled_side
 from nats_bridge_spark.diff.usual_copies import quick_reader
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Progress
+from nats_bridge_spark.spool import Spool, portions
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 

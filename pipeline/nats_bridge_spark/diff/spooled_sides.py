@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from nats_bridge.cli.asking import ask
 from nats_bridge_spark.capture.manifest import MANIFEST
+from nats_bridge_spark.capture.parquet_files import bytes_in, chunk_files, file_batches
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.reading import capture_at
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.request import Place
 from nats_bridge_spark.diff.result import Extent
 from nats_bridge_spark.diff.sides import COMPARED, live_options, require_columns
-from nats_bridge_spark.diff.spool import Spool, portions
 from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import PipelineError, marking
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -31,6 +31,7 @@ from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.stream_state import state_of
+from nats_bridge_spark.spool import Spool, portions
 from nats_transforms.subject import matches
 
 ROWS: Final = pa.schema([("sequence", pa.int64()), *((name, pa.binary()) for name in ("subject", "block", "data"))])
@@ -39,8 +40,6 @@ ROWS: Final = pa.schema([("sequence", pa.int64()), *((name, pa.binary()) for nam
 _LIVE: Final = pa.schema(
     [("sequence", pa.int64()), ("subject", pa.binary()), ("header_block", pa.binary()), ("data", pa.binary())]
 )
-_BATCH: Final = 10_000
-_BYTES: Final = 8 << 20
 _KINDS: Final = {
     pa.int64(): "bigint",
     pa.int32(): "int",
@@ -176,10 +175,7 @@ def parquet_files(place: Place) -> list[str]:
     """
     root = place_of(None, place.name)
     if root.size(MANIFEST) is not None:
-        held = capture_at(None, place.name)
-        low, high = place.first or 0, held.last if place.last is None else place.last
-        wanted = [chunk for chunk in held.chunks if chunk.folder and low <= chunk.last and chunk.first <= high]
-        return [f"{root}/{chunk.folder}/{name}" for chunk in wanted for name, _ in chunk.files]
+        return chunk_files(place.name, capture_at(None, place.name), place.first, place.last)
     # Spark's addresses may be patterns.
     found = sorted(glob.glob(str(root)))  # noqa: PTH207  # of an absolute pattern
     if not found:
@@ -216,12 +212,8 @@ def _captured_size(place: Place) -> Size:
         except pa.ArrowException as error:
             raise _unreadable(place, error) from None
         messages += metadata.num_rows
-        size += _bytes_in(metadata)
+        size += bytes_in(metadata)
     return messages, size
-
-
-def _bytes_in(metadata: pq.FileMetaData) -> int:
-    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
 def _unreadable(place: Place, error: Exception) -> PipelineError:
@@ -231,14 +223,12 @@ def _unreadable(place: Place, error: Exception) -> PipelineError:
 def _captured(place: Place) -> Iterator[pa.RecordBatch]:
     for file in parquet_files(place):
         try:
-            with pq.ParquetFile(file) as parquet:
-                schema, metadata = parquet.schema_arrow, parquet.metadata
-                require_columns(place, {one.name: _KINDS.get(one.type, str(one.type)) for one in schema})
-                average = _bytes_in(metadata) // max(1, metadata.num_rows) + 1
-                for batch in parquet.iter_batches(max(1, min(_BATCH, _BYTES // average)), columns=list(COMPARED)):
-                    yield _wanted(place, batch)
+            schema = pq.read_schema(file)
         except pa.ArrowException as error:
             raise _unreadable(place, error) from None
+        require_columns(place, {one.name: _KINDS.get(one.type, str(one.type)) for one in schema})
+        for batch in file_batches(file, COMPARED):
+            yield _wanted(place, batch)
 
 
 def _wanted(place: Place, batch: pa.RecordBatch) -> pa.RecordBatch:
