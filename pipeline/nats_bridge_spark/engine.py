@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from nats_bridge.cli.asking import quiet_logs
-from nats_bridge_spark.errors import JobStoppedError
+from nats_bridge_spark.errors import JobStoppedError, PipelineError, marking, reported
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.session import is_submitted, job_session
+from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.stopping import listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+_Result = TypeVar("_Result")
 
 Engine: TypeAlias = Literal["auto", "spark", "local"]
 
@@ -45,6 +48,23 @@ def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Siz
         return engine == "local"
     messages, size_in_bytes = size()
     return messages < MESSAGES and size_in_bytes < BYTES
+
+
+def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Do in this process what is else a task's work.
+
+    Raises:
+        PipelineError: what went wrong, as the driver would say it of a task.
+    """
+
+    async def marked() -> _Result:
+        with marking():
+            return await work
+
+    try:
+        return loop.run(marked())
+    except PipelineError as error:
+        raise reported(error) or error from None
 
 
 @contextmanager

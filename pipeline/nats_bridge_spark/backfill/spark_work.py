@@ -13,6 +13,7 @@ import pyarrow as pa
 from nats_bridge.client.connection import Connection
 from nats_bridge.observability.logs import configure_logs
 from nats_bridge.settings import Log
+from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from nats_bridge_spark.backfill.history import History, TaskOfRows
-    from nats_bridge_spark.backfill.rows import Batches
 
 
 _Result = TypeVar("_Result")
@@ -73,14 +73,9 @@ def counted(task: TaskOfRows, history: History, spark: SparkSession | None, loop
         loop: where that runs.
     """
     if spark is None:
-        return loop.run(_counted(task, history.rows()))
+        return run_here(loop, task.counts(history.rows()))
     rows = history.given_to(task, spark).collect()
     return dict(json.loads(rows[0][0])) if rows else {}
-
-
-async def _counted(task: TaskOfRows, rows: Batches) -> dict[str, int]:
-    with marking():
-        return await task.counts(rows)
 
 
 _PATIENCE: Final = 2.0

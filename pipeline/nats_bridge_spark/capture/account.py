@@ -12,6 +12,7 @@ from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
 from nats_bridge_spark.capture.wanted import Result, Wanted
 from nats_bridge_spark.connections import connected
+from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Shown, watched
@@ -57,10 +58,12 @@ class Account:
         streams: their names, in order, each with how many messages it holds that may not be captured; None where
             all may.
         silent: those that did not answer.
+        size: what all of them hold.
     """
 
     streams: tuple[tuple[str, int | None], ...]
     silent: tuple[str, ...]
+    size: Size
 
     @classmethod
     async def of(cls, connection: Connection) -> Account:
@@ -73,13 +76,15 @@ class Account:
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
         streams = {info["config"]["name"]: _withheld(info) for info in listed}
-        return cls(tuple(sorted(streams.items())), tuple(sorted(silent)))
+        sizes = [(int(info["state"]["messages"]), int(info["state"]["bytes"])) for info in listed]
+        size = sum(messages for messages, _ in sizes), sum(held for _, held in sizes)
+        return cls(tuple(sorted(streams.items())), tuple(sorted(silent)), size)
 
-    def captured(self, spark: SparkSession, wanted: Wanted, shown: Shown) -> Results:
+    def captured(self, spark: SparkSession | None, wanted: Wanted, shown: Shown) -> Results:
         """Capture all; what goes wrong with one stream does not keep the others from being captured.
 
         Args:
-            spark: a session.
+            spark: a session; None for work in this process.
             wanted: what is wanted of each stream; its directory is the one above all.
             shown: how progress is shown.
 
@@ -112,7 +117,7 @@ def _withheld(info: Json) -> int | None:
     return None if info["config"].get("retention", "limits") == "limits" else int(info["state"]["messages"])
 
 
-def _configuration(spark: SparkSession, wanted: Wanted) -> None:
+def _configuration(spark: SparkSession | None, wanted: Wanted) -> None:
     """Save the configuration alone: reading the messages could take them from those that they are for."""
     with LoopThread() as loop:
         saved = loop.run(saved_stream(wanted.connection, wanted.stream))

@@ -29,13 +29,13 @@ _PATIENCE: Final = 3
 """Rounds in a row in which a stream may be missing that was there."""
 
 
-def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
+def capture(spark: SparkSession | None, wanted: Wanted, progress: Progress) -> Result:
     """Capture what the stream holds and the directory does not yet hold.
 
     Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
 
     Args:
-        spark: a session.
+        spark: a session; None for work in this process.
         wanted: the stream and the directory.
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
@@ -53,10 +53,12 @@ def capture(spark: SparkSession, wanted: Wanted, progress: Progress) -> Result:
 
 
 class _Capturing:
-    def __init__(self, spark: SparkSession, wanted: Wanted, place: Place, progress: Progress, loop: LoopThread) -> None:
+    def __init__(
+        self, spark: SparkSession | None, wanted: Wanted, place: Place, progress: Progress, loop: LoopThread
+    ) -> None:
         self._loop = loop
-        self._spark = writing_session(spark)
-        self._most = wanted.partitions or spark.sparkContext.defaultParallelism
+        self._spark = None if spark is None else writing_session(spark)
+        self._most = wanted.partitions or (1 if spark is None else spark.sparkContext.defaultParallelism)
         self._wanted = wanted
         self._place = place
         self._progress = progress

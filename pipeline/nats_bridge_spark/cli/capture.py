@@ -11,11 +11,12 @@ from nats_bridge.cli.connection_options import connection_named, connection_opti
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
-from nats_bridge_spark.cli.options import sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Connection
     from nats_bridge_spark.capture.wanted import Result
+    from nats_bridge_spark.engine import Engine
     from nats_bridge_spark.source.read_options import ReadOptions
 
 
@@ -43,12 +44,14 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     metavar="SECONDS",
     help="Continue until SIGTERM or Ctrl-C, and look for new messages so often; what a look finds is a file.",
 )
+@engine_option
 @spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
     stream: str | None,
     directory: str | None,
     everything: bool,
+    engine: Engine,
     settings: dict[str, str],
     as_json: bool,
     **given: Any,
@@ -71,8 +74,10 @@ def capture_command(
     from nats_bridge.cli.asking import ask
     from nats_bridge_spark.capture.account import Account
     from nats_bridge_spark.capture.facts import facts_of
-    from nats_bridge_spark.capture.place import absolute
+    from nats_bridge_spark.capture.place import absolute, is_local
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
+    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.errors import OptionError
     from nats_bridge_spark.session import require_libraries
 
     if stream is None:
@@ -108,14 +113,21 @@ def capture_command(
     # A missing server or stream is an error before Java has started.
     account = ask(Account.of(connection)) if everything else None
     if account is None:
-        ask(facts_of(connection, stream, (), 0))
+        state = ask(facts_of(connection, stream, (), 0)).state
+        size = state.messages, state.size
+    else:
+        size = account.size
+    if not is_local(wanted.directory):
+        if engine == "local":
+            raise OptionError(f"--engine local: only Spark reaches {wanted.directory}; leave it out")
+        engine = "spark"
 
     from nats_bridge_spark.capture.capturing import capture
     from nats_bridge_spark.progress import Shown, watched
-    from nats_bridge_spark.session import job_session
 
     job, shown = f"capture {stream}", Shown()
-    with job_session(job, settings=settings, quiet=False) as spark:
+    with engine_of(job, engine, settings) as session:
+        spark = session(lambda: size)
         if account is None:
             with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)

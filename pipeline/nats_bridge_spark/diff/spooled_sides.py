@@ -24,8 +24,8 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.request import Place
 from nats_bridge_spark.diff.result import Extent
 from nats_bridge_spark.diff.sides import COMPARED, live_options, require_columns
-from nats_bridge_spark.engine import Size
-from nats_bridge_spark.errors import PipelineError, marking
+from nats_bridge_spark.engine import Size, run_here
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_bridge_spark.source.planning import planned
 from nats_bridge_spark.source.range_reader import arriving
@@ -97,7 +97,7 @@ def spooled_side(place: Place, file: Path, read: Callable[[int], None]) -> Spool
     spooling = _Spooling(place, file, read)
     if place.connection is not None:
         with LoopThread() as loop:
-            loop.run(_live(place, spooling))
+            run_here(loop, _live(place, spooling))
     else:
         for batch in _captured(place):
             spooling.add(batch)
@@ -160,11 +160,10 @@ def _bytes(column: pa.Array) -> pa.Array:
 
 async def _live(place: Place, spooling: _Spooling) -> None:
     options = ReadOptions.of(live_options(place) | {"partitions": "1"})
-    with marking():
-        for part in await planned(options):
-            async with contextlib.aclosing(arriving(options, _LIVE, part)) as batches:
-                async for batch in batches:
-                    spooling.add(batch)
+    for part in await planned(options):
+        async with contextlib.aclosing(arriving(options, _LIVE, part)) as batches:
+            async for batch in batches:
+                spooling.add(batch)
 
 
 def parquet_files(place: Place) -> list[str]:
