@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -16,6 +16,9 @@ from nats_bridge_spark.diff.result import Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Spark: TypeAlias = "SparkSession | None"
+"""What a job runs on; None for the process alone."""
+
 ENGINES = [pytest.param("spark", marks=pytest.mark.java), "local"]
 
 
@@ -23,12 +26,7 @@ ENGINES = [pytest.param("spark", marks=pytest.mark.java), "local"]
 class Engine:
     """Compares; with a session on Spark."""
 
-    spark: SparkSession | None
-
-    @classmethod
-    def of(cls, request: pytest.FixtureRequest) -> Engine:
-        """The engine of a fixture's parameter, `ENGINES`."""
-        return cls(request.getfixturevalue("spark") if request.param == "spark" else None)
+    spark: Spark
 
     @contextmanager
     def compared(self, left: Place, right: Place, wanted: Wanted) -> Iterator[Result[Any]]:

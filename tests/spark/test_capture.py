@@ -33,6 +33,7 @@ from nats_bridge_spark.progress import Progress
 from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
+from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,13 +45,13 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(spark: SparkSession, url: str, tmp_path: Path) -> Run:
+def run(session: Spark, url: str, tmp_path: Path) -> Run:
     """Capture a stream into the test's directory."""
 
     def call(stream: str, **options: Any) -> Result:
         options = {"directory": str(tmp_path / "kept"), **options}
         wanted = Wanted(connection=Connection(servers=(url,)), stream=stream, **options)
-        return capture(spark, wanted, Progress(f"capture {stream}"))
+        return capture(session, wanted, Progress(f"capture {stream}"))
 
     return call
 
@@ -111,6 +112,7 @@ async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None
 @pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 async def test_everything_is_as_the_server_has_it(
     version: str,
+    session: Spark,
     spark: SparkSession,
     url: str,
     peer: RawPeer,
@@ -128,7 +130,7 @@ async def test_everything_is_as_the_server_has_it(
         assert answer.get("success"), answer
     stored = await stored_messages(peer, stream, 297)
     wanted = Wanted(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
-    result = capture(spark, wanted, Progress("capture"))
+    result = capture(session, wanted, Progress("capture"))
     expected = [(one.sequence, one.subject.decode(), one.time_ns, one.header_block, one.payload) for one in stored]
     assert plain(kept) == expected
     assert (result.messages, result.held, result.first, result.last, result.next) == (297, 297, 2, 302, 303)

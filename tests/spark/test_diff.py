@@ -17,7 +17,7 @@ from nats_bridge_spark.diff.request import Place, Wanted
 from nats_bridge_spark.diff.result import Result
 from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
-from tests.spark.engines import ENGINES, Engine
+from tests.spark.engines import Engine, Spark
 from tests.spark.histories import Stored, block, history
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def last_result() -> list[Result[Any]]:
     return []
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return Engine.of(request)
+@pytest.fixture
+def engine(session: Spark) -> Engine:
+    return Engine(session)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-from tests.spark.engines import ENGINES, Engine
+from tests.spark.engines import Engine, Spark
 from tests.spark.histories import Stored, block, history
 
 BLOCKS = [
@@ -45,9 +45,9 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> None:
     await until(there)
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return Engine.of(request)
+@pytest.fixture
+def engine(session: Spark) -> Engine:
+    return Engine(session)
 
 
 def found(engine: Engine, left: Place, right: Place, wanted: Wanted | None = None) -> tuple[Any, list[Any]]:

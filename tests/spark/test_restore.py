@@ -19,22 +19,22 @@ from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
+from tests.spark.engines import Spark
 from tests.spark.histories import block
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 
 class Commands:
-    """Runs commands in this process, with its session."""
+    """Runs commands in this process, with its session, or without."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capfd: pytest.CaptureFixture[str], session: Spark) -> None:
         self._capfd = capfd
+        self._engine = "local" if session is None else "spark"
 
     async def run(self, *arguments: str, code: int = 0) -> str:
         """What it printed on stdout, or on stderr where it is to fail."""
         self._capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            await asyncio.to_thread(main, list(arguments))
+            await asyncio.to_thread(main, [*arguments, "--engine", self._engine])
         printed = self._capfd.readouterr()
         assert ended.value.code == code, printed.err
         return printed.err if code else printed.out
@@ -100,8 +100,13 @@ async def reaches(peer: RawPeer, stream: str, last: int) -> None:
 
 
 @pytest.fixture
+def commands(capfd: pytest.CaptureFixture[str], session: Spark) -> Commands:
+    return Commands(capfd, session)
+
+
+@pytest.fixture
 async def both(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> Any:
     """Two servers: `(server, peer)` each; the commands, and the directory of the capture."""
     first, second = native_server("2.15.3"), native_server("2.15.3")
@@ -109,14 +114,14 @@ async def both(
     second.start()
     peer = await raw_peer(first.url)
     await filled(peer)
-    return (first, peer), (second, await raw_peer(second.url)), Commands(capfd), tmp_path / "backup"
+    return (first, peer), (second, await raw_peer(second.url)), commands, tmp_path / "backup"
 
 
 async def test_the_printed_permissions_are_enough(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     """Of two accounts, one is captured, and the other one gets everything."""
-    commands, backup, accounts = Commands(capfd), str(tmp_path / "backup"), []
+    backup, accounts = str(tmp_path / "backup"), []
     for name, command in (("from", ("capture", "--all")), ("to", ("restore",))):
         printed = await commands.run("--permissions", *command, backup, "--server", "nats://127.0.0.1:4222")
         allowed = printed.partition("permissions:")[2]
@@ -216,10 +221,10 @@ async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
     version: str,
     native_server: Callable[..., NativeServer],
     raw_peer: OpenPeer,
-    capfd: pytest.CaptureFixture[str],
+    commands: Commands,
     tmp_path: Path,
 ) -> None:
-    commands, backup = Commands(capfd), str(tmp_path / "backup")
+    backup = str(tmp_path / "backup")
     async with native_server(version) as server, native_server(version) as target:
         here, there = ("--server", server.url), ("--server", target.url)
         peer, other = await raw_peer(server.url), await raw_peer(target.url)

@@ -6,12 +6,18 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.wanted import Wanted
 from nats_bridge_spark.columns import CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.planning import planned
+from nats_bridge_spark.source.range_reader import arriving
+from nats_bridge_spark.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,46 +105,38 @@ def _written_by_spark(spark: SparkSession, options: dict[str, str], address: str
 
 
 async def _written_here(options: dict[str, str], place: Place) -> Written:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from nats_bridge_spark.source.planning import planned
-    from nats_bridge_spark.source.range_reader import arriving
-    from nats_bridge_spark.source.read_options import ReadOptions
-
-    types = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC")}
-    schema = pa.schema([(name, types[COLUMNS[name]]) for name in CAPTURED])
-    read, written, size = ReadOptions.of(options), Written(0, None, None), 0
+    """A file for each range of the plan, as Spark's tasks write them."""
+    read, written = ReadOptions.of(options), Written(0, None, None)
     place.make()
-    with pq.ParquetWriter(
-        f"{place}/part-00000.zstd.parquet",
-        schema,
-        compression="zstd",
-        # Payloads hardly repeat: trying a dictionary on them only costs.
-        use_dictionary=[name for name in CAPTURED if name != "data"],
-    ) as file:
-        held: list[pa.RecordBatch] = []
-
-        def write() -> None:
-            if held:
-                file.write_table(pa.Table.from_batches(held))
-                held.clear()
-
-        for part in await planned(read):
-            async with contextlib.aclosing(arriving(read, schema, part)) as batches:
+    for number, part in enumerate(await planned(read)):
+        with pq.ParquetWriter(
+            f"{place}/part-{number:05}.zstd.parquet",
+            _SCHEMA,
+            compression="zstd",
+            # Payloads hardly repeat: trying a dictionary on them only costs.
+            use_dictionary=[name for name in CAPTURED if name != "data"],
+        ) as file:
+            group: list[pa.RecordBatch] = []
+            async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
                 async for batch in batches:
                     numbers = batch.column("sequence")
                     first = numbers[0].as_py() if written.first is None else written.first
                     written = Written(written.messages + batch.num_rows, first, numbers[-1].as_py())
-                    held.append(batch)
-                    size += batch.nbytes
-                    if size >= _GROUP:
-                        write()
-                        size = 0
-        write()
+                    group.append(batch)
+                    if sum(each.nbytes for each in group) >= _GROUP:
+                        file.write_table(pa.Table.from_batches(group))
+                        group.clear()
+            file.write_table(pa.Table.from_batches(group, _SCHEMA))
     return written
 
 
+_TYPES: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_SCHEMA: Final = pa.schema([(name, _TYPES[COLUMNS[name]]) for name in CAPTURED])
 _GROUP: Final = 128 * 1024**2
 """Bytes in a group of rows of a file, about, as with Spark."""
 _BYTES: Final = 2 * 1024**3

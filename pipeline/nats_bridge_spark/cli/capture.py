@@ -71,13 +71,6 @@ def capture_command(
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --server west --continuous 30
       nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
-    from nats_bridge.cli.asking import ask
-    from nats_bridge_spark.capture.account import Account
-    from nats_bridge_spark.capture.facts import facts_of
-    from nats_bridge_spark.capture.place import absolute, is_local
-    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
-    from nats_bridge_spark.engine import engine_of
-    from nats_bridge_spark.errors import OptionError
     from nats_bridge_spark.session import require_libraries
 
     if stream is None:
@@ -93,6 +86,14 @@ def capture_command(
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
     require_libraries()
+    from nats_bridge.cli.asking import ask
+    from nats_bridge_spark.capture.account import Account
+    from nats_bridge_spark.capture.facts import facts_of
+    from nats_bridge_spark.capture.place import absolute, is_local
+    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, Wanted
+    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.errors import OptionError
+
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
     checked = _checked(connection, stream, given["subjects"], begin, end)
