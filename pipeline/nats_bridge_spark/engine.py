@@ -30,7 +30,7 @@ Size: TypeAlias = tuple[int, int]
 """Messages, and their bytes."""
 
 Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
-"""Gives a job its session, or None for work in this process; called with what can tell how much there is to read."""
+"""Gives a job its session, or None for work in this process; called with what returns how much there is to read."""
 
 
 def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:

@@ -86,5 +86,5 @@ def test_what_is_no_manifest(text: str, said: str) -> None:
         ({"allow_msg_ttl": True}, True),
     ],
 )
-def test_which_streams_drop_messages_by_themselves(config: dict[str, object], drops: bool) -> None:
+def test_which_streams_drop_messages(config: dict[str, object], drops: bool) -> None:
     assert drops_messages(config) is drops

@@ -142,7 +142,7 @@ class _Capturing:
         ledger = self._ledger
         path = ledger.staging(first)
         address = self._place.uri(path)
-        # What the stream removes by itself is counted, wherever it is: buckets remove what they replace all the time.
+        # What the stream removes automatically is counted, wherever it is: buckets always remove what they replace.
         counts = before.drops and not self._is_open
         may_miss = counts or self._is_open or self._wanted.allow_gaps
         if before.state.first > end:
@@ -235,7 +235,7 @@ class _Capturing:
     def _behind_gap(self, begins: int, *, drops: bool = False) -> int:
         """Where to resume if the stream begins only after the next message.
 
-        The gap is noted, or an error; if the stream may have made it by itself, it is one of those that are counted.
+        The gap is noted, or an error; if the stream may have made it automatically, it is counted as others are.
         """
         first = self._ledger.known.next
         if begins <= first:

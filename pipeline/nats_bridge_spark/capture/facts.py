@@ -20,7 +20,7 @@ class Facts:
         server: the version of the server that was asked.
         cluster: the name of its cluster; empty for a server of its own.
         remaining: messages after a sequence that the filters let pass.
-        drops: whether its configuration makes it remove messages by itself.
+        drops: whether its configuration makes it remove messages automatically.
     """
 
     state: StreamState
@@ -55,7 +55,7 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
 
 
 def drops_messages(config: Json) -> bool:
-    """Whether a stream removes messages by itself: by a limit, a message's time to live, a rollup or a schedule.
+    """Whether a stream removes messages automatically: by a limit, a message's time to live, a rollup or a schedule.
 
     Args:
         config: the stream's, as its server reports it (2.9 to 2.15). With `discard: new` a full stream refuses messages

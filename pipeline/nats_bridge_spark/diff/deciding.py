@@ -20,7 +20,7 @@ _MOST: Final = 0.9  # of the sample
 
 
 class Sampled(Protocol):
-    """A side of which some messages can be looked at."""
+    """A side of which some messages can be read."""
 
     @property
     def stream(self) -> str:
@@ -37,7 +37,7 @@ class Sampled(Protocol):
         """Some sequences from one on, each with what stands for its payload."""
 
     def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """The same of given sequences, as far as they are there."""
+        """The same of given sequences, if they are there."""
 
 
 def decision(left: Sampled, right: Sampled, wanted: Wanted) -> tuple[By, str]:

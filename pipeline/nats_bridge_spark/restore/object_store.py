@@ -21,7 +21,7 @@ _DESCRIPTIONS: Final = ".M."
 
 
 async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str]) -> int:
-    """Purge the chunks that no object names, from a stream that nobody writes to.
+    """Purge the chunks that no object names, from a stream that no client writes to.
 
     Args:
         api: of a connection that may purge the stream.
