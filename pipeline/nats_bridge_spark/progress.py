@@ -124,7 +124,7 @@ class Progress:
 
 @contextmanager
 def watched(
-    spark: SparkSession,
+    spark: SparkSession | None,
     job: str,
     *,
     total: int | None = None,
@@ -134,7 +134,7 @@ def watched(
     """Show the progress of Spark's work inside the block.
 
     Args:
-        spark: the session; all its queries are counted.
+        spark: the session; all its queries are counted. None for work in this process, which the job counts.
         job: what it is called, such as `capture ORDERS`.
         total: how many messages there are to handle, if that is known.
         shown: whether and how often something is said.
@@ -185,7 +185,7 @@ def _stopped(progress: Progress, number: signal.Signals) -> JobStoppedError:
 class _Screen(threading.Thread):
     """Keeps stderr up to date while Spark works, and cancels its work on request."""
 
-    def __init__(self, progress: Progress, spark: SparkSession, shown: Shown) -> None:
+    def __init__(self, progress: Progress, spark: SparkSession | None, shown: Shown) -> None:
         super().__init__(name="nats-bridge-progress", daemon=True)
         self.cancels = False
         self._progress = progress
@@ -194,8 +194,9 @@ class _Screen(threading.Thread):
         self._is_terminal = sys.stderr.isatty()
         self._counts: SparkCounts | None = None
         # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
-        with suppress(Exception):
-            self._counts = SparkCounts(spark)
+        if spark is not None:
+            with suppress(Exception):
+                self._counts = SparkCounts(spark)
         self._lock = threading.Lock()
         self._over = False
         self._wake = threading.Event()
@@ -207,7 +208,7 @@ class _Screen(threading.Thread):
     def run(self) -> None:
         """Until the end: look, or cancel."""
         while not self._over:
-            if self.cancels:
+            if self.cancels and self._spark is not None:
                 # Java may be gone, which ends the block as well.
                 with suppress(Exception):
                     for query in self._spark.streams.active:
@@ -280,10 +281,14 @@ class _Screen(threading.Thread):
     def _ask(self) -> tuple[int, int]:
         """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
         tasks = (0, 0)
-        if self._counts is not None and not self._shown.quiet:
-            with suppress(Exception):
+        if self._shown.quiet:
+            return tasks
+        with suppress(Exception):
+            if self._counts is not None:
                 tasks = self._counts.tasks()
                 self._rows = (self._progress.count or self._counts.rows)()
+            elif self._progress.count is not None:
+                self._rows = self._progress.count()
         return tasks
 
     def _write(self, text: str, *, stays: bool) -> None:

@@ -109,13 +109,24 @@ def job_session(
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
+def require_libraries() -> None:
+    """Check that what the jobs import is installed, before one of them imports it.
+
+    Raises:
+        SparkMissingError: PySpark or pyarrow is not there.
+    """
     try:
-        import pyarrow  # noqa: F401  # tasks need it; better said here than by a dying worker
-        from pyspark import SparkConf, SparkContext
-        from pyspark.sql import SparkSession
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
     except ImportError as error:
         raise SparkMissingError(f"{error.name or error} is not installed: {_INSTALL}") from None
+
+
+def _session(name: str, master: str | None, settings: dict[str, str], log: IO[bytes] | None) -> SparkSession:
+    require_libraries()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
     from nats_bridge_spark.registering import register
 
     if master:
@@ -134,7 +145,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
         defaults = {**_DEFAULTS, **_ON_THIS_MACHINE} if is_local else _DEFAULTS
         for key, value in defaults.items():
             conf.setIfMissing(key, value)
-        if not _is_submitted():
+        if not is_submitted():
             conf.setIfMissing("spark.master", "local[*]")
             conf.setAppName(name)
         spark = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -147,7 +158,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
     return spark
 
 
-def _is_submitted() -> bool:
+def is_submitted() -> bool:
     """Whether Spark started this process (`spark-submit`), not the reverse."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -161,7 +172,7 @@ def _started_java(settings: dict[str, str], log: IO[bytes] | None) -> Any:
     launch: Callable[..., Any] = launch_gateway
 
     conf = SparkConf(loadDefaults=False)
-    if _is_submitted():
+    if is_submitted():
         return launch(conf)
     require_java()
     for key, value in {**_FROM_THE_START, **settings}.items():
@@ -195,7 +206,7 @@ def _end() -> None:
         context = SparkContext._active_spark_context
         if context is not None:
             SparkSession.builder.getOrCreate().stop()
-    if gateway is None or _is_submitted():
+    if gateway is None or is_submitted():
         return
     with suppress(Exception):
         gateway.shutdown()

@@ -15,6 +15,7 @@ from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.progress import Shown
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
+from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,10 +24,10 @@ Raw: TypeAlias = tuple[bytes, bytes, bytes]
 Name: TypeAlias = Callable[[str], str]
 
 
-async def backfilled(spark: SparkSession, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
+async def backfilled(session: Spark, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
     return await asyncio.to_thread(
-        backfill, settings, BackfillRequest(rule, **wanted), lambda: spark, Shown(quiet=True)
+        backfill, settings, BackfillRequest(rule, **wanted), lambda _: session, Shown(quiet=True)
     )
 
 

@@ -12,6 +12,7 @@ from tests.live.conftest import *  # noqa: F403  # the fixtures of real servers
 from tests.live.conftest import _name_numbers  # noqa: F401  # one of them, which the star leaves out
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
+from tests.spark.engines import ENGINES
 from tests.spark.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=ENGINES)
+def session(request: pytest.FixtureRequest) -> SparkSession | None:
+    """What jobs of both engines run on: the session, and nothing."""
+    return request.getfixturevalue("spark") if request.param == "spark" else None
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,7 @@ from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.engines import Spark
 
 MESSAGES = 150
 
@@ -53,7 +51,7 @@ async def caught_up(peer: RawPeer, settings: Settings, stream: str, messages: in
     ],
 )
 async def test_a_history_is_copied_as_the_sidecar_would(
-    spark: SparkSession,
+    session: Spark,
     version: str,
     name: str,
     servers: SharedServers,
@@ -74,7 +72,7 @@ async def test_a_history_is_copied_as_the_sidecar_would(
         peers = [await raw_peer(west.url), await raw_peer(east.url)]
         for one in peers:
             await one.create_stream(name=target, subjects=filled(shape.subjects, names), **shape.target)
-        summaries = await backfilled(spark, settings_of(url, west.url, rule))
+        summaries = await backfilled(session, settings_of(url, west.url, rule))
         copies = await held(peers[0], target)
         assert sum(summary.copied for summary in summaries) == len(copies) > 20
         await caught_up(peers[1], settings_of(url, east.url, rule), target, len(copies))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
@@ -14,13 +14,11 @@ from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.engines import Spark
 
 
 async def test_a_mirror_keeps_the_sequences(
-    spark: SparkSession, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    session: Spark, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.10.27")
     here = await Copies.make(await raw_peer(url), unique_name("keeps"))
@@ -38,9 +36,9 @@ async def test_a_mirror_keeps_the_sequences(
         "filler_subject": f"{here.target}.filler",
     }
     settings = settings_for(url, rule)
-    (part,) = await backfilled(spark, settings, last=30)
+    (part,) = await backfilled(session, settings, last=30)
     assert (part.copied, part.next_sequence) == (27, 31)
-    (summary,) = await backfilled(spark, settings)
+    (summary,) = await backfilled(session, settings)
     assert (summary.copied, summary.next_sequence) == (29, 61)
     async with running(settings):
         await here.peer.store(f"{here.name}.live".encode(), b"61")
@@ -55,7 +53,7 @@ async def test_a_mirror_keeps_the_sequences(
 
 
 async def test_a_bucket_is_copied_as_the_sidecar_would(
-    spark: SparkSession,
+    session: Spark,
     servers: SharedServers,
     native_server: Callable[..., NativeServer],
     unique_name: Name,
@@ -83,7 +81,7 @@ async def test_a_bucket_is_copied_as_the_sidecar_would(
         peers = [await raw_peer(west.url), await raw_peer(east.url)]
         for one in peers:
             await one.create_stream(name="KV_COPY", subjects=["$KV.COPY.>"], **bucket)
-        (summary,) = await backfilled(spark, settings_of(west), sources=(name,))
+        (summary,) = await backfilled(session, settings_of(west), sources=(name,))
         assert summary.copied > 10
         async with running(settings_of(east)):
 

@@ -33,6 +33,7 @@ from nats_bridge_spark.progress import Progress
 from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import RawPeer
 from tests.live.stored_messages import stored_messages
+from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,13 +45,13 @@ Run = Callable[..., CaptureResult]
 
 
 @pytest.fixture
-def run(spark: SparkSession, url: str, tmp_path: Path) -> Run:
+def run(session: Spark, url: str, tmp_path: Path) -> Run:
     """Capture a stream into the test's directory."""
 
     def call(stream: str, **options: Any) -> CaptureResult:
         options = {"directory": str(tmp_path / "kept"), **options}
         wanted = CaptureRequest(connection=Connection(servers=(url,)), stream=stream, **options)
-        return capture(spark, wanted, Progress(f"capture {stream}"))
+        return capture(session, wanted, Progress(f"capture {stream}"))
 
     return call
 
@@ -111,6 +112,7 @@ async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None
 @pytest.mark.parametrize("version", ["2.9.10", "2.15.3"])
 async def test_everything_is_as_the_server_has_it(
     version: str,
+    session: Spark,
     spark: SparkSession,
     url: str,
     peer: RawPeer,
@@ -128,7 +130,7 @@ async def test_everything_is_as_the_server_has_it(
         assert answer.get("success"), answer
     stored = await stored_messages(peer, stream, 297)
     wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), partitions=3, chunk=100)
-    result = capture(spark, wanted, Progress("capture"))
+    result = capture(session, wanted, Progress("capture"))
     expected = [(one.sequence, one.subject.decode(), one.time_ns, one.header_block, one.payload) for one in stored]
     assert plain(kept) == expected
     assert (result.messages, result.held, result.first, result.last, result.next) == (297, 297, 2, 302, 303)
@@ -280,6 +282,64 @@ async def test_messages_that_went_before_they_were_captured(
     await peer.api(f"STREAM.PURGE.{stream}")
     assert run(stream, allow_gaps=True).gaps == ((11, 15), (21, 25))
     assert run(stream).messages == 0
+
+
+_DROPPING: dict[str, dict[str, Any]] = {
+    "a bucket": {"max_msgs_per_subject": 1, "discard": "new", "allow_rollup_hdrs": True},
+    "max_msgs": {"max_msgs": 7},
+    "max_bytes": {"max_bytes": 500},
+}
+
+
+@pytest.mark.parametrize("limits", _DROPPING)
+@pytest.mark.parametrize("cold", [False, True], ids=["", "with a message that stays"])
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_what_the_stream_has_dropped_is_counted_wherever_it_was(
+    version: str, run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], limits: str, cold: bool
+) -> None:
+    """A bucket drops what is replaced: behind the first message that it holds, or at its beginning."""
+    stream = unique_name("CAPTURE")
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **_DROPPING[limits])
+    if cold:
+        await peer.store(f"{stream}.cold".encode(), b"stays")
+    for _ in range(2):
+        await fill(peer, stream, 7)
+    first = run(stream)
+    assert first.removed == 0  # whatever had been there before the first capture
+    before = sequences(kept)
+    for _ in range(3):
+        await fill(peer, stream, 7)
+    state = (await peer.api(f"STREAM.INFO.{stream}"))["state"]
+    new = [one.sequence for one in await stored_messages(peer, stream, state["messages"]) if one.sequence > first.last]
+    second = run(stream)
+    assert (second.messages, second.removed, second.gaps) == (len(new), 21 - len(new), ())
+    assert sequences(kept) == [*before, *new]
+    for _ in range(2):
+        await fill(peer, stream, 7)
+    await peer.api(f"STREAM.PURGE.{stream}")
+    third = run(stream)
+    assert (third.messages, third.files, third.removed, third.next) == (0, 0, 14, state["last_seq"] + 15)
+    assert run(stream).removed == 0
+
+
+async def test_what_a_stream_drops_while_it_is_read_is_counted(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = unique_name("CAPTURE")
+    loop = asyncio.get_running_loop()
+    original = capturing.write_chunk
+
+    def write(*arguments: Any, **more: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(fill(peer, stream, 4), loop).result()
+        return original(*arguments, **more)
+
+    await fill(peer, stream, 10, max_msgs=10)
+    run(stream)
+    await fill(peer, stream, 10)
+    monkeypatch.setattr(capturing, "write_chunk", write)
+    result = await asyncio.to_thread(run, stream)
+    assert (result.messages, result.removed, result.gaps) == (6, 4, ())
+    assert sequences(kept) == [*range(1, 11), *range(15, 21)]
 
 
 async def test_messages_that_go_just_before_they_are_read(

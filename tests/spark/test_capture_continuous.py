@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow.parquet
 import pytest
@@ -22,10 +22,8 @@ from nats_bridge_spark.progress import Progress
 from nats_conformance.native_servers import NativeServer
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
+from tests.spark.engines import Spark
 from tests.spark.waiting import seen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 VERSION = "2.10.27"
 
@@ -33,14 +31,14 @@ VERSION = "2.10.27"
 class Running:
     """A continuous capture in a thread of its own."""
 
-    def __init__(self, spark: SparkSession, url: str, stream: str, kept: Path) -> None:
+    def __init__(self, session: Spark, url: str, stream: str, kept: Path) -> None:
         self.kept = kept
         self.progress = Progress(f"capture {stream}")
         self.said: list[str] = []
         self.progress._screen = cast(Any, SimpleNamespace(say=self.said.append, restart=lambda: None))
         wanted = CaptureRequest(Connection(servers=(url,)), stream, str(kept), continuous=True, interval=0.1)
         self.task: asyncio.Task[CaptureResult] = asyncio.create_task(
-            asyncio.to_thread(capture, spark, wanted, self.progress)
+            asyncio.to_thread(capture, session, wanted, self.progress)
         )
 
     def held(self) -> int:
@@ -63,8 +61,8 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(spark: SparkSession, url: str, stream: str, kept: Path) -> AsyncIterator[Running]:
-    job = Running(spark, url, stream, kept)
+async def running(session: Spark, url: str, stream: str, kept: Path) -> AsyncIterator[Running]:
+    job = Running(session, url, stream, kept)
     try:
         yield job
     finally:
@@ -79,12 +77,16 @@ async def store(peer: RawPeer, stream: str, messages: int) -> None:
 
 
 async def test_new_messages_come_as_they_are_stored(
-    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+    session: Spark,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    unique_name: Callable[[str], str],
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)
     await peer.create_stream(name=stream, subjects=[stream])
-    async with running(spark, url, stream, tmp_path / "kept") as job:
+    async with running(session, url, stream, tmp_path / "kept") as job:
         await store(peer, stream, 5)
         await seen(lambda: job.held() == 5)
         await store(peer, stream, 5)
@@ -95,13 +97,13 @@ async def test_new_messages_come_as_they_are_stored(
 
 
 async def test_a_server_that_goes_and_comes_back(
-    spark: SparkSession, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+    session: Spark, native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
 ) -> None:
     server = native_server(VERSION).start()
     peer = await raw_peer(server.url)
     await peer.create_stream(name="S", subjects=["S"])
     await store(peer, "S", 5)
-    async with running(spark, server.url, "S", tmp_path / "kept") as job:
+    async with running(session, server.url, "S", tmp_path / "kept") as job:
         await seen(lambda: job.held() == 5)
         await asyncio.to_thread(server.kill)
         await seen(lambda: any("trying again in 0.1 s" in line for line in job.said))
@@ -121,13 +123,17 @@ async def test_a_stream_that_is_gone_for_a_moment_is_waited_for(servers: SharedS
 
 
 async def test_a_stream_that_is_recreated_ends_it(
-    spark: SparkSession, servers: SharedServers, raw_peer: OpenPeer, tmp_path: Path, unique_name: Callable[[str], str]
+    session: Spark,
+    servers: SharedServers,
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+    unique_name: Callable[[str], str],
 ) -> None:
     stream, url = unique_name("CONTINUOUS"), await servers.url(VERSION)
     peer = await raw_peer(url)
     await peer.create_stream(name=stream, subjects=[stream])
     await store(peer, stream, 5)
-    async with running(spark, url, stream, tmp_path / "kept") as job:
+    async with running(session, url, stream, tmp_path / "kept") as job:
         await seen(lambda: job.held() == 5)
         await peer.api(f"STREAM.DELETE.{stream}")
         await peer.create_stream(name=stream, subjects=[stream])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
+from nats_bridge_spark.capture.facts import drops_messages
 from nats_bridge_spark.capture.ledger import folder_of
 from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
 from nats_bridge_spark.errors import PipelineError
@@ -70,3 +71,20 @@ def test_what_is_no_manifest(text: str, said: str) -> None:
     with pytest.raises(PipelineError) as error:
         Capture.of_json(text, "here")
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("config", "drops"),
+    [
+        ({"max_msgs": -1, "max_bytes": -1, "max_age": 0, "max_msgs_per_subject": -1}, False),
+        ({"max_msgs": 10, "discard": "old"}, True),
+        ({"max_msgs": 10, "max_bytes": 10, "discard": "new"}, False),
+        ({"max_msgs_per_subject": 1, "discard": "new"}, True),
+        ({"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True}, False),
+        ({"max_age": 1, "discard": "new"}, True),
+        ({"allow_rollup_hdrs": True}, True),
+        ({"allow_msg_ttl": True}, True),
+    ],
+)
+def test_which_streams_drop_messages(config: dict[str, object], drops: bool) -> None:
+    assert drops_messages(config) is drops

@@ -6,15 +6,18 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from nats_bridge_spark.diff.ordering import out_of_order
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
+from nats_bridge_spark.diff.result import DiffResult
 from nats_bridge_spark.diff.rules import transform_of
-from nats_bridge_spark.diff.run import DiffResult, compared
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
+from tests.spark.engines import Engine, Spark
 from tests.spark.histories import Stored, block, history
 
 if TYPE_CHECKING:
@@ -27,12 +30,17 @@ MESSAGES = 300
 
 
 @pytest.fixture
-def last_result() -> list[DiffResult]:
+def last_result() -> list[DiffResult[Any]]:
     return []
 
 
 @pytest.fixture
-def compare(spark: SparkSession, tmp_path: Path, last_result: list[DiffResult]) -> Compare:
+def engine(session: Spark) -> Engine:
+    return Engine(session)
+
+
+@pytest.fixture
+def compare(engine: Engine, tmp_path: Path, last_result: list[DiffResult[Any]]) -> Compare:
     """Compare two lists of messages; the findings by kind, without their values where there are none."""
 
     def run(
@@ -41,13 +49,12 @@ def compare(spark: SparkSession, tmp_path: Path, last_result: list[DiffResult]) 
         place = tmp_path / f"{len(last_result)}"
         left_folder = history(place / "left", left, stream=streams[0])
         right_folder = history(place / "right", right, stream=streams[1])
-        with compared(
-            spark, SideLocation(str(left_folder)), SideLocation(str(right_folder)), DiffRequest(**wanted)
-        ) as result:  # type: ignore[arg-type]
+        sides = SideLocation(str(left_folder)), SideLocation(str(right_folder))
+        with engine.compared(*sides, DiffRequest(**wanted)) as result:  # type: ignore[arg-type]
             last_result.append(result)
             found: dict[str, list[tuple[object, ...]]] = {}
-            for row in result.findings.orderBy("kind", "left_sequence", "right_sequence", "field").collect():
-                found.setdefault(row.kind, []).append(tuple(row)[1:])
+            for kind, *row in engine.findings(result):
+                found.setdefault(kind, []).append(tuple(row))
             assert {kind: len(rows) for kind, rows in found.items()} == result.kinds
             assert result.is_equal == (not found)
             return found
@@ -76,7 +83,7 @@ def native_and_bridged(messages: int = MESSAGES) -> Sides:
 
 
 def test_a_native_and_a_bridged_target_are_equal_and_what_is_not_compared_is_said(
-    compare: Compare, last_result: list[DiffResult]
+    compare: Compare, last_result: list[DiffResult[Any]]
 ) -> None:
     assert compare(*native_and_bridged()) == {}
     result = last_result[0]
@@ -157,7 +164,7 @@ def test_exactly_what_is_planted_is_found(compare: Compare) -> None:
     }
 
 
-def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     ours = b"Nats-Msg-Id: bridge-0123456789ab-1-%d"
     left = [Stored(number, "a", block(ours % 1), b"%d" % number) for number in range(5, 60)]
     right = [replace(each) for each in left]
@@ -178,7 +185,7 @@ def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[
     assert not last_result[0].counts.ignored
 
 
-def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     left = [Stored(number, f"a.{number % 7}", block(b"A: 1"), b"%d" % number) for number in range(1, 101)]
     left[0] = replace(left[0], block=b"")
     left[1] = replace(left[1], block=block())
@@ -208,7 +215,7 @@ def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult]
     }
 
 
-def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     left = [Stored(number, f"a.{number}", block(b"Nats-Stream: made up", b"A: 1")) for number in range(1, 51)]
     reported = (
         b"Nats-Stream: L\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\nNats-Time-Stamp: t\r\nNats-Last-Sequence: 0"
@@ -227,7 +234,7 @@ def test_republished_messages_are_copies_as_well(compare: Compare, last_result: 
     assert last_result[0].comparison.by == "provenance:right"
 
 
-def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     left = [Stored(number, "a.1" if number % 2 else "b.1") for number in range(1, 41)]
     right = [
         Stored(at, "c.1", block(b"Nats-Bridge-Source: L %d a.* c.$1" % each.sequence))
@@ -237,7 +244,7 @@ def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_res
     assert last_result[0].left_out == (20, 0)
 
 
-def test_by_message_id(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_by_message_id(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     left = [Stored(number, "a", block(b"Nats-Msg-Id: id-%d" % number)) for number in range(1, 31)]
     right = [replace(each, sequence=100 - each.sequence, data=b"y" if each.sequence == 7 else b"x") for each in left]
     right.sort(key=lambda each: each.sequence)
@@ -267,7 +274,7 @@ def test_several_entries_that_copy_one_message_are_distinguished(compare: Compar
     }
 
 
-def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[DiffResult]) -> None:
+def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
     left = [Stored(number, "a", block(b"A: 1", b"T: %d" % number), b"%d" % number) for number in range(1, 31)]
     right = [replace(each, block=block(b"A: 1")) for each in left[:-1]]
     with pytest.raises(AssertionError):  # they are allowed, so the sides are called equal
@@ -307,7 +314,7 @@ def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) 
     assert {row.left for row in coarse.collect()} == expected
 
 
-def test_ranges_and_subjects(spark: SparkSession, tmp_path: Path) -> None:
+def test_ranges_and_subjects(engine: Engine, tmp_path: Path) -> None:
     left = history(tmp_path / "l", [Stored(number, f"a.{number % 3}", data=b"%d" % number) for number in range(1, 61)])
     right = history(
         tmp_path / "r", [Stored(number, f"a.{number % 3}", data=b"%d" % number) for number in range(11, 71)]
@@ -316,12 +323,12 @@ def test_ranges_and_subjects(spark: SparkSession, tmp_path: Path) -> None:
         SideLocation(str(left), first=11, subjects=("a.1", "b.>")),
         SideLocation(str(right), last=60, subjects=("*.1",)),
     )
-    with compared(spark, *sides, DiffRequest()) as result:
+    with engine.compared(*sides, DiffRequest()) as result:
         assert result.is_equal
         assert result.counts.common == len([number for number in range(11, 61) if number % 3 == 1])
 
 
-def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_sides_are_reported_in_a_line(engine: Engine, tmp_path: Path) -> None:
     some = history(tmp_path / "some", [Stored(number, data=b"%d" % number) for number in range(1, 11)])
     none = history(tmp_path / "none", [])
     ours = history(tmp_path / "ours", [Stored(n, "a", block(b"Nats-Stream-Source: A %d" % n)) for n in range(1, 11)])
@@ -331,12 +338,13 @@ def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path)
     mixed = history(tmp_path / "mixed" / "1", [Stored(1)], stream="ONE").parent
     history(mixed / "2", [Stored(2)], stream="TWO")
     other = tmp_path / "other"
-    spark.range(3).write.parquet(str(other))
+    other.mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"id": [0, 1, 2]}), other / "part-0.parquet")
 
     def reported(left: Path, right: Path, **wanted: object) -> str:
         with (
             pytest.raises(PipelineError) as error,
-            compared(spark, SideLocation(str(left)), SideLocation(str(right)), DiffRequest(**wanted)),  # type: ignore[arg-type]
+            engine.compared(SideLocation(str(left)), SideLocation(str(right)), DiffRequest(**wanted)),  # type: ignore[arg-type]
         ):
             pass
         return str(error.value)
@@ -350,7 +358,7 @@ def test_wrong_sides_are_reported_in_a_line(spark: SparkSession, tmp_path: Path)
     assert "(the left one has A " in reported(ours, theirs, by="provenance")
     assert "no message in common by provenance:right" in reported(ours, theirs, by="provenance:right")
     assert "belongs to --by provenance:right" in reported(ours, theirs, by="provenance", source="X")
-    with pytest.raises(SchemaError), compared(spark, SideLocation(str(some)), SideLocation(str(other)), DiffRequest()):
+    with pytest.raises(SchemaError), engine.compared(SideLocation(str(some)), SideLocation(str(other)), DiffRequest()):
         pass
-    with pytest.raises(OptionError), compared(spark, SideLocation(str(some)), SideLocation(str(some)), DiffRequest()):
+    with pytest.raises(OptionError), engine.compared(SideLocation(str(some)), SideLocation(str(some)), DiffRequest()):
         pass

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
 from nats_bridge.cli import main
+from nats_conformance.native_servers import NativeServer
+from tests.live.raw_messages import OpenPeer
+from tests.spark.engines import ENGINES
 from tests.spark.histories import Stored, history
+from tests.spark.waiting import seen
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -26,10 +33,12 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
     return history(tmp_path / "left", left), history(tmp_path / "right", right, stream="R")
 
 
-@pytest.mark.java
-def test_what_is_printed_and_written(sides: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("spark", [pytest.param(True, marks=pytest.mark.java), False])
+def test_what_is_printed_and_written(spark: bool, sides: tuple[Path, Path], tmp_path: Path) -> None:
+    """Settings of Spark are a choice of Spark; without them few messages need none."""
     out = tmp_path / "out"
-    ran = command("diff", *sides, "--out", out, "--spark", "spark.driver.memory=1g")
+    ran = command("diff", *sides, "--out", out, *(["--spark", "spark.driver.memory=1g"] if spark else []))
+    assert ("starting Spark" in ran.stderr) == spark
     assert ran.returncode == 1, ran.stderr
     lines = ran.stdout.splitlines()
     assert lines[0].startswith(f"left   capture {sides[0]}: 100 messages of S, sequences 1 to 100")
@@ -66,11 +75,15 @@ def test_what_is_printed_and_written(sides: tuple[Path, Path], tmp_path: Path) -
     ]
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_result_as_json(sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_result_as_json(
+    engine: str, request: pytest.FixtureRequest, sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    if engine == "spark":
+        request.getfixturevalue("spark")
     capfd.readouterr()
     with pytest.raises(SystemExit) as ended:
-        main(["diff", *map(str, sides), "--json"])
+        main(["diff", *map(str, sides), "--json", "--engine", engine])
     printed = capfd.readouterr()
     assert ended.value.code == 1, printed.err
     reported = json.loads(printed.out)
@@ -95,3 +108,41 @@ def test_what_cannot_be_meant_is_refused_before_spark_starts(arguments: list[str
     assert ran.returncode == 2
     assert reported in ran.stderr
     assert len(ran.stderr.splitlines()) <= 2
+
+
+def test_findings_are_not_written_over(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    ran = command("diff", *sides, "--out", tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1] == f"--out {tmp_path}: File exists"
+
+
+def test_one_process_does_not_reach_what_only_spark_reaches(sides: tuple[Path, Path]) -> None:
+    ran = command("diff", sides[0], "capture:hdfs://host/right", "--engine", "local")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "--engine local: only Spark reaches hdfs://host/right; leave it out\n"
+
+
+async def test_a_job_that_is_stopped(
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    """While it reads, unless it was faster than the signal."""
+    async with native_server("2.15.3") as server:
+        peer = await raw_peer(server.url)
+        for stream in ("A", "B"):
+            await peer.create_stream(name=stream, subjects=[stream])
+            for _ in range(60):
+                await peer.store(stream.encode(), b"x" * 500_000)
+        words = [sys.executable, "-m", "nats_bridge", "diff", "A", "B", "--server", server.url, "--engine", "local"]
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        await seen(lambda: os.listdir(tmp_path) != [] or process.returncode is not None)  # noqa: PTH208
+        process.terminate()
+        _, printed = await process.communicate()
+    if process.returncode != 0:
+        assert process.returncode == 143, printed
+        assert printed.decode().splitlines()[-1] == "diff A B: stopped by SIGTERM"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.rules import rule_of
-from nats_bridge_spark.diff.run import compared
 from nats_bridge_spark.errors import PipelineError
 from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
+from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-from tests.spark.histories import block
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.engines import Engine, Spark
+from tests.spark.histories import Stored, block, history
 
 BLOCKS = [
     b"",
@@ -47,16 +45,20 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> None:
     await until(there)
 
 
+@pytest.fixture
+def engine(session: Spark) -> Engine:
+    return Engine(session)
+
+
 def found(
-    spark: SparkSession, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
+    engine: Engine, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
 ) -> tuple[Any, list[Any]]:
-    with compared(spark, left, right, wanted or DiffRequest()) as result:
-        rows = result.findings.orderBy("kind", "left_sequence", "right_sequence").collect()
-        return result, [tuple(row) for row in rows]
+    with engine.compared(left, right, wanted or DiffRequest()) as result:
+        return result, engine.findings(result)
 
 
 async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
-    spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    engine: Engine, url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     source, native, bridged = unique_name("SOURCE"), unique_name("NATIVE"), unique_name("BRIDGED")
     entry = {"name": source, "subject_transforms": [{"src": f"{source}.*.>", "dest": f"{bridged}.$1.>"}]}
@@ -75,7 +77,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
 
     connection = Connection.model_validate({"servers": [url]})
     sides = {name: SideLocation(name, connection) for name in (source, native, bridged)}
-    result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
+    result, rows = await asyncio.to_thread(found, engine, sides[native], sides[bridged])
     assert rows == []
     assert result.comparison.by == "provenance"
     assert result.counts.equal == messages
@@ -88,14 +90,14 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
 
     rule = DiffRequest(rule=rule_of(settings, "copy", source))
     for copy in (native, bridged):
-        result, rows = await asyncio.to_thread(found, spark, sides[source], sides[copy], rule)
+        result, rows = await asyncio.to_thread(found, engine, sides[source], sides[copy], rule)
         assert (rows, result.counts.equal) == ([], messages)
 
     # Three things happen to the bridged target.
     await peer.api(f"STREAM.MSG.DELETE.{bridged}", {"seq": 7})
     await peer.store(f"{bridged}.own".encode(), b"", block(b"Nats-Bridge-Source: %b 9999 > >" % source.encode()))
     await peer.store(f"{bridged}.alien".encode(), b"")
-    result, rows = await asyncio.to_thread(found, spark, sides[native], sides[bridged])
+    result, rows = await asyncio.to_thread(found, engine, sides[native], sides[bridged])
     assert rows == [
         ("extra", f"{source} 9999", None, messages + 1, "", None, f"{bridged}.own"),
         ("missing", f"{source} 7", 7, None, "", f"{bridged}.1.6", None),
@@ -104,7 +106,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
 
 
 async def test_a_compacted_bucket_and_what_it_was(
-    spark: SparkSession, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+    engine: Engine, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     bucket = unique_name("B")
     stream, key = f"KV_{bucket}", f"$KV.{bucket}."
@@ -115,27 +117,25 @@ async def test_a_compacted_bucket_and_what_it_was(
     connection = Connection.model_validate({"servers": [url]})
     live = SideLocation(stream, connection)
 
-    def capture() -> SideLocation:
-        schema = "stream string, subject string, sequence bigint, header_block binary, data binary"
-        frame = spark.read.format("jetstream").options(servers=url, stream=stream).schema(schema).load()
-        frame.write.parquet(str(tmp_path / "was"))
-        return SideLocation(str(tmp_path / "was"))
-
-    was = await asyncio.to_thread(capture)
-    result, rows = await asyncio.to_thread(found, spark, was, live)
+    stored = [
+        Stored(one.sequence, one.subject.decode(), one.header_block, one.payload)
+        for one in await stored_messages(peer, stream, 40)
+    ]
+    was = SideLocation(str(history(tmp_path / "was", stored, stream=stream)))
+    result, rows = await asyncio.to_thread(found, engine, was, live)
     assert (rows, result.comparison.by, result.counts.equal) == ([], "sequence", 40)
     assert (result.left.first, result.left.last) == (161, 200)
 
     await peer.store(f"{key}3".encode(), b"new")
-    result, rows = await asyncio.to_thread(found, spark, was, live)
+    result, rows = await asyncio.to_thread(found, engine, was, live)
     assert rows == [
         ("extra", "201", None, 201, "", None, f"{key}3"),
         ("missing", "164", 164, None, "", f"{key}3", None),
     ]
 
 
-async def test_a_stream_that_is_not_there(spark: SparkSession, url: str) -> None:
+async def test_a_stream_that_is_not_there(engine: Engine, url: str) -> None:
     connection = Connection.model_validate({"servers": [url]})
     with pytest.raises(Exception, match="NONE") as error:
-        await asyncio.to_thread(found, spark, SideLocation("OTHER", connection), SideLocation("NONE", connection))
+        await asyncio.to_thread(found, engine, SideLocation("OTHER", connection), SideLocation("NONE", connection))
     assert isinstance(error.value, PipelineError) or "nats-bridge says" in str(error.value)

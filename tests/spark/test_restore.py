@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nats
+import nats.js.errors
 import pytest
 import yaml
 
@@ -17,22 +19,22 @@ from nats_transforms.timestamp import rfc3339_nano
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
+from tests.spark.engines import Spark
 from tests.spark.histories import block
-
-pytestmark = pytest.mark.usefixtures("spark")
 
 
 class Commands:
-    """Runs commands in this process, with its session."""
+    """Runs commands in this process, with its session, or without."""
 
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capfd: pytest.CaptureFixture[str], session: Spark) -> None:
         self._capfd = capfd
+        self._engine = "local" if session is None else "spark"
 
     async def run(self, *arguments: str, code: int = 0) -> str:
         """What it printed on stdout, or on stderr where it is to fail."""
         self._capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            await asyncio.to_thread(main, list(arguments))
+            await asyncio.to_thread(main, [*arguments, "--engine", self._engine])
         printed = self._capfd.readouterr()
         assert ended.value.code == code, printed.err
         return printed.err if code else printed.out
@@ -98,8 +100,13 @@ async def reaches(peer: RawPeer, stream: str, last: int) -> None:
 
 
 @pytest.fixture
+def commands(capfd: pytest.CaptureFixture[str], session: Spark) -> Commands:
+    return Commands(capfd, session)
+
+
+@pytest.fixture
 async def both(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> Any:
     """Two servers: `(server, peer)` each; the commands, and the directory of the capture."""
     first, second = native_server("2.15.3"), native_server("2.15.3")
@@ -107,14 +114,14 @@ async def both(
     second.start()
     peer = await raw_peer(first.url)
     await filled(peer)
-    return (first, peer), (second, await raw_peer(second.url)), Commands(capfd), tmp_path / "backup"
+    return (first, peer), (second, await raw_peer(second.url)), commands, tmp_path / "backup"
 
 
 async def test_the_printed_permissions_are_enough(
-    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    native_server: Callable[..., NativeServer], raw_peer: OpenPeer, commands: Commands, tmp_path: Path
 ) -> None:
     """Of two accounts, one is captured, and the other one gets everything."""
-    commands, backup, accounts = Commands(capfd), str(tmp_path / "backup"), []
+    backup, accounts = str(tmp_path / "backup"), []
     for name, command in (("from", ("capture", "--all")), ("to", ("restore",))):
         printed = await commands.run("--permissions", *command, backup, "--server", "nats://127.0.0.1:4222")
         allowed = printed.partition("permissions:")[2]
@@ -147,7 +154,7 @@ async def test_everything_there_and_back(both: Any) -> None:
     here, there = ("--server", first.url), ("--server", second.url)
     said = json.loads(await commands.run("capture", "--all", str(backup), "--json", *here))
     assert [each["stream"] for each in said["streams"]] == ["COPY", "EMPTY", "KV_prices", "ORDERS"]
-    assert (said["configured"], said["failed"]) == (["JOBS"], [])
+    assert (said["configured"], said["failed"]) == ([{"stream": "JOBS", "messages_not_captured": 1}], [])
 
     # Up to a sequence, held: nothing is open yet.
     of_orders = ("restore", str(backup), "--stream", "ORDERS")
@@ -159,7 +166,8 @@ async def test_everything_there_and_back(both: Any) -> None:
     for number in (101, 102):
         await peer.store(f"orders.us.{number}".encode(), b"%d" % number)
     await reaches(peer, "COPY", 102)
-    await commands.run("capture", "--all", str(backup), *here)
+    printed = await commands.run("capture", "--all", str(backup), *here)
+    assert f"{backup}/JOBS: no message captured of 1, only the configuration" in printed
     said = json.loads(await commands.run("restore", str(backup), "--json", *there))["streams"]
     assert {each["stream"]: (each["state"], each["messages"]) for each in said} == {
         "COPY": ("restored", 97),
@@ -206,3 +214,43 @@ async def test_everything_there_and_back(both: Any) -> None:
     assert copied[-len(expected) :] == expected
     assert (await config_of(other, "OLD"))["subjects"] == ["old.*"]
     assert summary["left_out"] == ["consumer work"]
+
+
+@pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
+async def test_an_object_store_comes_back_without_chunks_of_replaced_objects(
+    version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+    commands: Commands,
+    tmp_path: Path,
+) -> None:
+    backup = str(tmp_path / "backup")
+    async with native_server(version) as server, native_server(version) as target:
+        here, there = ("--server", server.url), ("--server", target.url)
+        peer, other = await raw_peer(server.url), await raw_peer(target.url)
+        client, theirs = await nats.connect(server.url), await nats.connect(target.url)
+        store = await client.jetstream().create_object_store("files")
+        for name, size in (("replaced", 500_000), ("deleted", 300_000), ("kept", 200_000)):
+            await store.put(name, name.encode()[:1] * size)
+        await peer.store(b"$O.files.C.slow", b"of an object that is not described yet")
+        await commands.run("capture", "--all", backup, *here)
+        await commands.run("restore", backup, "--hold", *there)
+
+        await store.put("replaced", b"new" * 100_000)
+        await store.delete("deleted")
+        described = (await store.get_info("kept")).as_dict() | {"name": "slow", "nuid": "slow", "chunks": 1}
+        await peer.store(b"$O.files.M.c2xvdw==", json.dumps(described).encode(), block(b"Nats-Rollup: sub"))
+        live = await held(peer, "OBJ_files")
+        await peer.store(b"$O.files.C.never", b"of an object that was never described")
+        await commands.run("capture", "--all", backup, *here)
+        printed = await commands.run("restore", backup, *there)
+        assert "chunks of replaced or deleted objects removed again" in printed
+
+        assert await held(other, "OBJ_files") == live
+        restored = await theirs.jetstream().object_store("files")
+        assert (await restored.get("replaced")).data == b"new" * 100_000
+        assert (await restored.get("kept")).data == b"k" * 200_000
+        with pytest.raises(nats.js.errors.ObjectNotFoundError):
+            await restored.get("deleted")
+        await client.close()
+        await theirs.close()

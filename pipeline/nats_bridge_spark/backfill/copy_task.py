@@ -66,7 +66,7 @@ class CopyTask:
         Raises:
             PipelineError: marked, for the driver to find.
         """
-        return counts_of(self._copied(batches))
+        return counts_of(self.counts(batches))
 
     def check(self, handled: int, info: Json, forgotten: int) -> None:
         """Check that the target lacks these rows.
@@ -93,7 +93,8 @@ class CopyTask:
                 f" {handled}, and has held it up to {held} since the job was planned: run the backfill again"
             )
 
-    async def _copied(self, batches: Batches) -> dict[str, int]:
+    async def counts(self, batches: Batches) -> dict[str, int]:
+        """Copy the rows; what was done with how many."""
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def fail(error: BaseException) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from nats_bridge_spark.capture.manifest import Capture
 
 
-TaskOfRows: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
-"""Called with rows in a task of Spark's; gives one row (`REPORT`)."""
+class TaskOfRows(Protocol):
+    """Takes the rows of a history."""
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Do it in a task of Spark's; one row (`REPORT`)."""
+
+    async def counts(self, batches: Batches) -> dict[str, int]:
+        """Do it; what the report has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,10 @@ class LiveHistory:
         reading = _ReadByItself(self._options(), task)
         return spark.range(0, 1, 1, 1).mapInArrow(reading, REPORT)
 
+    def rows(self) -> Batches:
+        """The rows in the order of their sequences, for a task without Spark."""
+        return _rows(self._options())
+
     def _options(self) -> dict[str, str]:
         options = {
             **options_of(self.connection),
@@ -79,14 +89,15 @@ class _ReadByItself:
     def __call__(self, started: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in started:
             pass
-        return self.task(self._rows())
+        return self.task(_rows(self.options))
 
-    async def _rows(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        options = ReadOptions.of(self.options)
-        for part in await planned(options):
-            async with contextlib.aclosing(arriving(options, SCHEMA, part)) as batches:
-                async for batch in batches:
-                    yield batch
+
+async def _rows(options: dict[str, str]) -> AsyncGenerator[pa.RecordBatch, None]:
+    read = ReadOptions.of(options)
+    for part in await planned(read):
+        async with contextlib.aclosing(arriving(read, SCHEMA, part)) as batches:
+            async for batch in batches:
+                yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,12 @@ class CapturedHistory:
 
         rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last).select(*COLUMNS)
         return rows.coalesce(1).sortWithinPartitions("sequence").mapInArrow(task, REPORT)
+
+    def rows(self) -> Batches:
+        """The rows in the order of their sequences, for a task without Spark."""
+        from nats_bridge_spark.capture.parquet_files import captured_rows
+
+        return captured_rows(self.path, self.capture, COLUMNS, first=self.first, last=self.last)
 
 
 History = LiveHistory | CapturedHistory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,7 +16,8 @@ from nats_bridge_spark.backfill.copy_planning import entry_backfill, entry_plans
 from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.planned import Planned
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.backfill.spark_work import KEPT, StoredPosition, done, reported
+from nats_bridge_spark.backfill.spark_work import KEPT, StoredPosition, counted, done
+from nats_bridge_spark.engine import Session, Size
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import Shown, watched
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -40,15 +40,14 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
     return rule
 
 
-def backfill(
-    settings: Settings, request: BackfillRequest, session: Callable[[], SparkSession], shown: Shown
-) -> list[EntrySummary]:
+def backfill(settings: Settings, request: BackfillRequest, session: Session, shown: Shown) -> list[EntrySummary]:
     """Put the history through a rule.
 
     Args:
         settings: the configuration.
         request: what is wanted.
-        session: makes the Spark session, when everything that can be checked without it is.
+        session: makes the Spark session, when everything that can be checked without it is, and if the history is
+            large enough for Spark.
         shown: how progress is shown.
 
     Returns:
@@ -65,10 +64,16 @@ def backfill(
         plans = loop.run(entry_plans(rule, settings, connections, request))
         planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
-        spark = session()
+        spark = session(lambda: loop.run(_size_of(sources)))
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
         return [job.copied(each) for each in planned]
+
+
+async def _size_of(sources: list[tuple[Connection, str]]) -> Size:
+    """What the sources hold, all together."""
+    states = [(await connection.api.stream_info(name))["state"] for connection, name in sources]
+    return sum(int(state["messages"]) for state in states), sum(int(state["bytes"]) for state in states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +81,14 @@ class _Job:
     """Histories, one after the other.
 
     Attributes:
-        spark: the session.
+        spark: the session; None for work in this process.
         request: what is wanted.
         shown: how progress is shown.
         loop: where the connections live.
         connection: the connection of the rule's target.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     request: BackfillRequest
     shown: Shown
     loop: LoopThread
@@ -107,7 +112,7 @@ class _Job:
         with watched(self.spark, name, total=sequences, shown=self.shown) as progress:
             progress.kept = KEPT
             progress.enter("copying", count=position)
-            counts = done(name, lambda: reported(history.given_to(planned.task, self.spark)))
+            counts = done(name, lambda: counted(planned.task, history, self.spark, self.loop))
             progress.add(counts.get("rows", 0))
         if not counts.get("rows"):
             return nothing

@@ -52,7 +52,7 @@ class Planned:
     subjects: tuple[str, ...] = ()
     filters: tuple[bytes, ...] = ()
 
-    def history(self, spark: SparkSession, request: BackfillRequest) -> History:
+    def history(self, spark: SparkSession | None, request: BackfillRequest) -> History:
         """The rows to read.
 
         Raises:

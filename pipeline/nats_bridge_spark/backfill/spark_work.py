@@ -13,13 +13,16 @@ import pyarrow as pa
 from nats_bridge.client.connection import Connection
 from nats_bridge.observability.logs import configure_logs
 from nats_bridge.settings import Log
+from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import JobFailedError, JobStoppedError, marking
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.source_record import SourceRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+    from nats_bridge_spark.backfill.history import History, TaskOfRows
 
 
 _Result = TypeVar("_Result")
@@ -60,9 +63,18 @@ def counts_of(work: Coroutine[Any, Any, dict[str, int]]) -> Iterator[pa.RecordBa
     yield pa.record_batch({"report": [json.dumps(counts)]})
 
 
-def reported(task: DataFrame) -> dict[str, int]:
-    """The counts in the report of the one task; none where there were no rows, for which Spark runs no task."""
-    rows = task.collect()
+def counted(task: TaskOfRows, history: History, spark: SparkSession | None, loop: LoopThread) -> dict[str, int]:
+    """The counts of a task that gets the rows of a history; none where there were no rows.
+
+    Args:
+        task: what to do.
+        history: the rows.
+        spark: the session; None for work in this process.
+        loop: where that runs.
+    """
+    if spark is None:
+        return run_here(loop, task.counts(history.rows()))
+    rows = history.given_to(task, spark).collect()
     return dict(json.loads(rows[0][0])) if rows else {}
 
 

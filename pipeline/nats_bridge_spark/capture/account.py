@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from nats_bridge.client.jetstream_api import Json
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.connections import connected
+from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
 from nats_bridge_spark.progress import Shown, watched
@@ -18,6 +20,19 @@ from nats_bridge_spark.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """A stream of which only the configuration was captured: consumers decide what it keeps.
+
+    Attributes:
+        stream: its name.
+        messages: how many it held, none of which was captured.
+    """
+
+    stream: str
+    messages: int
 
 
 @dataclass(slots=True)
@@ -31,7 +46,7 @@ class Results:
     """
 
     captured: list[CaptureResult] = field(default_factory=list)
-    configured: list[str] = field(default_factory=list)
+    configured: list[Configured] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -40,12 +55,15 @@ class AccountStreams:
     """The streams of an account at one moment.
 
     Attributes:
-        streams: their names, in order, each with whether its messages may be captured.
+        streams: their names, in order, each with how many messages it holds that may not be captured; None where
+            all may.
         silent: those that did not answer.
+        size: what all of them hold.
     """
 
-    streams: tuple[tuple[str, bool], ...]
+    streams: tuple[tuple[str, int | None], ...]
     silent: tuple[str, ...]
+    size: Size
 
     @classmethod
     async def of(cls, connection: Connection) -> AccountStreams:
@@ -57,14 +75,16 @@ class AccountStreams:
         """
         async with connected(connection) as opened:
             listed, silent = await opened.api.streams()
-        kinds = {info["config"]["name"]: info["config"].get("retention", "limits") == "limits" for info in listed}
-        return cls(tuple(sorted(kinds.items())), tuple(sorted(silent)))
+        streams = {info["config"]["name"]: _withheld(info) for info in listed}
+        sizes = [(int(info["state"]["messages"]), int(info["state"]["bytes"])) for info in listed]
+        size = sum(messages for messages, _ in sizes), sum(held for _, held in sizes)
+        return cls(tuple(sorted(streams.items())), tuple(sorted(silent)), size)
 
-    def captured(self, spark: SparkSession, wanted: CaptureRequest, shown: Shown) -> Results:
+    def captured(self, spark: SparkSession | None, wanted: CaptureRequest, shown: Shown) -> Results:
         """Capture all; what goes wrong with one stream does not keep the others from being captured.
 
         Args:
-            spark: a session.
+            spark: a session; None for work in this process.
             wanted: what is wanted of each stream; its directory is the one above all.
             shown: how progress is shown.
 
@@ -73,16 +93,16 @@ class AccountStreams:
             UnreachableError: the server is away.
         """
         results = Results(failed=[(name, "it did not answer") for name in self.silent])
-        for name, is_kept in self.streams:
+        for name, withheld in self.streams:
             one = replace(wanted, stream=name, directory=f"{wanted.directory.rstrip('/')}/{name}")
             try:
-                if is_kept:
+                if withheld is None:
                     job = f"capture {name}"
                     with watched(spark, job, shown=shown) as progress:
                         results.captured.append(capture(spark, one, progress))
                 else:
                     _configuration(spark, one)
-                    results.configured.append(name)
+                    results.configured.append(Configured(name, withheld))
             except (JobStoppedError, UnreachableError):
                 raise
             except Exception as error:
@@ -93,7 +113,11 @@ class AccountStreams:
         return results
 
 
-def _configuration(spark: SparkSession, wanted: CaptureRequest) -> None:
+def _withheld(info: Json) -> int | None:
+    return None if info["config"].get("retention", "limits") == "limits" else int(info["state"]["messages"])
+
+
+def _configuration(spark: SparkSession | None, wanted: CaptureRequest) -> None:
     """Save the configuration alone: reading the messages could take them from those that they are for."""
     with LoopThread() as loop:
         saved = loop.run(saved_stream(wanted.connection, wanted.stream))

@@ -29,13 +29,13 @@ _PATIENCE: Final = 3
 """Rounds in a row in which a stream may be missing that was there."""
 
 
-def capture(spark: SparkSession, wanted: CaptureRequest, progress: Progress) -> CaptureResult:
+def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progress) -> CaptureResult:
     """Capture what the stream holds and the directory does not yet hold.
 
     Each chunk appears as a whole; whatever ends this, what has appeared is kept, and the next run resumes after it.
 
     Args:
-        spark: a session.
+        spark: a session; None for work in this process.
         wanted: the stream and the directory.
         progress: from `nats_bridge_spark.progress.watched`; a continuous capture ends when its `stopping` is set.
 
@@ -54,11 +54,11 @@ def capture(spark: SparkSession, wanted: CaptureRequest, progress: Progress) -> 
 
 class _Capturing:
     def __init__(
-        self, spark: SparkSession, wanted: CaptureRequest, place: Place, progress: Progress, loop: LoopThread
+        self, spark: SparkSession | None, wanted: CaptureRequest, place: Place, progress: Progress, loop: LoopThread
     ) -> None:
         self._loop = loop
-        self._spark = writing_session(spark)
-        self._most = wanted.partitions or spark.sparkContext.defaultParallelism
+        self._spark = None if spark is None else writing_session(spark)
+        self._most = wanted.partitions or (1 if spark is None else spark.sparkContext.defaultParallelism)
         self._wanted = wanted
         self._place = place
         self._progress = progress
@@ -104,7 +104,12 @@ class _Capturing:
 
     def _round(self) -> None:
         """Capture what the stream holds at this moment, and how it is configured."""
+        if self._ledger.capture is None:
+            self._begin(self._facts(0))
+        before = None if self._is_open or self._wanted.subjects else self._ledger.known.missing
         self._messages()
+        if before is not None:
+            self._result.removed += self._ledger.known.missing - before
         saved = self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
         self._place.replace(SAVED, saved.to_json())
 
@@ -112,8 +117,6 @@ class _Capturing:
         """Capture the messages."""
         wanted, progress = self._wanted, self._progress
         progress.enter("reading the stream's state")
-        if self._ledger.capture is None:
-            self._begin(self._facts(0))
         facts = self._facts(self._ledger.known.last)
         self._require_same(facts.state)
         last = self._last(facts.state)
@@ -124,7 +127,7 @@ class _Capturing:
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
         while self._ledger.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
-            first = self._behind_gap(min(facts.state.first, last + 1))
+            first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.drops)
             if first > last:
                 return
             remaining = facts.remaining if is_whole else None
@@ -132,23 +135,31 @@ class _Capturing:
             end = end_of_chunk(first, last, remaining=remaining, average=average, chunk=wanted.chunk)
             rows = min(end - first + 1, end - first + 1 if remaining is None else remaining)
             tasks = wanted.partitions or tasks_for(rows, average=average, most=self._most)
-            facts = self._chunk(first, end, tasks, facts.state)
+            facts = self._chunk(first, end, tasks, facts)
 
-    def _chunk(self, first: int, end: int, tasks: int, before: StreamState) -> Facts:
+    def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:
         """Capture one range and let it appear; the stream as it is afterwards."""
         ledger = self._ledger
         path = ledger.staging(first)
         address = self._place.uri(path)
-        may_miss = self._is_open or self._wanted.allow_gaps
-        written = write_chunk(self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address)
+        # What the stream removes automatically is counted, wherever it is: buckets always remove what they replace.
+        counts = before.drops and not self._is_open
+        may_miss = counts or self._is_open or self._wanted.allow_gaps
+        if before.state.first > end:
+            written = WrittenChunk(0, None, None)
+        else:
+            written = write_chunk(
+                self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address
+            )
         after = self._facts(end)
         self._require_same(after.state)
-        if may_miss:
+        if may_miss and not counts:
             # What the stream has lost of its beginning since we looked.
             first = self._behind_gap(min(after.state.first, end + 1 if written.first is None else written.first))
             if first > end:
                 return after
-        self._require_whole(first, end, written, before, after.state)
+        if not counts:
+            self._require_whole(first, end, written, before.state, after.state)
         files = ledger.staged(path) if written.messages else ()
         size = sum(size for _, size in files)
         folder = folder_of(first) if written.messages else ""
@@ -221,14 +232,19 @@ class _Capturing:
                 f" {held.created}: capture the new one into another directory"
             )
 
-    def _behind_gap(self, begins: int) -> int:
-        """Where to resume if the stream begins only after the next message; the gap is noted, or an error."""
+    def _behind_gap(self, begins: int, *, drops: bool = False) -> int:
+        """Where to resume if the stream begins only after the next message.
+
+        The gap is noted, or an error; if the stream may have made it automatically, it is counted as others are.
+        """
         first = self._ledger.known.next
         if begins <= first:
             return first
         if self._is_open:
             self._ledger.begin(replace(self._ledger.known, begin=begins, next=begins))
             return begins
+        if drops:
+            return first
         if not self._wanted.allow_gaps:
             raise DataLostError(
                 f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"

@@ -1,13 +1,23 @@
-"""Spark's part of a capture: a range of sequences becomes Parquet files."""
+"""A range of sequences becomes Parquet files: by Spark, or in this process."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.wanted import CaptureRequest
-from nats_bridge_spark.columns import CAPTURED, ddl
+from nats_bridge_spark.columns import CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.connections import options_of
+from nats_bridge_spark.engine import run_here
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.source.planning import planned
+from nats_bridge_spark.source.range_reader import arriving
+from nats_bridge_spark.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +51,19 @@ def writing_session(spark: SparkSession) -> SparkSession:
 
 
 def write_chunk(
-    spark: SparkSession, wanted: CaptureRequest, first: int, last: int, *, tasks: int, may_miss: bool, address: str
+    spark: SparkSession | None,
+    wanted: CaptureRequest,
+    first: int,
+    last: int,
+    *,
+    tasks: int,
+    may_miss: bool,
+    address: str,
 ) -> WrittenChunk:
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
-        spark: from `writing_session`.
+        spark: from `writing_session`; None for work in this process, which writes one file.
         wanted: the stream.
         first: the first sequence.
         last: the last sequence.
@@ -57,15 +74,26 @@ def write_chunk(
     Raises:
         Exception: what Spark makes of it; `nats_bridge_spark.failures` reads it.
     """
+    options = options_of(wanted.connection) | {
+        "stream": wanted.stream,
+        "startSequence": str(first),
+        "endSequence": str(last),
+        "partitions": str(tasks),
+        "failOnDataLoss": str(not may_miss).lower(),
+    }
+    if wanted.subjects:
+        options["subjects"] = ",".join(wanted.subjects)
+    if spark is None:
+        with LoopThread() as loop:
+            return run_here(loop, _written_here(options, place_of(None, address)))
+    return _written_by_spark(spark, options, address)
+
+
+def _written_by_spark(spark: SparkSession, options: dict[str, str], address: str) -> WrittenChunk:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options_of(wanted.connection))
-    reader = reader.options(
-        stream=wanted.stream, startSequence=str(first), endSequence=str(last), partitions=str(tasks)
-    ).option("failOnDataLoss", str(not may_miss).lower())
-    if wanted.subjects:
-        reader = reader.option("subjects", ",".join(wanted.subjects))
+    reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).options(**options)
     seen = Observation()
     frame = reader.load().observe(
         seen,
@@ -83,6 +111,41 @@ def write_chunk(
     return WrittenChunk(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
 
 
+async def _written_here(options: dict[str, str], place: Place) -> WrittenChunk:
+    """A file for each range of the plan, as Spark's tasks write them."""
+    read, written = ReadOptions.of(options), WrittenChunk(0, None, None)
+    place.make()
+    for number, part in enumerate(await planned(read)):
+        with pq.ParquetWriter(
+            f"{place}/part-{number:05}.zstd.parquet",
+            _SCHEMA,
+            compression="zstd",
+            # Payloads hardly repeat: trying a dictionary on them only costs.
+            use_dictionary=[name for name in CAPTURED if name != "data"],
+        ) as file:
+            group: list[pa.RecordBatch] = []
+            async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
+                async for batch in batches:
+                    numbers = batch.column("sequence")
+                    first = numbers[0].as_py() if written.first is None else written.first
+                    written = WrittenChunk(written.messages + batch.num_rows, first, numbers[-1].as_py())
+                    group.append(batch)
+                    if sum(each.nbytes for each in group) >= _GROUP:
+                        file.write_table(pa.Table.from_batches(group))
+                        group.clear()
+            file.write_table(pa.Table.from_batches(group, _SCHEMA))
+    return written
+
+
+_TYPES: Final = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_SCHEMA: Final = pa.schema([(name, _TYPES[COLUMNS[name]]) for name in CAPTURED])
+_GROUP: Final = 128 * 1024**2
+"""Bytes in a group of rows of a file, about, as with Spark."""
 _BYTES: Final = 2 * 1024**3
 """In a chunk, about, before compression."""
 _ROWS_PER_TASK: Final = 100_000

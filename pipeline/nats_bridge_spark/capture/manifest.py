@@ -92,6 +92,16 @@ class Capture:
         return sum(chunk.messages for chunk in self.chunks)
 
     @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(chunk.size for chunk in self.chunks)
+
+    @property
+    def missing(self) -> int:
+        """The sequences that it is about, and of which it has neither a message nor a gap."""
+        return self.next - self.begin - self.messages - sum(gap.last - gap.first + 1 for gap in self.gaps)
+
+    @property
     def last(self) -> int:
         """The last sequence that it is about; `begin - 1` while it is about nothing."""
         return self.next - 1

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def capture_at(spark: SparkSession, path: str) -> Capture:
+def capture_at(spark: SparkSession | None, path: str) -> Capture:
     """The current capture in a directory.
 
     Args:
-        spark: a session, which knows how to reach directories elsewhere.
+        spark: a session, which knows how to reach directories elsewhere; None for one of this machine.
         path: a directory, or its address (`file:`, `hdfs:`, `s3a:`, …).
 
     Raises:
@@ -73,3 +73,32 @@ def read_capture(
     if last is not None:
         frame = frame.where(frame.sequence <= last)
     return frame
+
+
+def first_since(spark: SparkSession | None, path: str, capture: Capture, time_ns: int) -> int | None:
+    """The sequence of the first captured message that was stored at a time or later; None where there is none.
+
+    Args:
+        spark: a session; None for a directory of this machine.
+        path: the capture's directory, or its address.
+        capture: what it holds.
+        time_ns: nanoseconds since 1970.
+
+    Raises:
+        PipelineError: a file cannot be read.
+    """
+    if spark is not None:
+        from pyspark.sql import functions as f
+
+        rows = read_capture(spark, path, capture=capture)
+        row = rows.where(rows.time_ns >= time_ns).agg(f.min("sequence")).first()
+        return None if row is None else row[0]
+    import pyarrow.compute as pc
+
+    from nats_bridge_spark.capture.parquet_files import captured_rows
+
+    for batch in captured_rows(path, capture, ("sequence", "time_ns"), first=None, last=None):
+        found = pc.min(batch.filter(pc.greater_equal(batch.column("time_ns"), time_ns)).column("sequence")).as_py()
+        if found is not None:
+            return int(found)
+    return None

@@ -76,6 +76,8 @@ class CaptureResult:
         held: how many messages the capture holds now.
         next: the sequence at which the next run resumes.
         gaps: the ranges that are missing in the capture.
+        removed: sequences behind the earlier runs that the stream no longer held, because a limit or a client had
+            removed their messages; 0 with `subjects`, where that cannot be known.
         seconds: how long it took.
     """
 
@@ -89,6 +91,7 @@ class CaptureResult:
     held: int = 0
     next: int = 1
     gaps: tuple[tuple[int, int], ...] = ()
+    removed: int = 0
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -104,5 +107,6 @@ class CaptureResult:
             "messages_held": self.held,
             "next_sequence": self.next,
             "gaps": [list(gap) for gap in self.gaps],
+            "removed": self.removed,
             "seconds": round(self.seconds, 3),
         }

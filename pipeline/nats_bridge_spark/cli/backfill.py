@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nats_bridge.cli.options import config_option
-from nats_bridge_spark.cli.options import spark_option
+from nats_bridge_spark.cli.options import engine_option, spark_option
+
+if TYPE_CHECKING:
+    from nats_bridge_spark.engine import Engine
 
 
 @click.command("backfill")
@@ -23,8 +25,9 @@ from nats_bridge_spark.cli.options import spark_option
     "--to", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
+@engine_option
 @spark_option
-def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
+def backfill_command(config: Path, as_json: bool, engine: Engine, settings: dict[str, str], **given: Any) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
     The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
@@ -35,27 +38,22 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
       nats-bridge backfill -c eu.yaml eu
       nats-bridge backfill -c eu.yaml eu --capture captures/ORDERS
     """
-    from nats_bridge.cli.asking import quiet_logs
     from nats_bridge.settings import load
     from nats_bridge_spark.backfill.request import BackfillRequest
+    from nats_bridge_spark.session import require_libraries
 
+    require_libraries()
     loaded, request = load(config), BackfillRequest(**given)
 
     from nats_bridge_spark.backfill.job import backfill, rule_of
 
     rule_of(loaded, request.rule)
 
+    from nats_bridge_spark.engine import engine_of
     from nats_bridge_spark.progress import Shown
-    from nats_bridge_spark.session import job_session
 
-    with ExitStack() as sessions, quiet_logs():
-        name = f"backfill {request.rule}"
-        summaries = backfill(
-            loaded,
-            request,
-            lambda: sessions.enter_context(job_session(name, settings=settings, quiet=False)),
-            Shown(),
-        )
+    with engine_of(f"backfill {request.rule}", engine, settings) as session:
+        summaries = backfill(loaded, request, session, Shown())
     if as_json:
         click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))
         return

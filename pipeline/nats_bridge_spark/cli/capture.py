@@ -11,11 +11,12 @@ from nats_bridge.cli.connection_options import connection_named, connection_opti
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.observability.printable import printable
-from nats_bridge_spark.cli.options import sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark_option
 
 if TYPE_CHECKING:
     from nats_bridge.settings import Connection
     from nats_bridge_spark.capture.wanted import CaptureResult
+    from nats_bridge_spark.engine import Engine
     from nats_bridge_spark.source.read_options import ReadOptions
 
 
@@ -23,7 +24,7 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
 
 
 @click.command("capture")
-@click.argument("stream", metavar="[STREAM]")
+@click.argument("stream", metavar="[STREAM]", required=False)
 @click.argument("directory", metavar="DIR", required=False)
 @connection_options
 @click.option("--all", "everything", is_flag=True, help="All streams of the account, each in a directory of its name.")
@@ -43,12 +44,14 @@ _NAMES: Final = {"stream": "STREAM", "subjects": "--subjects", "startTime": "--f
     metavar="SECONDS",
     help="Continue until SIGTERM or Ctrl-C, and look for new messages so often; what a look finds is a file.",
 )
+@engine_option
 @spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
 def capture_command(
-    stream: str,
+    stream: str | None,
     directory: str | None,
     everything: bool,
+    engine: Engine,
     settings: dict[str, str],
     as_json: bool,
     **given: Any,
@@ -68,12 +71,10 @@ def capture_command(
       nats-bridge capture ORDERS /data/orders -c bridge.yaml --server west --continuous 30
       nats-bridge capture --all backup/ --server nats://127.0.0.1:4222
     """
-    from nats_bridge.cli.asking import ask
-    from nats_bridge_spark.capture.account import AccountStreams
-    from nats_bridge_spark.capture.facts import facts_of
-    from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
+    from nats_bridge_spark.session import require_libraries
 
+    if stream is None:
+        raise click.UsageError("Missing argument 'DIR': say STREAM DIR, or --all DIR.")
     if everything:
         stream, directory = _all_of(stream, directory, given)
     elif directory is None:
@@ -84,6 +85,15 @@ def capture_command(
 
         click.echo(capture_permissions(connection, None if everything else stream))
         return EXIT_GOOD
+    require_libraries()
+    from nats_bridge.cli.asking import ask
+    from nats_bridge_spark.capture.account import AccountStreams
+    from nats_bridge_spark.capture.facts import facts_of
+    from nats_bridge_spark.capture.place import absolute, is_local
+    from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
+    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.errors import OptionError
+
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
     checked = _checked(connection, stream, given["subjects"], begin, end)
@@ -104,14 +114,21 @@ def capture_command(
     # A missing server or stream is an error before Java has started.
     account = ask(AccountStreams.of(connection)) if everything else None
     if account is None:
-        ask(facts_of(connection, stream, (), 0))
+        state = ask(facts_of(connection, stream, (), 0)).state
+        size = state.messages, state.size
+    else:
+        size = account.size
+    if not is_local(wanted.directory):
+        if engine == "local":
+            raise OptionError(f"--engine local: only Spark reaches {wanted.directory}; leave it out")
+        engine = "spark"
 
     from nats_bridge_spark.capture.capturing import capture
     from nats_bridge_spark.progress import Shown, watched
-    from nats_bridge_spark.session import job_session
 
     job, shown = f"capture {stream}", Shown()
-    with job_session(job, settings=settings, quiet=False) as spark:
+    with engine_of(job, engine, settings) as session:
+        spark = session(lambda: size)
         if account is None:
             with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)
@@ -124,7 +141,9 @@ def capture_command(
             json.dumps(
                 {
                     "streams": [each.to_json() for each in results.captured],
-                    "configured": results.configured,
+                    "configured": [
+                        {"stream": each.stream, "messages_not_captured": each.messages} for each in results.configured
+                    ],
                     "failed": failed,
                 }
             )
@@ -132,9 +151,10 @@ def capture_command(
     else:
         for result in results.captured:
             click.echo(_reported(result))
-        for name in results.configured:
+        for each in results.configured:
             click.echo(
-                f"{wanted.directory}/{printable(name)}: only the configuration: its messages are for its consumers"
+                f"{wanted.directory}/{printable(each.stream)}: no message captured of {each.messages:,}, only the"
+                " configuration: its messages are for its consumers"
             )
         for name, said in results.failed:
             click.echo(f"{printable(name)}: not captured: {printable(said)}", err=True)
@@ -176,5 +196,7 @@ def _reported(result: CaptureResult) -> str:
     if result.first is not None:
         new += f" ({result.first} to {result.last})"
     files = f" in {result.files} file{'' if result.files == 1 else 's'}" if result.files else ""
+    if result.removed:
+        files += f", {result.removed:,} had been removed before"
     gaps = f", {len(result.gaps)} gap{'' if len(result.gaps) == 1 else 's'}" if result.gaps else ""
     return f"{result.directory}: {new} captured{files}; it holds {result.held:,}{gaps}, the next is {result.next}"

@@ -12,11 +12,14 @@ import click
 from nats_bridge.cli.connection_options import connection_named
 from nats_bridge.errors import EXIT_GOOD, EXIT_NO, ConfigError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.cli.options import spark_option
+from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-    from nats_bridge_spark.diff.run import DiffResult
+    from nats_bridge_spark.diff.result import DiffResult
+    from nats_bridge_spark.spool import Spool
 
 
 _Value = TypeVar("_Value")
@@ -59,6 +62,7 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
 @click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A configuration of the bridge.")
 @click.option("--out", metavar="DIR", help="Write every finding to this directory, as Parquet.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+@engine_option
 @spark_option
 def diff_command(left: str, right: str, **given: Any) -> int:
     """Compare two streams or captures, message by message.
@@ -77,28 +81,64 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff KV_eu KV_us --server nats://eu:4222 --server nats://us:4222 --by subject
     """
     from nats_bridge_spark.diff.findings import KINDS
+    from nats_bridge_spark.session import require_libraries
 
+    require_libraries()
     for kind in given["allowed"]:
         if kind not in KINDS:
             raise ConfigError(f"--allow {kind}: is no kind of finding; these are: {', '.join(KINDS)}")
     places = _place(0, left, given), _place(1, right, given)
     wanted = _wanted(places[0], given)
 
-    from nats_bridge_spark.session import job_session
+    from nats_bridge_spark.progress import Shown, watched
 
-    settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
-    with job_session("diff", settings=settings, quiet=False) as spark:
-        from nats_bridge_spark.diff.run import compared
-        from nats_bridge_spark.progress import Shown, watched
+    job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown()
+    result: DiffResult[Any]
+    if _is_local(places, given):
+        from nats_bridge_spark.diff.in_process import compared as compared_here
+        from nats_bridge_spark.engine import local_job
 
-        job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown()
-        with watched(spark, job, shown=shown) as progress, compared(spark, *places, wanted, progress) as result:
+        with (
+            local_job("diff"),
+            watched(None, job, shown=shown) as progress,
+            compared_here(*places, wanted, progress) as result,
+        ):
             if given["out"]:
                 progress.enter("writing the findings")
-                _write(result, given["out"])
-        seconds = time.monotonic() - progress.started
-    _print(result, given, seconds)
+                _write_here(result, given["out"])
+    else:
+        from nats_bridge_spark.session import job_session
+
+        settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
+        with job_session("diff", settings=settings, quiet=False) as spark:
+            from nats_bridge_spark.diff.run import compared
+
+            with watched(spark, job, shown=shown) as progress, compared(spark, *places, wanted, progress) as result:
+                if given["out"]:
+                    progress.enter("writing the findings")
+                    _write(result, given["out"])
+    _print(result, given, time.monotonic() - progress.started)
     return EXIT_GOOD if result.is_equal else EXIT_NO
+
+
+def _is_local(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
+    """Whether the comparison runs in this process.
+
+    Raises:
+        OptionError: it is to, and a directory is of another machine.
+    """
+    from nats_bridge_spark.capture.place import is_local as is_here
+    from nats_bridge_spark.diff.spooled_sides import size_of
+    from nats_bridge_spark.engine import is_local
+    from nats_bridge_spark.errors import OptionError
+
+    directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
+    away = next((name for name in directories if not is_here(name)), None)
+    if away is None:
+        return is_local(given["engine"], given["settings"], lambda: size_of(places))
+    if given["engine"] == "local":
+        raise OptionError(f"--engine local: only Spark reaches {away}; leave it out")
+    return False
 
 
 def _short(place: SideLocation) -> str:
@@ -151,7 +191,20 @@ def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
     )
 
 
-def _write(result: DiffResult, folder: str) -> None:
+def _write_here(result: DiffResult[Spool], folder: str) -> None:
+    import pyarrow.parquet
+
+    from nats_bridge_spark.errors import OptionError
+
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True)
+        pyarrow.parquet.write_table(result.findings.table(), place / "part-00000.snappy.parquet")
+    except OSError as error:
+        raise OptionError(f"--out {folder}: {error.strerror or error}") from None
+
+
+def _write(result: DiffResult[DataFrame], folder: str) -> None:
     from pyspark.errors import AnalysisException
 
     from nats_bridge_spark.errors import OptionError
@@ -162,7 +215,7 @@ def _write(result: DiffResult, folder: str) -> None:
         raise OptionError(f"--out {folder}: {str(error).splitlines()[0]}") from None
 
 
-def _print(result: DiffResult, given: dict[str, Any], seconds: float) -> None:
+def _print(result: DiffResult[Any], given: dict[str, Any], seconds: float) -> None:
     from nats_bridge_spark.diff.summary import as_json, summary
 
     if given["as_json"]:

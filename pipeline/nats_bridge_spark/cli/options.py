@@ -1,4 +1,4 @@
-"""The option that the commands on Spark share."""
+"""The options that the commands on Spark share."""
 
 from __future__ import annotations
 
@@ -21,6 +21,17 @@ def spark_option(command: _Command) -> _Command:
         multiple=True,
         callback=_settings,
         help="A setting of Spark, such as spark.driver.memory=4g or spark.master=local[4]; repeatable.",
+    )(command)
+
+
+def engine_option(command: _Command) -> _Command:
+    """`--engine` (as `engine`)."""
+    return click.option(
+        "--engine",
+        type=click.Choice(["auto", "spark", "local"]),
+        default="auto",
+        show_default=True,
+        help="local: this process alone, without Java; auto: local below 10 million messages and 4 GiB.",
     )(command)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,9 +10,10 @@ import click
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
-from nats_bridge_spark.cli.options import sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark_option
 
 if TYPE_CHECKING:
+    from nats_bridge_spark.engine import Engine
     from nats_bridge_spark.restore.request import Selection
 
 
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 )
 @click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration; repeatable.")
 @click.option("--hold", is_flag=True, help="Do not open the streams yet: a later run continues with a newer capture.")
+@engine_option
 @spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
-def restore_command(directory: str, settings: dict[str, str], as_json: bool, **given: Any) -> int:
+def restore_command(directory: str, engine: Engine, settings: dict[str, str], as_json: bool, **given: Any) -> int:
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message gets its subject, headers, payload and sequence again, and a new time stamp. A stream takes no other
@@ -54,6 +55,8 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
       nats-bridge restore backup/ --stream ORDERS --as ORDERS_OLD --transform 'orders.>' 'old.orders.>' --server west
       nats-bridge restore orders/ --server nats://127.0.0.1:4222 --to 2026-01-31T12:00:00Z
     """
+    from nats_bridge_spark.session import require_libraries
+
     selection = _selection(given)
     connection = connection_named(**given)
     if only_permissions():
@@ -61,12 +64,12 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
 
         click.echo(restore_permissions(connection, (given["name"],) if given["name"] else given["streams"]))
         return EXIT_GOOD
-    from nats_bridge.cli.asking import quiet_logs
+    require_libraries()
     from nats_bridge_spark.capture.place import absolute
+    from nats_bridge_spark.engine import engine_of
     from nats_bridge_spark.progress import Shown
     from nats_bridge_spark.restore.job import restore
     from nats_bridge_spark.restore.request import RestoreRequest
-    from nats_bridge_spark.session import job_session
     from nats_bridge_spark.source.read_options import time_of
 
     to_sequence, to_time = sequence_or_time(given["to"])
@@ -82,12 +85,8 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         consumers=given["consumers"],
         hold=given["hold"],
     )
-    with ExitStack() as sessions, quiet_logs():
-        summaries = restore(
-            request,
-            lambda: sessions.enter_context(job_session("restore", settings=settings, quiet=False)),
-            Shown(),
-        )
+    with engine_of("restore", engine, settings) as session:
+        summaries = restore(request, session, Shown())
     if as_json:
         click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
         return EXIT_GOOD

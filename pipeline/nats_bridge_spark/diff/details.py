@@ -25,6 +25,10 @@ FINDINGS: Final = (
     "left_value string, right_value string"
 )
 """The columns of the result."""
+SCHEMA: Final = pa.schema(
+    [(name, {"string": pa.string(), "bigint": pa.int64()}[kind]) for name, kind in map(str.split, FINDINGS.split(", "))]
+)
+"""The same for Arrow."""
 
 _PER_TASK: Final = 20_000  # identities
 _FEW: Final = 500_000  # identities whose sequences can be sent to every task, which spares a shuffle of whole messages
@@ -67,14 +71,22 @@ def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, 
 
 
 def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    names = [column.partition(" ")[0] for column in FINDINGS.split(", ")]
-    schema = pa.schema([(name, pa.int64() if name.endswith("_sequence") else pa.string()) for name in names])
-    found = _findings(row for batch in batches for row in batch.to_pylist())
+    yield from batches_of(found_in(row for batch in batches for row in batch.to_pylist()))
+
+
+def batches_of(found: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Findings in columns."""
     while some := list(islice(found, _AT_ONCE)):
-        yield pa.RecordBatch.from_pylist(some, schema)
+        yield pa.RecordBatch.from_pylist(some, SCHEMA)
 
 
-def _findings(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def found_in(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The findings in full messages.
+
+    Args:
+        rows: the columns of `read_side` with payloads, and `right`, which side it is; sorted by identity, then by side
+            and sequence.
+    """
     for (state, source, number), group in groupby(rows, itemgetter("state", "source", "number")):
         sides: tuple[list[Side], list[Side]] = ([], [])
         for row in group:

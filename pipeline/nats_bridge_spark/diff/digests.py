@@ -53,7 +53,7 @@ def read_side(frame: DataFrame, comparison: Comparison, *, right: bool, with_dat
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reading = quick_reader(comparison, right=right)
         for batch in batches:
-            yield _read_batch(batch, reading)
+            yield read_batch(batch, reading)
 
     found = frame.select(*columns).mapInArrow(read, schema)
     own = -F.col("sequence") if right else F.col("sequence")
@@ -99,7 +99,13 @@ def _bytes(name: str) -> Column:
     return F.coalesce(F.col(name).cast("binary"), F.lit(b""))
 
 
-def _read_batch(batch: pa.RecordBatch, read: Reader) -> pa.RecordBatch:
+def read_batch(batch: pa.RecordBatch, read: Reader) -> pa.RecordBatch:
+    """The messages of a batch as they are compared: columns `READ`, with the last one as it is.
+
+    Args:
+        batch: sequences, subjects, header blocks, and payloads or digests.
+        read: the reader of their side.
+    """
     sequences, subjects, blocks, payloads = batch.columns
     found = map(read, sequences.to_pylist(), subjects.to_pylist(), blocks.to_pylist())
     states, sources, numbers, entries, copied, changed, ignored = list(zip(*found, strict=True)) or [()] * 7

@@ -8,43 +8,20 @@ costs one shuffle of small rows and no sorting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from nats_bridge_spark.diff.comparing import Comparison, Ignored, bits_of, ignored_of
+from nats_bridge_spark.diff.comparing import Comparison, bits_of, ignored_of
 from nats_bridge_spark.diff.digests import digested, key_columns
+from nats_bridge_spark.diff.result import Counts
 
 _RIGHT: Final = 1 << 32
 """One message of the right in a count of both sides; the left ones are below it."""
 
 PER_TASK: Final = 500_000
 """Messages whose identities one task brings together: some 100 MB of its memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The counts, in messages of either side and in identities.
-
-    Attributes:
-        left: messages of the left that were compared, unidentified ones included.
-        right: those of the right.
-        equal: identities with one equal message on either side.
-        common: identities that both sides have.
-        odd: identities that must be compared by their full messages.
-        duplicated: identities of which a side has more than one message.
-        ignored: what was left out of the comparison: in how many messages of the left, and of the right.
-    """
-
-    left: int
-    right: int
-    equal: int
-    common: int
-    odd: int
-    duplicated: int
-    ignored: dict[Ignored, tuple[int, int]]
 
 
 def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages: int) -> DataFrame:

@@ -49,12 +49,21 @@ def out_of_order(pairs: DataFrame, *, most: int = MOST) -> tuple[DataFrame | Non
         return overtaken, False
     some = some.sort_by([("grouped", "ascending"), ("left", "ascending")])
     groups, lefts, rights = (some.column(name).to_pylist() for name in ("grouped", "left", "right"))
-    found = _fewest(groups, lefts, rights)
+    found = fewest(groups, lefts, rights)
     return pairs.sparkSession.createDataFrame(found, "left bigint, right bigint, late boolean"), True
 
 
-def _fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple[int, int, bool]]:
-    """The displaced messages of every group, which stand together and in the order of the left."""
+def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple[int, int, bool]]:
+    """The displaced messages of every group, which stand together and in the order of the left.
+
+    Args:
+        groups: the group of each message.
+        lefts: its sequence on the left.
+        rights: its sequence on the right.
+
+    Returns:
+        both sequences of each that is displaced, and whether it comes late on the right.
+    """
     found = []
     start = 0
     for end in range(1, len(groups) + 1):

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge_spark.diff.findings import KINDS, Finding
 
-_MOST_HEADERS: Final = 20
+MOST_HEADERS: Final = 20
 
 
 Examples: TypeAlias = dict[str, tuple[Finding, ...]]
@@ -40,6 +40,6 @@ def overview_of(findings: DataFrame, most: int) -> tuple[dict[str, int], dict[tu
         examples[kind].append(Finding(kind, left_sequence, right_sequence, field, left, right, identity))
     return (
         {kind: number[kind] for kind in examples},
-        dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_MOST_HEADERS]),
+        dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:MOST_HEADERS]),
         {kind: tuple(sorted(some, key=lambda each: each.place)) for kind, some in examples.items()},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -14,34 +15,41 @@ from nats_bridge_spark.capture.reading import is_capture, read_capture
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.diff.request import SideLocation
+from nats_bridge_spark.diff.result import Extent
 from nats_bridge_spark.errors import PipelineError, SchemaError
 from nats_bridge_spark.subject_column import answer_function
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
 from nats_transforms.subject import matches
 
-_COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
-_LIVE: Final = ddl(_COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
+COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
+_LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSide:
-    """A side that can be read.
+class OpenSide(Extent):
+    """A side that Spark can read.
 
     Attributes:
         frame: columns `stream`, `subject`, `sequence`, `header_block`, `data`; always the same messages.
-        stream: the name of the stream that they are of; empty where that is unknown.
-        messages: how many there are.
-        first: the lowest sequence.
-        last: the highest one.
     """
 
-    place: SideLocation
     frame: DataFrame = field(repr=False)
-    stream: str
-    messages: int
-    first: int
-    last: int
+
+    def blocks(self, most: int) -> list[bytes]:
+        """The header blocks of some messages."""
+        return [bytes(row[0] or b"") for row in self.frame.select("header_block").limit(most).collect()]
+
+    def payloads(self, start: int, most: int) -> dict[int, object]:
+        """Some sequences from one on, each with what stands for its payload."""
+        return dict(map(tuple, self._payloads().where(F.col("sequence") >= start).limit(most).collect()))
+
+    def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
+        """The same of given sequences, if they are there."""
+        return map(tuple, self._payloads().where(F.col("sequence").isin(list(sequences))).collect())
+
+    def _payloads(self) -> DataFrame:
+        return self.frame.select("sequence", F.xxhash64(F.coalesce("data", F.lit(b""))))
 
     def close(self) -> None:
         """Release what holds the messages."""
@@ -71,15 +79,9 @@ class OpenSide:
             F.count("*"), F.min("sequence"), F.max("sequence"), F.min("stream"), F.max("stream"), F.count("sequence")
         ).collect()[0]
         messages, first, last, lowest, highest, numbered = row
-        if not messages:
-            raise PipelineError(f"{place.shown}: there are no messages{_of_what(place)}")
-        if numbered != messages:
-            raise SchemaError(f"{place.shown}: {messages - numbered} rows have no sequence")
-        if lowest != highest:
-            raise PipelineError(
-                f"{place.shown}: holds messages of several streams, such as {lowest} and {highest}; a side is one"
-            )
-        return cls(place, frame, lowest or "", messages, first, last)
+        side = cls(place, lowest or "", messages, first, last, frame)
+        side.require_one_stream(numbered, highest or "")
+        return side
 
 
 def open_side(spark: SparkSession, place: SideLocation) -> OpenSide:
@@ -95,7 +97,8 @@ def open_side(spark: SparkSession, place: SideLocation) -> OpenSide:
     return OpenSide.of(place, _live(spark, place) if place.connection is not None else _captured(spark, place))
 
 
-def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
+def live_options(place: SideLocation) -> dict[str, str]:
+    """The options by which the data source reads a side that is a stream."""
     assert place.connection is not None
     options = options_of(place.connection) | {"stream": place.name}
     if place.first is not None:
@@ -104,7 +107,32 @@ def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
         options["endSequence"] = str(place.last)
     if place.subjects:
         options["subjects"] = ",".join(place.subjects)
-    frame = spark.read.format("jetstream").options(**options).schema(_LIVE).load()
+    return options
+
+
+def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
+    """Check the columns of a side that is Parquet.
+
+    Args:
+        place: the side.
+        kinds: the type of each column, as Spark calls it.
+
+    Raises:
+        SchemaError: one is missing, or of another type.
+    """
+    lacking = [name for name in COMPARED if name not in kinds]
+    if lacking:
+        raise SchemaError(
+            f"{place.shown}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
+            f"(nats-bridge capture makes one)"
+        )
+    for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
+        if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
+            raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
+
+
+def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
+    frame = spark.read.format("jetstream").options(**live_options(place)).schema(_LIVE).load()
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
@@ -118,17 +146,8 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
     except AnalysisException as error:
         first = str(error).splitlines()[0]
         raise PipelineError(f"{place.shown}: cannot be read as Parquet: {first}") from None
-    lacking = [name for name in _COMPARED if name not in frame.columns]
-    if lacking:
-        raise SchemaError(
-            f"{place.shown}: has no column {', '.join(lacking)}; a capture has {', '.join(CAPTURED)} "
-            f"(nats-bridge capture makes one)"
-        )
-    kinds = dict(frame.dtypes)
-    for name, kind in (("sequence", "bigint"), ("header_block", "binary"), ("data", "binary")):
-        if kinds[name] != kind and not (kind == "bigint" and kinds[name] in ("int", "smallint")):
-            raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
-    frame = frame.select(*_COMPARED)
+    require_columns(place, dict(frame.dtypes))
+    frame = frame.select(*COMPARED)
     if place.first is not None:
         frame = frame.where(F.col("sequence") >= place.first)
     if place.last is not None:
@@ -138,12 +157,3 @@ def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
         is_wanted = answer_function(lambda subject: any(matches(subject, each) for each in wanted), "boolean")
         frame = frame.where(is_wanted(F.col("subject").cast("binary")))
     return frame
-
-
-def _of_what(place: SideLocation) -> str:
-    bounds = []
-    if place.first is not None or place.last is not None:
-        bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")
-    if place.subjects:
-        bounds.append(f"with subjects {', '.join(place.subjects)}")
-    return " " + " ".join(bounds) if bounds else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from nats_bridge.observability.printable import printable
 from nats_bridge_spark.diff.findings import KINDS, Finding
-from nats_bridge_spark.diff.run import DiffResult
+from nats_bridge_spark.diff.result import DiffResult
 
 _BY = {
     "sequence": "their sequences",
@@ -20,7 +20,7 @@ _BY = {
 _ROOM = 60  # characters of a message that is an example
 
 
-def summary(result: DiffResult) -> Iterator[str]:
+def summary(result: DiffResult[Any]) -> Iterator[str]:
     """Lines: both sides, what was compared and what was not, a table of what was found, examples, and the result."""
     counts, comparison = result.counts, result.comparison
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
@@ -48,7 +48,7 @@ def summary(result: DiffResult) -> Iterator[str]:
     yield _verdict(result)
 
 
-def as_json(result: DiffResult) -> dict[str, Any]:
+def as_json(result: DiffResult[Any]) -> dict[str, Any]:
     """The same as plain values for `json.dumps`."""
     counts = result.counts
     return {
@@ -73,7 +73,7 @@ def as_json(result: DiffResult) -> dict[str, Any]:
     }
 
 
-def _table(result: DiffResult) -> Iterator[str]:
+def _table(result: DiffResult[Any]) -> Iterator[str]:
     longest = max(map(len, result.kinds))
     room = max(len(f"{number:,}") for number in result.kinds.values())
     for kind, number in result.kinds.items():
@@ -105,7 +105,7 @@ def example_line(each: Finding) -> str:
     return printable(f"{words}{about}: {_short(each.left or each.right or '')}")
 
 
-def _verdict(result: DiffResult) -> str:
+def _verdict(result: DiffResult[Any]) -> str:
     total = sum(result.kinds.values())
     allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
     if not result.is_equal:

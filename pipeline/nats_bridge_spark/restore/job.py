@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +14,13 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.backfill.history import CapturedHistory
-from nats_bridge_spark.backfill.spark_work import done, reported
+from nats_bridge_spark.backfill.spark_work import counted, done
 from nats_bridge_spark.capture.manifest import MANIFEST, Capture
 from nats_bridge_spark.capture.place import Place, is_local, place_of
+from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
+from nats_bridge_spark.engine import MESSAGES, Session
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Shown, watched
 from nats_bridge_spark.restore.configuration import (
@@ -31,6 +32,7 @@ from nats_bridge_spark.restore.configuration import (
     restoring_config,
     unsupported,
 )
+from nats_bridge_spark.restore.object_store import purge_orphans
 from nats_bridge_spark.restore.request import RestoreRequest, Selection, Summary
 from nats_bridge_spark.restore.task import CHECKED, RestoreTask
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -82,12 +84,13 @@ class _Planned:
         return str(self.config["name"])
 
 
-def restore(request: RestoreRequest, session: Callable[[], SparkSession], shown: Shown) -> list[Summary]:
+def restore(request: RestoreRequest, session: Session, shown: Shown) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
         request: what is wanted.
-        session: the Spark session; made when everything that can be checked without it is.
+        session: makes the Spark session, when everything that can be checked without it is, and if the captures are
+            large enough for Spark.
         shown: how progress is shown.
 
     Returns:
@@ -97,12 +100,16 @@ def restore(request: RestoreRequest, session: Callable[[], SparkSession], shown:
         PipelineError, BridgeError: what is in the way. Whatever was restored stays; the same command continues.
     """
     directory = request.directory
-    spark = None if is_local(directory) else session()
+    # Only Spark reaches other places, however little there is.
+    spark = None if is_local(directory) else session(lambda: (MESSAGES, 0))
+    if spark is None and not is_local(directory):
+        raise OptionError(f"--engine local: only Spark reaches {directory}; leave it out")
     saved = _found(place_of(spark, directory), request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        spark = spark or session()
+        captures = [each.capture for each in saved if each.capture is not None]
+        spark = spark or session(lambda: (sum(each.messages for each in captures), sum(each.size for each in captures)))
         return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
 
 
@@ -211,7 +218,7 @@ def _identity(selection: Selection | None) -> str:
 class _Job:
     """One stream of a restore."""
 
-    spark: SparkSession
+    spark: SparkSession | None
     request: RestoreRequest
     shown: Shown
     loop: LoopThread
@@ -231,6 +238,9 @@ class _Job:
             if request.hold:
                 summary.state = "held"
             else:
+                summary.orphans = self.loop.run(
+                    purge_orphans(self.connection.api, planned.name, planned.config["subjects"])
+                )
                 self.loop.run(self._opened())
         if summary.state != "held":
             self.loop.run(self._with_consumers(summary))
@@ -265,7 +275,7 @@ class _Job:
         with watched(self.spark, job, total=last - reached, shown=self.shown) as progress:
             progress.kept = _KEPT
             progress.enter("publishing", count=partial(self._stored, reached))
-            counts = done(job, lambda: reported(history.given_to(task, self.spark)) or task.without_rows())
+            counts = done(job, lambda: counted(task, history, self.spark, self.loop) or task.without_rows())
             progress.add(counts["restored"])
         summary.messages, summary.unselected = counts["restored"], counts["unselected"]
         summary.changed = counts["changed"]
@@ -282,15 +292,10 @@ class _Job:
         if self.request.to_time is None:
             wanted = self.request.to_sequence
             return capture.last if wanted is None else max(min(wanted, capture.last), capture.begin - 1)
-        from pyspark.sql import functions as f
-
-        from nats_bridge_spark.capture.reading import read_capture
         from nats_transforms.timestamp import nanoseconds_of
 
-        rows = read_capture(self.spark, self.planned.saved.path, capture=capture)
-        first = rows.where(rows.time_ns >= nanoseconds_of(self.request.to_time)).agg(f.min("sequence")).first()
-        assert first is not None
-        return capture.last if first[0] is None else int(first[0]) - 1
+        first = first_since(self.spark, self.planned.saved.path, capture, nanoseconds_of(self.request.to_time))
+        return capture.last if first is None else first - 1
 
     async def _created(self) -> Json:
         """Create the stream, closed."""

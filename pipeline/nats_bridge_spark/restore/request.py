@@ -78,6 +78,7 @@ class Summary:
         last: the stream's last sequence now.
         unselected: messages that the rule or transform does not select.
         changed: messages whose headers could not be given back as they were.
+        orphans: chunks of an object store that no object names any more; they were removed again.
         consumers: the names of the consumers that were created.
         left_out: what of the configuration was not restored.
         state: `restored`, `held` (not open yet), or `there` (by an earlier run).
@@ -91,6 +92,7 @@ class Summary:
     last: int = 0
     unselected: int = 0
     changed: int = 0
+    orphans: int = 0
     consumers: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     state: Literal["restored", "held", "there"] = "restored"
@@ -107,7 +109,11 @@ class Summary:
             return [f"{name}: restored by an earlier run, up to {self.last}"]
         what = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
         what += f" ({self.first} to {self.last})" if self.messages else ""
-        more = [(self.unselected, "not selected"), (self.changed, "with fewer or renamed headers")]
+        more = [
+            (self.unselected, "not selected"),
+            (self.changed, "with fewer or renamed headers"),
+            (self.orphans, "chunks of replaced or deleted objects removed again"),
+        ]
         rest = "".join(f", {count:,} {said}" for count, said in more if count)
         made = f"; consumers: {', '.join(self.consumers)}" if self.consumers else ""
         held = "; held: run it again without --hold to open it" if self.state == "held" else ""

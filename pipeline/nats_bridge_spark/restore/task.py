@@ -101,14 +101,15 @@ class RestoreTask:
         Raises:
             PipelineError: marked, for the driver to find.
         """
-        return counts_of(self._restored(batches))
+        return counts_of(self.counts(batches))
 
     def without_rows(self) -> dict[str, int]:
         """The same for none, and its counts: Spark would run no task."""
         with marking():
-            return asyncio.run(self._restored(iter(())))
+            return asyncio.run(self.counts(iter(())))
 
-    async def _restored(self, batches: Batches) -> dict[str, int]:
+    async def counts(self, batches: Batches) -> dict[str, int]:
+        """Restore the rows; what was done with how many."""
         async with connected(self.connection, client_name=f"nats-bridge-restore {self.stream}") as connection:
             sender = _Sender(self, connection)
             try:
@@ -269,7 +270,7 @@ class _Sender:
         assert target is not None
         if target.record_header == TWIN_HEADER:
             block = block.replace(b"\n" + HEADER + b":", b"\n" + TWIN_HEADER + b":")
-        block = header_block.remove_prefix(header_block.remove(block, b"Nats-Request-Info"), b"Nats-Batch-")
+        block = header_block.remove_prefix(header_block.remove(block, b"Nats-RestoreRequest-Info"), b"Nats-Batch-")
         return target.with_renamed(target.without_withheld(block))
 
     def _operation(self, subject: bytes, block: bytes, payload: bytes) -> bytes:

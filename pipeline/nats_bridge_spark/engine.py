@@ -1,0 +1,113 @@
+"""Chooses what a job runs on: Spark, or this process alone, which starts no Java."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+
+from nats_bridge.cli.asking import quiet_logs
+from nats_bridge_spark.errors import JobStoppedError, PipelineError, marking, reported
+from nats_bridge_spark.failures import failure
+from nats_bridge_spark.session import is_submitted, job_session
+from nats_bridge_spark.source.loop_thread import LoopThread
+from nats_bridge_spark.stopping import listening
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_Result = TypeVar("_Result")
+
+Engine: TypeAlias = Literal["auto", "spark", "local"]
+
+MESSAGES: Final = 10_000_000
+"""From so many messages on, `auto` takes Spark."""
+BYTES: Final = 4 << 30
+"""From so many bytes on, `auto` takes Spark."""
+
+Size: TypeAlias = tuple[int, int]
+"""Messages, and their bytes."""
+
+Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
+"""Gives a job its session, or None for work in this process; called with what returns how much there is to read."""
+
+
+def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
+    """Whether a job runs in this process.
+
+    Args:
+        engine: the user's choice; with `auto`, Spark's settings and `spark-submit` are a choice, too.
+        settings: the user's settings of Spark.
+        size: of what is to be read; called with `auto` only.
+
+    Raises:
+        Exception: that of `size`.
+    """
+    if engine != "auto" or settings or is_submitted():
+        return engine == "local"
+    messages, size_in_bytes = size()
+    return messages < MESSAGES and size_in_bytes < BYTES
+
+
+def run_here(loop: LoopThread, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Do in this process what is else a task's work.
+
+    Raises:
+        PipelineError: what went wrong, as the driver would say it of a task.
+    """
+
+    async def marked() -> _Result:
+        with marking():
+            return await work
+
+    try:
+        return loop.run(marked())
+    except PipelineError as error:
+        raise reported(error) or error from None
+
+
+@contextmanager
+def engine_of(name: str, engine: Engine, settings: Mapping[str, str]) -> Iterator[Session]:
+    """What a command's job runs on, which it says itself when it knows how much there is to read.
+
+    Args:
+        name: the job's.
+        engine: the user's choice.
+        settings: the user's settings of Spark.
+
+    Raises:
+        PipelineError, JobStoppedError: as `local_job` and `session.job_session` do.
+    """
+    with ExitStack() as sessions, quiet_logs():
+
+        def session(size: Callable[[], Size]) -> SparkSession | None:
+            if is_local(engine, settings, size):
+                return sessions.enter_context(local_job(name))
+            return sessions.enter_context(job_session(name, settings=settings, quiet=False))
+
+        yield session
+
+
+@contextmanager
+def local_job(name: str) -> Iterator[None]:
+    """A command's job in this process, with the errors and signals of `session.job_session`.
+
+    Raises:
+        PipelineError: whatever went wrong inside of the block, in one or two lines (`failures.failure`).
+        JobStoppedError: SIGINT or SIGTERM came.
+    """
+
+    def stopped(number: int, _: object) -> None:
+        raise JobStoppedError(f"{name}: stopped before it had begun", exit_code=128 + number)
+
+    try:
+        with listening(stopped), quiet_logs():
+            yield
+    except JobStoppedError:
+        raise
+    except Exception as error:
+        short = failure(name, error)
+        if short is error:
+            raise
+        raise short from error

@@ -1,0 +1,81 @@
+"""Chunks in an object store that none of its objects names any more.
+
+Clients store an object's chunks under a subject of a new id, then what describes it (with that id) under a subject of
+its name; of an object that is replaced or deleted they purge the chunks (ADR-20). A capture has no purges, so it holds
+the chunks of every object that it has ever seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.consuming.replay import Replay
+
+_OBJECTS: Final = "$O."
+_CHUNKS: Final = ".C."
+_DESCRIPTIONS: Final = ".M."
+
+
+async def purge_orphans(api: JetStreamApi, stream: str, subjects: Collection[str]) -> int:
+    """Purge the chunks that no object names, from a stream that no client writes to.
+
+    Args:
+        api: of a connection that may purge the stream.
+        stream: its name.
+        subjects: those that it has as an open stream; without those of an object store nothing is done.
+
+    Returns:
+        How many chunks.
+
+    Raises:
+        ApiError: the server refuses, or does not answer.
+    """
+    purged = 0
+    for prefix in _buckets(subjects):
+        named = await _named(api, stream, prefix)
+        if named is None:
+            continue
+        chunks = prefix + _CHUNKS
+        for subject in await _subjects(api, stream, f"{chunks}>"):
+            if subject.removeprefix(chunks) not in named:
+                purged += int((await api.request(f"STREAM.PURGE.{stream}", {"filter": subject}))["purged"])
+    return purged
+
+
+def _buckets(subjects: Collection[str]) -> Iterator[str]:
+    """How the subjects of each bucket begin."""
+    for subject in subjects:
+        prefix = subject.removesuffix(f"{_CHUNKS}>")
+        if prefix != subject and prefix.startswith(_OBJECTS) and f"{prefix}{_DESCRIPTIONS}>" in subjects:
+            yield prefix
+
+
+async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None:
+    """The ids that objects name; None if one of them cannot be read, so that it is not known."""
+    newest: dict[bytes, str] = {}
+    last = int((await api.stream_info(stream))["state"]["last_seq"])
+    replay = Replay(api, stream, (f"{prefix}{_DESCRIPTIONS}>",))
+    async with contextlib.aclosing(replay.between(1, last)) as batches:
+        async for batch in batches:
+            for subject, _, _, payload in batch:
+                try:
+                    described = json.loads(payload)
+                    newest[subject] = "" if described.get("deleted") else str(described["nuid"])
+                except (ValueError, KeyError, AttributeError):
+                    return None
+    return set(newest.values())
+
+
+async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
+    """The subjects of a stream's messages, which servers give in pages."""
+    found: list[str] = []
+    while True:
+        info = await api.request(f"STREAM.INFO.{stream}", {"subjects_filter": filtered, "offset": len(found)})
+        page = info["state"].get("subjects") or {}
+        found += page
+        if not page or len(found) >= int(info.get("total", 0)):
+            return found
