@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.client.batch_parser import Route
 from nats_bridge.client.wire import Delivered, WireClient
+from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.bulk_parsing import BulkParser
 
@@ -100,6 +102,26 @@ async def test_a_message_larger_than_many_reads_is_put_together() -> None:
     data = _wire(events)
     seen, _ = await _parsed(data, list(range(0, len(data), 30_000)), bulk=True)
     assert [(message[2], message[3]) for message in seen] == [(block, payload) for _, block, payload in events]
+
+
+_NUMBERS = st.one_of(st.integers(1, 12), st.integers(95, 105), st.integers(1, 2**63 - 1))
+
+
+@given(st.lists(st.tuples(_NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS), min_size=1, max_size=40), st.booleans(), st.data())
+def test_numbers_are_those_of_each_reply_subject(
+    numbers: list[tuple[int, int, int, int]], of_a_domain: bool, data: st.DataObject
+) -> None:
+    shape = b"$JS.ACK.hub.HASH.S.c.1.%d.%d.%d.%d.r" if of_a_domain else b"$JS.ACK.S.c.1.%d.%d.%d.%d"
+    arrived = Arrived.of([(b"a", shape % each, b"", b"") for each in numbers])
+    arrived = arrived.first(data.draw(st.integers(1, len(numbers))))
+    parsed = [AckReply.parse(reply.as_py()) for reply in arrived.replies]
+    sequences, times = (column.tolist() for column in arrived.numbers())
+    assert (sequences, times) == ([each.stream_sequence for each in parsed], [each.time_ns for each in parsed])
+
+
+def test_a_reply_subject_without_numbers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        Arrived.of([(b"a", b"$JS.ACK.S.c.1.2.3.4x.5", b"", b"")]).numbers()
 
 
 def test_numbers_are_read_with_a_domain_too() -> None:

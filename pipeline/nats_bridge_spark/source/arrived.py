@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -68,13 +70,43 @@ class Arrived:
         return type(self)(self.subjects[:count], self.replies[:count], self.blocks[:count], self.payloads[:count])
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Sequences in the stream, and times of storing in nanoseconds since 1970; see `AckReply`."""
-        # With a domain and an account hash in front of the stream there is one token more behind, too.
-        behind = 0 if self.replies[0].as_py().count(b".") == _PLAIN else 1
-        tokens = pc.split_pattern(self.replies, ".", max_splits=4 + behind, reverse=True)
-        return _integers(pc.list_element(tokens, 1)), _integers(pc.list_element(tokens, 3))
+        """Sequences in the stream, and times of storing in nanoseconds since 1970; see `AckReply`.
+
+        Raises:
+            ValueError: a reply subject is none of a delivery.
+        """
+        # Those of the same length have their numbers at the same places, as long as no number gets longer.
+        lengths = pc.binary_length(self.replies).to_numpy()
+        starts = np.flatnonzero(np.diff(lengths, prepend=-1))
+        parts = [_numbers(self.replies[first:last]) for first, last in pairwise([*starts.tolist(), len(self)])]
+        sequences, times = zip(*parts, strict=True)
+        return np.concatenate(sequences), np.concatenate(times)
 
 
-def _integers(texts: pa.BinaryArray) -> np.ndarray:
-    integers: np.ndarray = texts.cast(pa.string()).cast(pa.int64()).to_numpy()
-    return integers
+def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of reply subjects of the same length."""
+    first: bytes = replies[0].as_py()
+    # With a domain and an account hash in front of the stream there is one token more behind, too.
+    behind = 0 if first.count(b".") == _PLAIN else 1
+    tokens = first.split(b".")
+    ends = np.cumsum([len(token) + 1 for token in tokens]) - 1
+    columns = _bytes(replies).reshape(len(replies), len(first))
+    at = (len(tokens) - 4 - behind, len(tokens) - 2 - behind)
+    found = [columns[:, ends[one] - len(tokens[one]) - 1 : ends[one] + 1] for one in at]
+    digits = [column[:, 1:-1] - np.uint8(ord("0")) for column in found]
+    if all((column[:, [0, -1]] == ord(".")).all() for column in found) and all((each < 10).all() for each in digits):
+        sequences, times = (each @ 10 ** np.arange(each.shape[1] - 1, -1, -1) for each in digits)
+        return sequences, times
+    if len(replies) == 1:
+        alone = AckReply.parse(first)  # which raises the error
+        return np.array([alone.stream_sequence]), np.array([alone.time_ns])
+    middle = len(replies) // 2
+    halves = [_numbers(part) for part in (replies[:middle], replies[middle:])]
+    return np.concatenate([half[0] for half in halves]), np.concatenate([half[1] for half in halves])
+
+
+def _bytes(texts: pa.BinaryArray) -> npt.NDArray[np.uint8]:
+    """All bytes, one text after the other."""
+    _, offsets, values = texts.buffers()
+    first, last = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    return np.frombuffer(values, np.uint8)[first:last]

@@ -17,15 +17,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nats_bridge_spark.source.arrived import Arrived
 
 _MOST_DIGITS: Final = 10
-_PIECES: Final = 6
-"""Of a message: the kind, `subject sid reply`, the sizes, the header block, the payload, the line end."""
+_PIECES: Final = 8
+"""Of a message: the kind, the subject, ` sid `, the reply subject, the sizes, the header block, the payload, the line
+end."""
 
 _Places = npt.NDArray[np.int64]
+_NONE: Final[_Places] = np.empty((0, 6), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +45,49 @@ class BulkParser:
         """Hand on the whole deliveries at a position of a read; return the position after them."""
         if len(data) - position < self.worth:
             return position
-        found = _messages(np.frombuffer(data, np.uint8, offset=position))
-        if not len(found):
+        read = np.frombuffer(data, np.uint8, offset=position)
+        found = _deliveries(read, _messages(read), sid)
+        count = len(found)
+        if not count:
             return position
         found += position
         offsets = np.append(found, found[-1, -1] + 2).astype(np.int32)
-        pieces = pa.Array.from_buffers(
-            pa.binary(), len(found) * _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
-        fields = pc.split_pattern(pieces[1::_PIECES], " ", max_splits=2, reverse=True)
-        count = _own(fields, sid)
-        if not count:
-            return position
-        fields = fields[:count]
-        until = count * _PIECES
+        pieces = pa.Array.from_buffers(pa.binary(), count * _PIECES, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
         self.on_arrived(
             Arrived(
-                subjects=pc.list_element(fields, 0),
-                replies=pc.list_element(fields, 2),
-                blocks=pieces[3:until:_PIECES],
-                payloads=pieces[4:until:_PIECES],
+                subjects=pieces[1::_PIECES],
+                replies=pieces[3::_PIECES],
+                blocks=pieces[5::_PIECES],
+                payloads=pieces[6::_PIECES],
             )
         )
-        return int(offsets[until])
+        return int(offsets[-1])
 
 
-def _own(fields: pa.ListArray, sid: bytes) -> int:
-    """How many messages at the front are deliveries to the subscription."""
-    whole = pc.equal(pc.list_value_length(fields), 3)
-    if not pc.all(whole).as_py():
-        # Without a reply subject: what the server says about a request.
-        fields = fields[: pc.index(whole, False).as_py()]
-    own = pc.equal(pc.list_element(fields, 1), pa.scalar(sid, pa.binary()))
-    # Some of it has an empty one, with a space on each side (2.9).
-    delivered = pc.greater(pc.binary_length(pc.list_element(fields, 2)), 0)
-    other = pc.index(pc.and_(own, delivered), False).as_py()
-    return len(fields) if other < 0 else int(other)
+def _deliveries(data: npt.NDArray[np.uint8], messages: _Places, sid: bytes) -> _Places:
+    """Where the pieces of the messages at the front that are deliveries to the subscription begin."""
+    if not len(messages):
+        return np.empty((0, _PIECES), np.int64)
+    starts, subjects, fields_end = messages[:, 0], messages[:, 1], messages[:, 2]
+    spaces = np.flatnonzero(data[: int(fields_end[-1])] == ord(" "))
+    behind = np.searchsorted(spaces, fields_end)
+    # Each line has one in front of the subject, so there are two, also where there is no reply subject: that is what
+    # the server says about a request. Some of it has an empty one, with a space on each side (2.9).
+    sids, replies = spaces[behind - 2] + 1, spaces[behind - 1] + 1
+    own = (sids > subjects) & (replies < fields_end) & (replies - sids == len(sid) + 1)
+    for place, letter in enumerate(sid):
+        own &= data.take(sids + place, mode="clip") == letter
+    count = len(messages) if own.all() else int(np.argmin(own))
+    pieces = (starts, subjects, sids - 1, replies, *messages[:, 2:].T)
+    return np.stack([piece[:count] for piece in pieces], axis=1)
 
 
 def _messages(data: npt.NDArray[np.uint8]) -> _Places:
-    """Where the pieces of each whole message at the front of a read begin, one row each."""
+    """Where each whole message at the front of a read begins, its subject, sizes, header block, payload, line end."""
     ends = np.flatnonzero(data == ord("\n"))
     starts = np.empty_like(ends)
     if not len(ends):
-        return np.empty((0, _PIECES), np.int64)
+        return _NONE
     starts[0] = 0
     starts[1:] = ends[:-1] + 1
     firsts = data[starts]
@@ -100,7 +100,7 @@ def _messages(data: npt.NDArray[np.uint8]) -> _Places:
     if not named.all():
         starts, ends, headed = starts[named], ends[named], headed[named]
     if not len(starts) or starts[0]:
-        return np.empty((0, _PIECES), np.int64)
+        return _NONE
     size, fields_end = _number_before(data, ends - 1)
     header_size = np.zeros_like(size)
     with_header = np.flatnonzero(headed)
