@@ -52,7 +52,7 @@ async def test_several_streams_are_one_read(url: str, peer: RawPeer, stream: str
     assert [part.stream[-1] for part in read.parts] == ["A", "B", "C", "C", "C"]
     held = [(f"{stream}_{name}", at) for name, count in (("A", 3), ("B", 3), ("C", 30)) for at in range(1, count + 1)]
     assert [(row["stream"], row["sequence"]) for row in await read.rows()] == held
-    with pytest.raises(PipelineError, match=f"no stream has a name like {stream}_X\\*"):
+    with pytest.raises(PipelineError, match=f"no stream that can be read has a name like {stream}_X\\*"):
         await Read(url, "", streams=f"{stream}_X*").plan()
     with pytest.raises(PipelineError, match=f"stream '{stream}_X': not found"):
         await Read(url, "", streams=f"{stream}_A,{stream}_X").plan()
@@ -170,6 +170,24 @@ async def test_what_consumers_decide_about_is_not_read(url: str, peer: RawPeer, 
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"], retention=retention)
     with pytest.raises(OptionError, match=r"could take messages from those that they are for; .* are read"):
         await Read(url, stream).plan()
+
+
+async def test_of_the_streams_of_a_pattern_those_that_cannot_be_read_are_left_out(
+    url: str, peer: RawPeer, stream: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await _fill(peer, f"{stream}_A", 3)
+    for retention in ("workqueue", "interest"):
+        name = f"{stream}_{retention}"
+        await peer.create_stream(name=name, subjects=[f"{name}.>"], retention=retention)
+    assert await Read(url, "", streams=f"{stream}_*").sequences() == [1, 2, 3]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": it ")[0] for line in said] == [
+        f"jetstream: stream '{stream}_{retention}' is left out" for retention in ("interest", "workqueue")
+    ]
+    with pytest.raises(OptionError, match=f"stream '{stream}_interest': is a work queue, or"):
+        await Read(url, "", streams=f"{stream}_*,{stream}_interest").plan()
+    with pytest.raises(PipelineError, match=f"no stream that can be read has a name like {stream}_w\\*"):
+        await Read(url, "", streams=f"{stream}_w*").plan()
 
 
 async def test_sequences_beyond_what_32_bits_hold(servers: SharedServers, raw_peer: OpenPeer, stream: str) -> None:

@@ -32,17 +32,15 @@ class FollowedStream:
     state: StreamState
 
     @classmethod
-    async def now(
-        cls, connection: Connection, options: ReadOptions, name: str, *, listing: bool = False
-    ) -> FollowedStream:
-        """Ask for a stream of a read.
+    async def now(cls, connection: Connection, options: ReadOptions, name: str) -> FollowedStream:
+        """Ask for a stream of a read, with the sequences that were deleted in it.
 
         Raises:
             OptionError: its consumers decide what it keeps.
             PipelineError: there is no such stream.
             ApiError: the server refuses, or does not answer.
         """
-        state = await state_of(connection, name, listing=listing)
+        state = await state_of(connection, name, listing=True)
         state.require_limits("read")
         return cls(connection, options.of_stream(name), state)
 

@@ -22,7 +22,7 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.shares import cores, divided
-from nats_bridge_spark.source.stream_state import StreamState, names_of, state_of
+from nats_bridge_spark.source.stream_state import StreamState, state_of, states_of
 from nats_transforms.dialect import server_dialect
 from nats_transforms.timestamp import rfc3339_nano
 
@@ -63,12 +63,13 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
     async with connected(options.connection) as connection:
         if options.stream:
             return await plan(connection, options)
-        names = await names_of(connection, options.streams)
-        if not names:
-            raise PipelineError(f"option streams: no stream has a name like {', '.join(options.streams)}")
-        held = {name: (await state_of(connection, name)).messages for name in names}
+        held = {state.name: state.messages for state in await states_of(connection, options.streams, set())}
+        if not held:
+            raise PipelineError(
+                f"option streams: no stream that can be read has a name like {', '.join(options.streams)}"
+            )
         shares = divided(options.partitions or cores(), held)
-        parts = [await plan(connection, options.of_stream(name), shares[name]) for name in names]
+        parts = [await plan(connection, options.of_stream(name), share) for name, share in shares.items()]
         return [part for each in parts for part in each]
 
 

@@ -20,7 +20,7 @@ from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.shares import cores, divided
 from nats_bridge_spark.source.stream_offsets import Position, offset_of, positions_of
-from nats_bridge_spark.source.stream_state import names_of
+from nats_bridge_spark.source.stream_state import states_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, Position] = {}  # of the newest batch
         self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
+        self._left_out: set[str] = set()  # streams
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
@@ -160,13 +161,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLostError: one of those was deleted.
         """
         options, connection = self._options, self._connection
-        names = [options.stream] if options.stream else await names_of(connection, options.streams)
-        if options.fail_on_data_loss and (gone := sorted(set(begun) - {*names})):
+        states = await states_of(connection, options.streams or (options.stream,), self._left_out)
+        if options.fail_on_data_loss and (gone := sorted(set(begun) - {state.name for state in states})):
             raise DataLostError(
                 f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
-        return [await FollowedStream.now(connection, options, name) for name in names]
+        return [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         """Where the next batch ends in each stream."""
@@ -233,7 +234,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
-        streams = {name: await FollowedStream.now(connection, options, name, listing=True) for name in ends}
+        streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
         begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,16 +75,39 @@ class StreamState:
             )
 
 
-async def names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
-    """The names of the streams that a read is of, each once, in order.
+async def states_of(connection: Connection, wanted: Sequence[str], left_out: set[str]) -> list[StreamState]:
+    """The states of the streams that a read is of, each once, in the order of their names.
+
+    Of those that a pattern matches, the ones whose consumers decide what they keep are left out, with a warning.
 
     Args:
         connection: a connection.
-        wanted: names, also of streams that are not there; and patterns, in which * stands for any characters.
+        wanted: names and patterns, in which * stands for any characters.
+        left_out: the names of those that were left out before; others are added.
 
     Raises:
+        OptionError: the consumers of one that is named decide what it keeps.
+        PipelineError: one that is named is not there.
         ApiError: the server refuses, or does not answer.
     """
+    states = []
+    for name in await _names_of(connection, wanted):
+        state = await state_of(connection, name)
+        if state.limits or name in wanted:
+            state.require_limits("read")
+            states.append(state)
+        elif name not in left_out:
+            left_out.add(name)
+            print(  # noqa: T201
+                f"jetstream: stream '{name}' is left out: it is a work queue, or keeps messages for consumers only,"
+                " and reading it could take messages from those that they are for",
+                file=sys.stderr,
+            )
+    return states
+
+
+async def _names_of(connection: Connection, wanted: Sequence[str]) -> list[str]:
+    """The names of the streams that a read is of, each once, in order; named ones also where they are not there."""
     patterns = [re.compile(".*".join(map(re.escape, one.split("*")))) for one in wanted if "*" in one]
     found = {one for one in wanted if "*" not in one}
     if patterns:
