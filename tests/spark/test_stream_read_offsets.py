@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,9 @@ from nats_bridge_spark.source import stream_reader
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.schema import read_schema
 from nats_bridge_spark.source.stream_reader import StreamReader
+from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
 from tests.live.raw_messages import RawPeer
+from tests.live.until import until
 from tests.spark.reading import spark_schema
 
 
@@ -203,6 +206,42 @@ async def test_where_a_query_begins(peer: RawPeer, reader: Callable[..., StreamR
     for options, sequence in begins:
         offset = await asyncio.to_thread(reader(**options).initialOffset)
         assert offset["sequence"] == sequence - 1, options
+
+
+async def sequences(reader: StreamReader, begin: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """What the tasks of a batch read."""
+
+    def read() -> list[int]:
+        batches = [batch for part in reader.partitions(begin, end) for batch in reader.read(part)]
+        return [row["sequence"] for batch in batches for row in batch.to_pylist()]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_what_is_stored_before_a_start_time_that_is_to_come_is_left_out(
+    peer: RawPeer, reader: Callable[..., StreamReader]
+) -> None:
+    stream = stream_of(reader())
+    await store(peer, stream, 3)
+    start = time.time_ns() + 3 * 10**9
+    one = reader(startTime=rfc3339_nano(start).decode())
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 5)
+    early = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    await until(lambda: time.time_ns() > start)
+    await store(peer, stream, 4)
+    messages = [(await peer.api(f"STREAM.MSG.GET.{stream}", {"seq": at}))["message"] for at in range(1, 13)]
+    wanted = [message["seq"] for message in messages if nanoseconds_of(message["time"]) >= start]
+    assert early == first or 8 in wanted, "nothing to read before that time"
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert end["sequence"] == 12
+    assert await sequences(one, first, end) == wanted
+    # Begun again, the checkpoint has the time, and another one says nothing about what follows a position.
+    again = reader(startTime=rfc3339_nano(time.time_ns() + 10**12).decode())
+    assert await sequences(again, first, end) == wanted
+    await store(peer, stream, 2)
+    newer = await asyncio.to_thread(again.latestOffset, end, ReadAllAvailable())
+    assert await sequences(again, end, newer) == [13, 14]
 
 
 async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable[..., StreamReader]) -> None:

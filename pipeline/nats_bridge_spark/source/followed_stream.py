@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from nats_bridge.client.connection import Connection
@@ -57,22 +58,42 @@ class FollowedStream:
 
     async def beginning(self) -> Position:
         """Where a query that has no position in it begins."""
-        done = max(self.state.first, self.options.start_sequence or 1) - 1
-        if self.options.start_time:
-            done = max(done, await Replay(self.connection.api, self.name).before(self.options.start_time))
-        return self.at(done)
+        position = self.at(max(self.state.first, self.options.start_sequence or 1) - 1)
+        if not self.options.start_time:
+            return position
+        position = replace(position, start_time=self.options.start_time)
+        done = await self.done(position)
+        return replace(position, sequence=done) if self._is_earlier(self.options.start_time) else self.at(done)
 
-    def check(self, position: Position, *, whole: bool = True) -> None:
+    async def done(self, position: Position) -> int:
+        """The sequence up to which nothing is left to read: that of a position, or what was stored before its time.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        time = position.start_time
+        if time is None:
+            return position.sequence
+        if self._is_earlier(time):  # to a server, it is the time of the next message, whenever that is stored
+            return max(position.sequence, self.state.last)
+        return max(position.sequence, await Replay(self.connection.api, self.name).before(time))
+
+    def _is_earlier(self, time: str) -> bool:
+        """Whether all that it holds was stored before a time."""
+        return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
+
+    def check(self, position: Position, done: int, *, whole: bool = True) -> None:
         """That it is the stream of a position, and holds what comes next.
 
         Args:
             position: a position in it.
+            done: the sequence up to which nothing is left to read.
             whole: whether what comes next must still be there.
 
         Raises:
             DataLostError: it was recreated, or has removed what comes next.
         """
-        state, following = self.state, position.sequence + 1
+        state, following = self.state, done + 1
         if position.sequence and state.is_another_than(position.stream):
             raise DataLostError(
                 f"stream '{state.name}': was recreated at {state.created}; the checkpoint is of the one of"
@@ -85,37 +106,38 @@ class FollowedStream:
                 " checkpoint location"
             )
 
-    async def waiting(self, position: Position) -> int:
-        """How many messages it has after a position."""
-        if position.sequence >= self.state.last:
+    async def waiting(self, done: int) -> int:
+        """How many messages it has behind a sequence."""
+        if done >= self.state.last:
             return 0
-        return (await self._held(position, self.state.last)).total
+        return (await self._held(done, self.state.last)).total
 
-    async def within(self, position: Position, last: int, rows: int) -> int:
-        """The last sequence, up to `last`, of a batch that begins after a position and holds at most so many rows."""
-        if last - position.sequence <= rows:
-            return max(last, position.sequence)
-        held = await self._held(position, last)
+    async def within(self, done: int, last: int, rows: int) -> int:
+        """The last sequence, up to `last`, of a batch that begins behind `done` and holds at most so many rows."""
+        if last - done <= rows:
+            return max(last, done)
+        held = await self._held(done, last)
         return min(await held.end_of_at_most(rows), last)
 
-    async def ranges(self, begin: Position, end: Position, share: int | None = None) -> list[SequenceRange]:
+    async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
         """The ranges of a batch.
 
         Args:
-            begin: after this position.
-            end: up to this one.
+            begin: where it begins.
+            done: the sequence up to which nothing is left to read.
+            end: up to this position.
             share: how many ranges; None for what the options say.
 
         Raises:
             DataLostError: it was recreated, or has removed what comes next.
         """
-        self.check(begin)
-        self.check(end, whole=False)
-        first, last = max(begin.sequence + 1, self.state.first), end.sequence
+        self.check(begin, done)
+        self.check(end, end.sequence, whole=False)
+        first, last = max(done + 1, self.state.first), end.sequence
         if first > last:
             return []
         return await cut(self.connection, self.options, self.state, first, last, least=_LEAST, share=share)
 
-    async def _held(self, position: Position, last: int) -> SequenceCounts:
-        first = max(position.sequence + 1, self.state.first)
+    async def _held(self, done: int, last: int) -> SequenceCounts:
+        first = max(done + 1, self.state.first)
         return await SequenceCounts.of(self.connection, self.options, self.state, first, max(last, first - 1))

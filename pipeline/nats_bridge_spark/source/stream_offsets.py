@@ -3,7 +3,7 @@
 With the option `stream` an offset is `{"created": …, "messages": …, "sequence": …}`; with `streams` it is `{"streams":
 {"ORDERS": {"created": …, …}, …}}`. What is reported for a query's progress has `lag` as well. `messages` are sequence
 and time (nanoseconds since 1970) of a message by which the stream is recognised if its creation time changes. Offsets
-of earlier versions have none.
+of earlier versions have none. `startTime` is there until a message of that time or later is read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ class Position:
     Attributes:
         stream: by what it is recognised.
         sequence: the last one that is done.
+        start_time: RFC 3339; messages that follow and were stored before are not read. None for no such time.
     """
 
     stream: KnownStream
     sequence: int
+    start_time: str | None = None
 
 
 def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int | None = None) -> dict[str, Any]:
     """The offset of these positions, by stream; with the lag in messages where that is known."""
     each = {
         name: {"created": at.stream.created, "messages": at.stream.messages, "sequence": at.sequence}
+        | ({"startTime": at.start_time} if at.start_time else {})
         for name, at in positions.items()
     }
     offset: dict[str, Any] = each[options.stream] if options.stream else {"streams": each}
@@ -52,7 +55,7 @@ def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, P
             f"option {now}: the checkpoint is of a read with {before}; begin with a new checkpoint location"
         )
     each = {options.stream: offset} if options.stream else offset["streams"]
-    return {name: Position(_stream(at), int(at["sequence"])) for name, at in each.items()}
+    return {name: Position(_stream(at), int(at["sequence"]), at.get("startTime")) for name, at in each.items()}
 
 
 def _stream(at: Mapping[str, Any]) -> KnownStream:

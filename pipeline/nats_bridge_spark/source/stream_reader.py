@@ -176,19 +176,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             streams = {name: one for name, one in streams.items() if name in self._upto}
         entering = [one for name, one in streams.items() if name not in begun]
         followed = {name: one for name, one in streams.items() if name in begun}
+        done: dict[str, int] = {}
         lasts: dict[str, int] = {}
         for name, one in followed.items():
-            one.check(begun[name])
+            done[name] = await one.done(begun[name])
+            one.check(begun[name], done[name])
             last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
-            lasts[name] = max(last, begun[name].sequence)
-        if await self._is_too_early(followed, begun, lasts, limit):
+            lasts[name] = max(last, done[name])
+        if await self._is_too_early(followed, done, lasts, limit):
             return begun
         rows = getattr(limit, "max_rows", None)
         if rows is not None:
-            lasts = await _limited(followed, begun, lasts, rows)
+            lasts = await _limited(followed, done, lasts, rows)
         ends = {
-            name: begun[name] if lasts[name] == begun[name].sequence else one.at(lasts[name])
-            for name, one in followed.items()
+            name: begun[name] if lasts[name] == done[name] else one.at(lasts[name]) for name, one in followed.items()
         }
         if ends != begun:
             self._began = time.monotonic()
@@ -197,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _is_too_early(
         self,
         streams: Mapping[str, FollowedStream],
-        begun: Mapping[str, Position],
+        done: Mapping[str, int],
         lasts: dict[str, int],
         limit: ReadLimit | None,
     ) -> bool:
@@ -212,9 +213,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if time.monotonic() - self._began >= self._options.max_trigger_delay:
             return False
-        if sum(last - begun[name].sequence for name, last in lasts.items()) < least or lasts == self._too_few:
+        if sum(last - done[name] for name, last in lasts.items()) < least or lasts == self._too_few:
             return True
-        if sum([await one.waiting(begun[name]) for name, one in streams.items()]) >= least:
+        if sum([await one.waiting(done[name]) for name, one in streams.items()]) >= least:
             return False
         self._too_few = lasts
         return True
@@ -229,31 +230,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = self._ends.get(one.name)
                 if end is None or one.state.is_another_than(end.stream):
                     end = one.at(0)
-                lag += await one.waiting(end)
+                lag += await one.waiting(await one.done(end))
         return offset_of(ends, self._options, lag)
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
         streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
         begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
+        done = {name: await one.done(begins[name]) for name, one in streams.items()}
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
-            lengths = {name: max(end.sequence - begins[name].sequence, 0) for name, end in ends.items()}
+            lengths = {name: max(end.sequence - done[name], 0) for name, end in ends.items()}
             shares = divided(options.partitions or cores(), lengths)
-        each = [await one.ranges(begins[name], ends[name], shares[name]) for name, one in streams.items()]
+        each = [await one.ranges(begins[name], done[name], ends[name], shares[name]) for name, one in streams.items()]
         return [part for ranges in each for part in ranges]
 
 
 async def _limited(
-    streams: Mapping[str, FollowedStream], begun: Mapping[str, Position], lasts: Mapping[str, int], rows: int
+    streams: Mapping[str, FollowedStream], done: Mapping[str, int], lasts: Mapping[str, int], rows: int
 ) -> dict[str, int]:
     """The last sequences of a batch that goes no further than `lasts`, and holds at most so many rows."""
-    if sum(last - begun[name].sequence for name, last in lasts.items()) <= rows:
+    if sum(last - done[name] for name, last in lasts.items()) <= rows:
         return dict(lasts)
     shares = dict.fromkeys(streams, rows)
     if len(streams) > 1:
-        shares = divided(rows, {name: await one.waiting(begun[name]) for name, one in streams.items()})
+        shares = divided(rows, {name: await one.waiting(done[name]) for name, one in streams.items()})
     return {
-        name: await one.within(begun[name], lasts[name], shares[name]) if shares[name] else lasts[name]
+        name: await one.within(done[name], lasts[name], shares[name]) if shares[name] else lasts[name]
         for name, one in streams.items()
     }
