@@ -244,6 +244,47 @@ async def test_what_is_stored_before_a_start_time_that_is_to_come_is_left_out(
     assert await sequences(again, end, newer) == [13, 14]
 
 
+async def test_what_no_filter_passes_makes_no_batch(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
+    stream = stream_of(reader())
+    one = reader(subjects=f"{stream}.wanted")
+    first = await asyncio.to_thread(one.initialOffset)
+    for limit in (ReadAllAvailable(), ReadMaxRows(5)):
+        await store(peer, stream, 20)
+        assert await asyncio.to_thread(one.latestOffset, first, limit) == first
+        assert (await asyncio.to_thread(one.reportLatestOffset))["lag"] == 0
+    await peer.store(f"{stream}.wanted".encode())
+    await store(peer, stream, 1)
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert end["sequence"] == 42
+    assert await sequences(one, first, end) == [41]
+    await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": 42})
+    await peer.store(f"{stream}.wanted".encode())
+    await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": 43})
+    assert await asyncio.to_thread(one.latestOffset, end, ReadAllAvailable()) == end, "nor does what was deleted"
+
+
+async def test_what_no_filter_passes_is_not_taken_for_lost(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
+    stream = stream_of(reader())
+    config = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", {**config, "max_msgs": 10})
+    one = reader(subjects=f"{stream}.wanted")
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 10)
+    assert await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable()) == first
+    await store(peer, stream, 10)
+    with pytest.raises(DataLostError, match="messages 1 to 10 were removed unread"):
+        await asyncio.to_thread(reader(subjects=f"{stream}.wanted").latestOffset, first, ReadAllAvailable())
+    passed = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert passed["sequence"] == 20, "so that it is known after a restart, too"
+    assert await sequences(one, first, passed) == []
+    assert await asyncio.to_thread(one.latestOffset, passed, ReadAllAvailable()) == passed
+    another = reader(subjects=f"{stream}.wanted")
+    assert await asyncio.to_thread(another.latestOffset, passed, ReadAllAvailable()) == passed
+    await store(peer, stream, 11)
+    with pytest.raises(DataLostError, match="messages 21 to 21 were removed unread"):
+        await asyncio.to_thread(another.latestOffset, passed, ReadAllAvailable())
+
+
 async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable[..., StreamReader]) -> None:
     one = reader()
     await asyncio.to_thread(one.initialOffset)

@@ -8,6 +8,7 @@ from typing import Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.consuming.replay import Replay
+from nats_bridge.errors import NotPermittedError
 from nats_bridge_spark.errors import DataLostError
 from nats_bridge_spark.source.planning import SequenceCounts, SequenceRange, cut
 from nats_bridge_spark.source.read_options import ReadOptions
@@ -82,6 +83,25 @@ class FollowedStream:
         """Whether all that it holds was stored before a time."""
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
+    async def holds_any(self, done: int, last: int) -> bool:
+        """Whether messages to read are behind one sequence, up to another; its leader says it.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        if last <= done or last < self.state.first or not self.state.messages:
+            return False
+        if not self.options.filters and self.state.deleted == ():
+            return True  # the last one is there
+        try:
+            for one in self.options.filters or (">",):
+                found = await self.connection.api.next_message(self.name, one, done + 1)
+                if found and found[0] <= last:
+                    return True
+        except NotPermittedError:
+            return True  # a task finds out
+        return False
+
     def check(self, position: Position, done: int, *, whole: bool = True) -> None:
         """That it is the stream of a position, and holds what comes next.
 
@@ -105,6 +125,17 @@ class FollowedStream:
                 f" now begins at {state.first}: say failOnDataLoss=false to continue without them, or begin with a new"
                 " checkpoint location"
             )
+
+    def end_of_batch(self, begin: Position, done: int, last: int) -> Position:
+        """Where a batch ends that goes up to a sequence: where it begins, if there is nothing to read.
+
+        But what is left out and removed is passed: after a restart it could be taken for lost.
+        """
+        if last > done:
+            return self.at(last)
+        if self.state.first <= begin.sequence + 1 or done == begin.sequence:
+            return begin
+        return replace(self.at(done), start_time=begin.start_time)
 
     async def waiting(self, done: int) -> int:
         """How many messages it has behind a sequence."""

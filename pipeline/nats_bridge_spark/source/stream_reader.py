@@ -62,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, Position] = {}  # of the newest batch
         self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
+        self._passed: dict[tuple[str, str], tuple[int, int]] = {}  # by name and creation: between what is none to read
         self._left_out: set[str] = set()  # streams
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._upto = {one.name: one.state.last for one in self._run(self._streams())}
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """How far the next batch goes.
+        """How far the next batch goes: no further than where it begins while nothing waits that is to be read.
 
         Args:
             start: where it begins; None from PySpark 4.1, which also does without limits.
@@ -101,10 +102,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLostError: a stream was recreated or deleted, or has removed what comes next.
         """
         with marking():
-            if start is None:
+            begun = self._ends if start is None else positions_of(start, self._options)
+            if start is None and not begun:
                 self._ends = {one.name: one.at(one.state.last) for one in self._run(self._streams())}
             else:
-                self._ends = self._run(self._next(positions_of(start, self._options), limit))
+                self._ends = self._run(self._next(begun, limit))
             return offset_of(self._ends, self._options)
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -179,21 +181,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done: dict[str, int] = {}
         lasts: dict[str, int] = {}
         for name, one in followed.items():
-            done[name] = await one.done(begun[name])
+            done[name] = await self._done(one, begun[name])
             one.check(begun[name], done[name])
             last = one.state.last if self._upto is None else min(one.state.last, self._upto[name])
+            if not await one.holds_any(done[name], last):
+                done[name] = self._pass(one, done[name], last)
             lasts[name] = max(last, done[name])
         if await self._is_too_early(followed, done, lasts, limit):
             return begun
         rows = getattr(limit, "max_rows", None)
         if rows is not None:
             lasts = await _limited(followed, done, lasts, rows)
-        ends = {
-            name: begun[name] if lasts[name] == done[name] else one.at(lasts[name]) for name, one in followed.items()
-        }
+        ends = {name: one.end_of_batch(begun[name], done[name], lasts[name]) for name, one in followed.items()}
         if ends != begun:
             self._began = time.monotonic()
         return ends | {one.name: await one.beginning() for one in entering}
+
+    async def _done(self, one: FollowedStream, position: Position) -> int:
+        """The sequence up to which nothing is left to read of a stream."""
+        done = await one.done(position)
+        low, high = self._passed.get((one.name, one.state.created), (0, 0))
+        return max(high, done) if low <= done else done
+
+    def _pass(self, one: FollowedStream, done: int, last: int) -> int:
+        """Remember that between two sequences there is nothing to read; the last of what is known so."""
+        key = one.name, one.state.created
+        low, high = self._passed.get(key, (done, done))
+        self._passed[key] = (low, max(last, high)) if low <= done <= high else (done, max(last, done))
+        return self._passed[key][1]
 
     async def _is_too_early(
         self,
@@ -230,14 +245,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = self._ends.get(one.name)
                 if end is None or one.state.is_another_than(end.stream):
                     end = one.at(0)
-                lag += await one.waiting(await one.done(end))
+                lag += await one.waiting(await self._done(one, end))
         return offset_of(ends, self._options, lag)
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
         streams = {name: await FollowedStream.now(connection, options, name) for name in ends}
         begins = {name: begun.get(name) or await one.beginning() for name, one in streams.items()}
-        done = {name: await one.done(begins[name]) for name, one in streams.items()}
+        done = {name: await self._done(one, begins[name]) for name, one in streams.items()}
         shares: Mapping[str, int | None] = dict.fromkeys(ends)
         if len(ends) > 1:
             lengths = {name: max(end.sequence - done[name], 0) for name, end in ends.items()}
