@@ -285,6 +285,38 @@ async def test_what_no_filter_passes_is_not_taken_for_lost(peer: RawPeer, reader
         await asyncio.to_thread(another.latestOffset, passed, ReadAllAvailable())
 
 
+@pytest.mark.parametrize("version", ["2.15.3"])
+@pytest.mark.parametrize("options", [{}, {"subjects": "{stream}.wanted"}])
+async def test_while_nothing_waits_servers_are_asked_twice_a_second(
+    options: dict[str, str], peer: RawPeer, reader: Callable[..., StreamReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is the test's."""
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += max(seconds, 0.0)
+
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(stream_reader, "asyncio", SimpleNamespace(sleep=sleep))
+    stream = stream_of(reader())
+    one = reader(**{name: value.format(stream=stream) for name, value in options.items()})
+    first = await asyncio.to_thread(one.initialOffset)
+    requests = await peer.collect("$JS.API.>")
+
+    def ask() -> None:
+        for _ in range(20):
+            assert one.latestOffset(first, ReadAllAvailable()) == first
+            one.reportLatestOffset()
+
+    for stored in range(1, 4):
+        await asyncio.to_thread(ask)
+        await peer.flushed()
+        asked = len([subject for subject, *_ in requests.messages if stream.encode() in subject])
+        assert 19 * stored <= asked <= 2 * now[0] + 4, "what was asked last, and since"
+        if options:
+            await store(peer, stream, 1)
+
+
 async def test_a_reader_travels_to_tasks_without_its_connection(reader: Callable[..., StreamReader]) -> None:
     one = reader()
     await asyncio.to_thread(one.initialOffset)

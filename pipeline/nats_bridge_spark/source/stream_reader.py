@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,6 +36,11 @@ else:
 
 _Result = TypeVar("_Result")
 
+_IDLE_REQUESTS: Final = 2
+"""To the servers in a second, while nothing waits."""
+_LONGEST_PAUSE: Final = 5.0
+"""Seconds between two questions while nothing waits, however many streams they are about."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what the streams hold, then what comes, batch after batch.
@@ -62,11 +68,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, Position] = {}  # of the newest batch
         self._began: float | None = None  # when the newest batch did: none is delayed for longer than the options say
         self._too_few: dict[str, int] = {}  # the last sequences up to which too few messages waited
+        self._found: list[FollowedStream] = []  # by the newest question after the end
         self._passed: dict[tuple[str, str], tuple[int, int]] = {}  # by name and creation: between what is none to read
         self._left_out: set[str] = set()  # streams
+        self._asks_at = 0.0  # when a query for which nothing waits asks again
+        self._reported: tuple[Any, dict[str, Any]] | None = None  # for what, and what
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_found": [], "_reported": None}
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
@@ -169,10 +178,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"stream '{gone[0]}': was deleted; say failOnDataLoss=false to continue without it, or begin with a new"
                 " checkpoint location"
             )
-        return [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
+        self._found = [FollowedStream(connection, options.of_stream(state.name), state) for state in states]
+        return self._found
 
     async def _next(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
-        """Where the next batch ends in each stream."""
+        """Where the next batch ends in each stream.
+
+        While nothing waits, Spark asks a hundred times a second. Servers are asked at most twice, but a read of many
+        streams asks once in some seconds about each.
+        """
+        if self._upto is None:
+            await asyncio.sleep(self._asks_at - time.monotonic())
+        client = self._connection.client
+        asked = client.stats["out_msgs"]
+        ends = await self._ends_of(begun, limit)
+        if ends == begun:
+            pause = min((client.stats["out_msgs"] - asked) / _IDLE_REQUESTS, _LONGEST_PAUSE)
+            self._asks_at = time.monotonic() + pause
+        return ends
+
+    async def _ends_of(self, begun: dict[str, Position], limit: ReadLimit | None) -> dict[str, Position]:
         streams = {one.name: one for one in await self._streams(begun)}
         if self._upto is not None:
             streams = {name: one for name, one in streams.items() if name in self._upto}
@@ -236,17 +261,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     async def _report(self) -> dict[str, Any]:
-        streams = await self._streams()
+        streams = self._found or await self._streams()
         ends = {one.name: one.at(one.state.last) for one in streams}
-        lag = None
-        if self._ends:
-            lag = 0
-            for one in streams:
-                end = self._ends.get(one.name)
-                if end is None or one.state.is_another_than(end.stream):
-                    end = one.at(0)
-                lag += await one.waiting(await self._done(one, end))
-        return offset_of(ends, self._options, lag)
+        about = (self._ends, ends)
+        if self._reported is None or self._reported[0] != about:
+            lag = None
+            if self._ends:
+                lag = 0
+                for one in streams:
+                    end = self._ends.get(one.name)
+                    if end is None or one.state.is_another_than(end.stream):
+                        end = one.at(0)
+                    lag += await one.waiting(await self._done(one, end))
+            self._reported = about, offset_of(ends, self._options, lag)
+        return self._reported[1]
 
     async def _ranges(self, begun: Mapping[str, Position], ends: Mapping[str, Position]) -> list[SequenceRange]:
         connection, options = self._connection, self._options
