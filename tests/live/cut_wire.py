@@ -59,6 +59,11 @@ class CutWire:
         """Whether nothing is passed on at this moment."""
         return not self._passable.is_set()
 
+    @property
+    def passes(self) -> bool:
+        """Whether a connection is open, at one of its ends at least."""
+        return bool(self._passing)
+
     def fall_silent_after(self, words: bytes) -> None:
         """Fall silent behind the next read that holds these words of the server's."""
         self._last_words = words
@@ -72,6 +77,11 @@ class CutWire:
         for pair in self._pairs:
             for writer in pair:
                 writer.transport.abort()
+
+    def hang_up(self) -> None:
+        """Break every connection to clients; what is held back of theirs still goes to the server, once it may."""
+        for client, _ in self._pairs:
+            client.transport.abort()
 
     async def close(self) -> None:
         """Cut, and take no more connections."""

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from nats_bridge.client.stream_identity import KnownStream
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge_spark.connections import connection_of
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.sink import earlier_attempts
 from nats_bridge_spark.sink.layout import RowLayout
@@ -148,6 +150,80 @@ async def test_long_after_the_plan_a_worker_reads_which_partitions_were_begun(
     other = await write(plan, TaskPlace(9, 0), rows(stream, 70, 80))
     assert (again.already, other.already) == (50, 0)
     assert sorted(await payloads(peer, stream), key=int) == expected(80)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("layout", [RowLayout(0, 1), RowLayout(0, 1, message_id=2)], ids=["generated ids", "own ids"])
+async def test_what_an_earlier_attempt_has_in_flight_is_waited_for(
+    layout: RowLayout, url: str, peer: RawPeer, stream: str
+) -> None:
+    def rows_of(first: int, last: int) -> pa.RecordBatch:
+        return rows(stream, first, last, None if layout.message_id is None else [str(n) for n in range(first, last)])
+
+    async with cut_wire(url) as wire:
+        plan = plan_of(url, stream, layout)
+        options = replace(plan.options, connection=connection_of({"servers": wire.url}))
+        failed = PartitionWrite(replace(plan, options=options), TaskPlace(0, 0))
+        await failed.add(rows_of(0, 100))
+        await failed.finish()
+        wire.fall_silent()
+        await failed.add(rows_of(100, 200))
+        await until(lambda: b"HPUB " in wire.held)
+        wire.hang_up()
+        await failed.close()
+        looks = await peer.collect(f"$JS.API.STREAM.INFO.{stream}")
+        again = asyncio.create_task(write(plan, TaskPlace(0, 1), rows_of(0, 300)))
+        await until(lambda: again.done() or len(looks.messages) > 3)
+        wire.speak_again()
+        assert (await again).already > 100
+    assert await payloads(peer, stream) == expected(300)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_a_connection_that_is_lost_has_in_flight_is_waited_for(url: str, peer: RawPeer, stream: str) -> None:
+    async with cut_wire(url) as one, cut_wire(url) as two:
+        writing = PartitionWrite(plan_of(f"{one.url},{two.url}", stream, connectTimeout=1), TaskPlace(0, 0))
+        try:
+            await writing.add(rows(stream, 0, 100))
+            await writing.finish()
+            wire = one if one.connections else two
+            wire.fall_silent()
+            await writing.add(rows(stream, 100, 200))
+            await until(lambda: b"HPUB " in wire.held)
+            looks = await peer.collect(f"$JS.API.STREAM.INFO.{stream}")
+            wire.hang_up()
+            finishing = asyncio.create_task(writing.finish())
+            await until(lambda: finishing.done() or len(looks.messages) > 3)
+            if finishing.done():
+                await forgotten(peer, stream)
+            wire.speak_again()
+            assert (await finishing).interruptions == 1
+            await until(lambda: not wire.passes)
+        finally:
+            await writing.close()
+    assert await payloads(peer, stream) == expected(200)
+
+
+async def test_ids_of_other_clients_are_not_waited_for_where_the_stream_remembers_ids(
+    url: str, peer: RawPeer, unique_name: Callable[[str], str]
+) -> None:
+    stream = unique_name("SHARED")
+    layout = RowLayout(0, 1, message_id=2)
+    await peer.create_stream(name=stream, subjects=[f"{stream}.>"], duplicate_window=10**9)
+
+    async def write_on() -> None:
+        for number in count():
+            await peer.store(f"{stream}.other".encode(), b"probe", b"NATS/1.0\r\nNats-Msg-Id: o%d\r\n\r\n" % number)
+
+    writing_on = asyncio.create_task(write_on())
+    try:
+        again = rows(stream, 0, 10, [str(number) for number in range(10)])
+        with pytest.raises(PipelineError, match=f"'{stream}': other clients .* for 1 s only: .* window of 2 s or more"):
+            await write(plan_of(url, stream, layout, patience=2), TaskPlace(0, 1), again)
+        assert (await write(plan_of(url, stream, layout, patience=0.5), TaskPlace(0, 1), again)).rows == 10
+    finally:
+        await end_tasks(writing_on)
+    assert await payloads(peer, stream) == expected(10)
 
 
 async def test_holes_that_an_attempt_left_are_filled(url: str, peer: RawPeer, stream: str) -> None:

@@ -1,7 +1,8 @@
 """Finds out which of a task's rows an earlier attempt has stored.
 
-Spark tries a failed task again, and says so. It says nothing when a whole stage is tried again (shuffle files were
-lost), nor that a query was started again; so a first attempt looks, too, where that costs little:
+Spark tries a failed task again, and says so. What the failed one had in flight may still be on its way into the stream
+then, so it is waited for. Spark says nothing when a whole stage is tried again (shuffle files were lost), nor that a
+query was started again; so a first attempt looks, too, where that costs little:
 
 * an ordered write, and a write that is repeated, reads what was stored since it was planned;
 * a parallel one sends its first row alone: while the stream remembers ids, its answer shows whether there was an
@@ -25,7 +26,7 @@ from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range
+from nats_bridge_spark.sink.stored_rows import StoredRows, read_back, read_range, settle
 from nats_transforms import header_block
 
 Look: TypeAlias = Literal["nothing", "read", "ask"]
@@ -73,30 +74,35 @@ class EarlierAttempts:
             ApiError: the server cannot be asked.
         """
         plan, task = self.plan, self.task
+        if task.attempt:
+            return "read"  # also where nothing is stored yet: all of it may be in flight
         if last < await self.first(info):
             return "nothing"
         if plan.streaming:
             return await self._look_in_stream(last)
-        if task.attempt or plan.repeats or plan.options.ordered:
+        if plan.repeats or plan.options.ordered:
             return "read"
         if time.time() - plan.planned_at < Target.of(info, self.connection.server_version).window_ns / 2e9:
             return "ask"
         return "read" if task.partition in await self._partitions_begun(info, last) else "nothing"
 
     async def stored(self, info: Json, last: int) -> StoredRows:
-        """What the target holds of the task's rows.
+        """What the target holds of the task's rows, once it has stored all that an earlier attempt had in flight.
 
         Args:
             info: the target's `STREAM.INFO`.
             last: its last sequence.
 
         Raises:
+            PipelineError: that cannot be told (see `settle`).
             ApiError: the server cannot be asked.
         """
-        read = read_back if self.plan.streaming else read_range
-        return await read(
-            self.connection.api, info, await self.first(info), last, self.place, ids=self.plan.layout.brings_ids
-        )
+        plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids
+        read = read_back if plan.streaming else read_range
+        found = await read(api, info, await self.first(info), last, self.place, ids=ids)
+        if self.task.attempt or found.found or (found.ids and (plan.streaming or plan.repeats)):
+            await settle(found, api, info, last, self.place, ids=ids, patience=plan.options.patience)
+        return found
 
     async def first(self, info: Json) -> int:
         """The first sequence at which an earlier attempt can have stored something.
@@ -124,7 +130,7 @@ class EarlierAttempts:
         known = RowId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
         if known is not None and known.place.write == self.place.write and known.place.batch < self.place.batch:
             return "nothing"
-        if self.task.attempt or _seen_runs.get((self.task.query, self.task.run), self.task.batch) >= self.task.batch:
+        if _seen_runs.get((self.task.query, self.task.run), self.task.batch) >= self.task.batch:
             return "read"
         return "ask"
 

@@ -25,7 +25,7 @@ from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
 from nats_bridge_spark.sink.plan import TaskPlace, WritePlan
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace, write_key
-from nats_bridge_spark.sink.stored_rows import StoredRows, read_range
+from nats_bridge_spark.sink.stored_rows import StoredRows, read_range, settle
 from nats_transforms import header_block
 from nats_transforms.dialect import server_dialect
 
@@ -68,6 +68,7 @@ class PartitionWrite:
         self._saw_ids = False
         self._most_unconfirmed = LEAST
         self._stored = StoredRows()  # of what was in flight when the present round began
+        self._reconnects = 0  # of the connection, by then
         self._builder: BundleBuilder | None = None
         self._rounds: Rounds[RowBundle] | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -200,15 +201,15 @@ class PartitionWrite:
         """See what the stream holds of the rows in flight (see `Sender`)."""
         if self._plan.options.check_subjects:
             self._check_subjects(standing.target, in_flight)
+        reconnects = self._connection.reconnects
         if in_flight:
-            self._stored = await read_range(
-                self._connection.api,
-                standing.info,
-                standing.behind + 1,
-                standing.last,
-                self._place,
-                ids=self._plan.layout.brings_ids,
-            )
+            api, info, ids = self._connection.api, standing.info, self._plan.layout.brings_ids
+            self._stored = await read_range(api, info, standing.behind + 1, standing.last, self._place, ids=ids)
+            # What the connection before has in flight is not behind what this one has asked.
+            if reconnects > self._reconnects and standing.target.window_ns < _LONG_WINDOW:
+                patience = self._plan.options.patience
+                await settle(self._stored, api, info, standing.last, self._place, ids=ids, patience=patience)
+        self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:
         """The rows that are not stored."""

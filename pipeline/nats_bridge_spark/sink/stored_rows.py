@@ -6,18 +6,25 @@ messages themselves keep their ids, so what an earlier attempt has stored can be
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace
 from nats_transforms import header_block
 
 _ID = b"Nats-Msg-Id"
+_LOOKS: Final = 20
+"""Looks without a row of an earlier attempt, after which no more are taken to come."""
+_LOOK: Final = 0.1
+"""Seconds between two looks."""
 
 
 @dataclass(slots=True)
@@ -97,9 +104,75 @@ async def read_range(api: JetStreamApi, info: Json, first: int, last: int, place
         ApiError: the server cannot be asked.
     """
     found = StoredRows(removes=removes_messages(info))
+    await _add_range(found, api, info, first, last, place, ids=ids)
+    return found
+
+
+async def settle(
+    found: StoredRows,
+    api: JetStreamApi,
+    info: Json,
+    last: int,
+    place: RowPlace,
+    *,
+    ids: bool,
+    patience: float,
+) -> None:
+    """Add what another connection still has in flight, until the stream stores nothing of it any more.
+
+    A server stores what has arrived by a connection also after the connection is closed, at the pace of its disk, and
+    at the same time what arrives by another one. So nothing that is sent now would be behind it.
+
+    Args:
+        found: what is stored up to `last`; rows are added.
+        api: the API of the target's connection.
+        info: the target's `STREAM.INFO`.
+        last: a sequence.
+        place: which task's rows.
+        ids: whether rows bring ids. Which of those are the task's is unknown: any new one counts.
+        patience: seconds, after which ids that still come are taken for others'.
+
+    Raises:
+        PipelineError: that cannot be told, and the target does not remember ids for long enough.
+        ApiError: the server cannot be asked.
+    """
+    stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time
+    begun = now()
+    looks = 0
+    while looks < _LOOKS:
+        await asyncio.sleep(_LOOK)
+        end = int((await api.stream_info(stream))["state"]["last_seq"])
+        looks += 1  # not seconds: while the disk or the server stands still, there is no answer
+        if end <= last:
+            continue
+        rows, foreign = found.found, len(found.ids)
+        await _add_range(found, api, info, last + 1, end, place, ids=ids)
+        last = end
+        if found.found > rows:
+            looks = 0
+        elif len(found.ids) > foreign:
+            looks = 0
+            if now() > begun + patience:
+                _require_window(info, patience)
+                break
+
+
+def _require_window(info: Json, seconds: float) -> None:
+    config = info["config"]
+    window = int(config.get("duplicate_window", 0)) / 1e9
+    if window < seconds:
+        raise PipelineError(
+            f"stream '{config['name']}': other clients write to it, so it cannot be seen when all rows of an earlier"
+            f" attempt are stored, and it remembers ids for {window:g} s only: give it a duplicate window of"
+            f" {seconds:g} s or more, leave out the ids of the rows, or stop the other clients, and write again"
+        )
+
+
+async def _add_range(
+    found: StoredRows, api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool
+) -> None:
     if first <= last:
         await read_piece(_replay(api, info), first, last, partial(_Rows, place, found, ids), newest=True)
-    return found
 
 
 async def read_back(api: JetStreamApi, info: Json, first: int, last: int, place: RowPlace, *, ids: bool) -> StoredRows:
