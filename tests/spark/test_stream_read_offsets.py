@@ -244,6 +244,44 @@ async def test_what_is_stored_before_a_start_time_that_is_to_come_is_left_out(
     assert await sequences(again, end, newer) == [13, 14]
 
 
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({"max_msgs_per_subject": 1}, False),
+        ({"deny_purge": True}, False),
+        ({"max_msgs_per_subject": 1, "max_age": 3600 * 10**9}, True),
+        ({"deny_purge": True, "max_msgs": 100}, True),
+        ({"deny_purge": True, "max_bytes": 100_000, "discard": "new"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+async def test_messages_that_go_from_the_front_are_lost_where_a_limit_or_a_purge_may_have_dropped_them(
+    config: dict[str, Any], lost: bool, peer: RawPeer, reader: Callable[..., StreamReader]
+) -> None:
+    stream = stream_of(reader())
+    known = (await peer.api(f"STREAM.INFO.{stream}"))["config"]
+    assert "error" not in await peer.api(f"STREAM.UPDATE.{stream}", known | config)
+    one = reader()
+    first = await asyncio.to_thread(one.initialOffset)
+    await store(peer, stream, 3)
+    planned = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    parts = await asyncio.to_thread(one.partitions, first, planned)
+    await store(peer, stream, 3)
+    for sequence in range(1, 5):  # those that newer ones have not replaced
+        await peer.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    if lost:
+        complaint = "messages 1 to 4 were removed unread .by a limit, a purge, or one by one: servers do not say"
+        with pytest.raises(DataLostError, match=complaint):
+            await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+        return
+    end = await asyncio.to_thread(one.latestOffset, first, ReadAllAvailable())
+    assert await sequences(one, first, end) == [5, 6]
+    assert await asyncio.to_thread(lambda: [list(one.read(part)) for part in parts]) == [[]], (
+        "of a batch that has begun"
+    )
+
+
 async def test_what_no_filter_passes_makes_no_batch(peer: RawPeer, reader: Callable[..., StreamReader]) -> None:
     stream = stream_of(reader())
     one = reader(subjects=f"{stream}.wanted")

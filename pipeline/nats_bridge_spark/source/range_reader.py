@@ -143,10 +143,11 @@ class _Reading:
                 f"stream '{stream}': was recreated at {state.created}; the read was planned for the one of"
                 f" {part.known.created}: read it again"
             )
-        if self.options.fail_on_data_loss and at <= part.last and state.first > at:
+        if self.options.fail_on_data_loss and at <= part.last and state.has_lost(at):
             raise DataLostError(
-                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread,"
-                f" it now begins at {state.first}: read it again, or say failOnDataLoss=false to continue without them"
+                f"stream '{stream}': messages {at} to {min(state.first - 1, part.last)} were removed unread (by a"
+                f" limit, a purge, or one by one: servers do not say it), it now begins at {state.first}: read it"
+                " again, or say failOnDataLoss=false to continue without them"
             )
 
     async def _await_server(self, connection: Connection, until: float, why: str) -> None:

@@ -32,6 +32,8 @@ class StreamState:
         size: bytes of all of them, with what the server adds.
         deleted: sequences between first and last that were removed, in order; None if there are too many to list.
         limits: whether it keeps messages whatever consumers do (not a work queue, not for interest).
+        drops: whether what is missing at its front may have been dropped, by a limit for all of it or by a purge.
+            Without such a limit, newer messages of a subject take the place of older ones in a bucket all the time.
     """
 
     name: str
@@ -44,6 +46,7 @@ class StreamState:
     size: int
     deleted: tuple[int, ...] | None
     limits: bool
+    drops: bool = True
 
     @property
     def created(self) -> str:
@@ -53,6 +56,10 @@ class StreamState:
     def is_another_than(self, known: KnownStream) -> bool:
         """Whether it is not a stream that was known before."""
         return known.differs(self.created, self.bounds)
+
+    def has_lost(self, sequence: int) -> bool:
+        """Whether messages from a sequence on may be lost: at the front, servers do not say how they went."""
+        return self.drops and self.first > sequence
 
     @property
     def average(self) -> int:
@@ -150,7 +157,7 @@ async def stream_info(connection: Connection, stream: str, *, deleted: bool = Fa
 
 
 def _state(stream: str, info: Json) -> StreamState:
-    state = info["state"]
+    state, config = info["state"], info["config"]
     deleted: tuple[int, ...] | None = tuple(sorted(state.get("deleted") or ()))
     if len(deleted or ()) != int(state.get("num_deleted", 0)):
         deleted = None
@@ -164,8 +171,16 @@ def _state(stream: str, info: Json) -> StreamState:
         messages=int(state["messages"]),
         size=int(state["bytes"]),
         deleted=deleted,
-        limits=info["config"].get("retention", "limits") == "limits",
+        limits=config.get("retention", "limits") == "limits",
+        drops=_drops(config),
     )
+
+
+def _drops(config: Json) -> bool:
+    limits = ("max_age", "max_msgs", "max_bytes") if config.get("discard", "old") == "old" else ("max_age",)
+    if any(int(config.get(limit) or -1) > 0 for limit in limits):
+        return True
+    return int(config.get("max_msgs_per_subject") or -1) < 1 and not config.get("deny_purge")
 
 
 async def _missing(connection: Connection, stream: str) -> str:
