@@ -95,7 +95,7 @@ FILTERS = {
 
 @pytest.mark.parametrize("pushed", [False, True])
 async def test_filters_give_the_same_whether_they_are_pushed_down_or_not(
-    spark: SparkSession, url: str, filled: str, pushed: bool
+    spark: SparkSession, url: str, filled: str, pushed: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", str(pushed).lower())
     try:
@@ -103,6 +103,10 @@ async def test_filters_give_the_same_whether_they_are_pushed_down_or_not(
         for text, passes in list(FILTERS.items())[: len(FILTERS) if pushed else 3]:
             found = load().where(text.format(stream=filled)).select("sequence").collect()
             assert sorted(row.sequence for row in found) == [s for s in range(1, 101) if passes(s)], text
+        load().where("sequence > 5 and subject like 'a.%' and time_ns < 9").explain("formatted")
+        shown = capsys.readouterr().out.partition("PushedFilters: ")[2].partition("\n")[0]
+        applied = ("GreaterThan(sequence,5)", "StringStartsWith(subject,a.)", "LessThan(time_ns,9)")
+        assert [one in shown for one in applied] == [pushed] * 3, shown
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
     Not,
@@ -24,6 +25,7 @@ from pyspark.sql.datasource import (
 
 from nats_bridge_spark.source.pushdown import narrowed
 from nats_bridge_spark.source.read_options import ReadOptions
+from nats_transforms.timestamp import nanoseconds_of
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.spark.reading import Read
@@ -92,7 +94,7 @@ def test_the_subjects_that_the_user_named_stay() -> None:
     assert narrowed(named, [EqualTo(("subject",), "b")]).filters == ("a.*",)
 
 
-async def test_a_reader_reads_less_and_leaves_all_filters_to_spark(
+async def test_a_reader_leaves_out_what_passes_no_filter(
     servers: SharedServers, raw_peer: OpenPeer, unique_name: Callable[[str], str]
 ) -> None:
     url, stream = await servers.url("2.9.10"), unique_name("PUSHED")
@@ -100,17 +102,28 @@ async def test_a_reader_reads_less_and_leaves_all_filters_to_spark(
     await peer.create_stream(name=stream, subjects=[f"{stream}.>"])
     for number in range(1, 31):
         await peer.store(f"{stream}.{number % 3}".encode())
+    stored = (await peer.api(f"STREAM.MSG.GET.{stream}", {"seq": 12}))["message"]
     cases: list[tuple[Filter, list[int]]] = [
         (GreaterThan(_S, 25), [26, 27, 28, 29, 30]),
         (EqualTo(("subject",), f"{stream}.2"), list(range(2, 31, 3))),
-        (EqualTo(("subject",), "elsewhere"), list(range(1, 31))),  # this server refuses to look for it
+        (EqualTo(("subject",), "elsewhere"), []),  # this server refuses to look for it
+        (StringStartsWith(("subject",), f"{stream}.0"), list(range(3, 31, 3))),
         (LessThan(("time_ns",), 10**18), []),
         (GreaterThan(("time_ns",), 10**18), list(range(1, 31))),
+        (GreaterThan(("time_ns",), nanoseconds_of(stored["time"])), list(range(13, 31))),
+        (GreaterThanOrEqual(("time",), datetime.fromisoformat(stored["time"])), list(range(12, 31))),
+        (IsNotNull(("subject",)), list(range(1, 31))),
+    ]
+    others: list[Filter] = [
+        Not(EqualTo(_S, 7)),
+        In(_S, (1, 2)),
+        StringContains(("subject",), "x"),
+        IsNotNull(("data",)),
     ]
     for one, sequences in cases:
         read = Read(url, stream)
         push: Any = read.reader.pushFilters
         # What Spark checks where its setting is off: a reader with a pushFilters of its own would be refused.
         assert push.__func__ is DataSourceReader.pushFilters
-        assert push([one]) == [one]
+        assert push([*others, one]) == others
         assert await read.sequences() == sequences

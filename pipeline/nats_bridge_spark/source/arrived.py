@@ -69,6 +69,11 @@ class Arrived:
         """The first so many."""
         return type(self)(self.subjects[:count], self.replies[:count], self.blocks[:count], self.payloads[:count])
 
+    def kept(self, kept: np.ndarray) -> Self:
+        """Those of which this says yes."""
+        mask = pa.array(kept)
+        return type(self)(*(part.filter(mask) for part in (self.subjects, self.replies, self.blocks, self.payloads)))
+
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Sequences in the stream, and times of storing in nanoseconds since 1970; see `AckReply`.
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from nats_bridge_spark.errors import marking
 from nats_bridge_spark.source.planning import SequenceRange, planned
-from nats_bridge_spark.source.pushdown import narrowed
+from nats_bridge_spark.source.pushdown import is_applied, narrowed
 from nats_bridge_spark.source.range_reader import read_range
 from nats_bridge_spark.source.read_options import ReadOptions
 
@@ -55,6 +55,6 @@ class _PushFilters:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow the read; all filters are Spark's to evaluate on what is read."""
+        """Narrow the read; the filters that Spark has to evaluate on what is read."""
         self._reader.narrow(filters)
-        return filters
+        return [one for one in filters if not is_applied(one)]

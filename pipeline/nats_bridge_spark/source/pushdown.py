@@ -1,7 +1,7 @@
 """Filters of a query that let a read leave out messages: those on sequence, time and subject.
 
-A read only leaves out what cannot pass a filter; Spark evaluates all filters on what is read. So a filter may be pushed
-down in part, or not at all, and the answer is the same.
+Servers leave out what cannot pass a filter, as far as they can; tasks leave out the rest. Spark evaluates all other
+filters.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
     StringStartsWith,
@@ -25,6 +30,14 @@ from pyspark.sql.datasource import (
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_transforms.subject import is_valid_publish
 
+_COMPARISONS: Final[dict[type[Filter], Any]] = {
+    EqualTo: np.equal,
+    EqualNullSafe: np.equal,
+    GreaterThan: np.greater,
+    GreaterThanOrEqual: np.greater_equal,
+    LessThan: np.less,
+    LessThanOrEqual: np.less_equal,
+}
 _EQUAL: Final = (EqualTo, EqualNullSafe)
 _AT_LEAST: Final = (GreaterThan, GreaterThanOrEqual, *_EQUAL)
 _AT_MOST: Final = (LessThan, LessThanOrEqual, *_EQUAL)
@@ -35,8 +48,49 @@ _LAST_NS: Final = 9_200_000_000 * 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def is_applied(one: Filter) -> bool:
+    """Whether a read gives only what passes a filter, so that Spark need not evaluate it."""
+    column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
+    if column in (("sequence",), ("time_ns",)):
+        return isinstance(one, IsNotNull) or (type(one) in _COMPARISONS and _is_integer(value))
+    if column == ("time",):
+        return isinstance(one, IsNotNull) or (type(one) in _COMPARISONS and _is_moment(value))
+    if column == ("subject",):
+        return isinstance(one, IsNotNull) or (isinstance(one, (*_EQUAL, StringStartsWith)) and isinstance(value, str))
+    return False
+
+
+def passing(
+    filters: Iterable[Filter], sequences: npt.NDArray[np.int64], times: npt.NDArray[np.int64], subjects: pa.BinaryArray
+) -> npt.NDArray[np.bool_]:
+    """Which of some messages pass filters that are applied.
+
+    Args:
+        filters: of which `is_applied` holds.
+        sequences: the messages'.
+        times: when they were stored, in nanoseconds since 1970.
+        subjects: the messages'.
+    """
+    kept = np.ones(len(sequences), np.bool_)
+    for one in filters:
+        column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
+        if isinstance(one, IsNotNull):
+            continue
+        if column == ("subject",):
+            assert isinstance(value, str)
+            same = pc.starts_with if isinstance(one, StringStartsWith) else pc.equal
+            kept &= same(subjects, value.encode()).to_numpy(zero_copy_only=False)
+        elif column == ("time",):
+            kept &= _COMPARISONS[type(one)](times // 1000, _microseconds(value))
+        else:
+            kept &= _COMPARISONS[type(one)](sequences if column == ("sequence",) else times, value)
+    return kept
+
+
 def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
-    """The options of a read that gives at least all messages that pass all filters."""
+    """The options of a read that gives at least all messages that pass all filters, and no other ones where it can."""
+    filters = tuple(filters)
+    options = replace(options, applied=(*options.applied, *filter(is_applied, filters)))
     for one in filters:
         column = getattr(one, "attribute", ())
         value: Any = getattr(one, "value", None)
@@ -44,8 +98,8 @@ def narrowed(options: ReadOptions, filters: Iterable[Filter]) -> ReadOptions:
             options = _by_sequence(options, one, value)
         elif column == ("time_ns",) and _is_integer(value):
             options = _by_time(options, one, value)
-        elif column == ("time",) and isinstance(value, datetime) and value.tzinfo is not None:
-            options = _by_time(options, one, (value - _EPOCH) // timedelta(microseconds=1) * 1000)
+        elif column == ("time",) and _is_moment(value):
+            options = _by_time(options, one, _microseconds(value) * 1000)
         elif column == ("subject",) and not options.subjects:
             options = replace(options, pushed_subject=_subject(one, value) or options.pushed_subject)
     return options
@@ -81,6 +135,16 @@ def _subject(one: Filter, value: Any) -> str | None:
         tokens, dot, _ = value.rpartition(".")
         return f"{tokens}.>" if dot and is_valid_publish(tokens.encode()) else None
     return None  # several subjects would need a server from 2.10 on
+
+
+def _microseconds(value: Any) -> int:
+    """Since 1970."""
+    since: timedelta = value - _EPOCH
+    return since // timedelta(microseconds=1)
+
+
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
 
 
 def _is_integer(value: Any) -> bool:

@@ -42,7 +42,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, part: SequenceRange) -> 
         parts = _Reading(options, part).portions()
         try:
             while (messages := loop.run(_following(parts))) is not None:
-                yield record_batch(messages, part.stream, schema)
+                yield record_batch(messages, part.stream, schema, options.applied)
         finally:
             with contextlib.suppress(RuntimeError):  # interrupted while it runs: it ends with the loop
                 loop.run(parts.aclose())
@@ -54,7 +54,7 @@ async def arriving(
     """The same for a caller with an event loop, which it then shares: threads would contend for the interpreter."""
     async with contextlib.aclosing(_Reading(options, part).portions()) as portions:
         async for messages in portions:
-            yield record_batch(messages, part.stream, schema)
+            yield record_batch(messages, part.stream, schema, options.applied)
 
 
 async def _following(parts: AsyncGenerator[Arrived, None]) -> Arrived | None:

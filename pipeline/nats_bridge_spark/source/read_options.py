@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connection_of
@@ -14,6 +14,9 @@ from nats_bridge_spark.options import READ, duration, flag, given, number
 from nats_transforms.stream_config.start_time import InvalidTimeError, normal_time
 from nats_transforms.subject import is_valid_filter
 from nats_transforms.subject_patterns import Pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 2261
 """Servers count nanoseconds since 1970 in 64 bits; what is behind that, they take for the past."""
@@ -36,6 +39,7 @@ class ReadOptions:
         since_ns: messages stored before, in nanoseconds since 1970, may be left out.
         until_ns: messages stored after may be left out.
         pushed_subject: messages with other subjects than this filter's may be left out.
+        applied: filters of a query; rows that do not pass them are left out.
         partitions: how many ranges; None for as many as there are cores.
         max_rows_per_trigger: messages in a batch of a streaming read at most.
         min_rows_per_trigger: messages in a batch of a streaming read at least; None for any.
@@ -55,6 +59,7 @@ class ReadOptions:
     since_ns: int | None = None
     until_ns: int | None = None
     pushed_subject: str | None = None
+    applied: tuple[Filter, ...] = ()
     partitions: int | None = None
     max_rows_per_trigger: int | None = None
     min_rows_per_trigger: int | None = None

@@ -5,18 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import Filter
 
 from nats_bridge_spark.errors import SchemaError
 from nats_bridge_spark.source.arrived import Arrived
+from nats_bridge_spark.source.pushdown import passing
 
 
-def record_batch(messages: Arrived, stream: str, schema: pa.Schema) -> pa.RecordBatch:
-    """Messages of one stream as one batch, in their order.
+def record_batch(messages: Arrived, stream: str, schema: pa.Schema, applied: tuple[Filter, ...] = ()) -> pa.RecordBatch:
+    """Messages of one stream as one batch, in their order, without those that do not pass the filters.
 
     Raises:
         SchemaError: a subject or header is not UTF-8, and is asked for as text.
     """
     sequences, times = messages.numbers()
+    if applied:
+        kept = passing(applied, sequences, times, messages.subjects)
+        messages, sequences, times = messages.kept(kept), sequences[kept], times[kept]
     columns: list[pa.Array] = []
     for field in schema:
         name = field.name
