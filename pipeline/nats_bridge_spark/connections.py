@@ -6,8 +6,9 @@ A task opens its own connections, with the same code as the sidecar.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -39,6 +40,18 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 _BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
 
+_CREDENTIALS: Final = ("creds", "nkeySeedFile", "tokenFile", "user")
+_BESIDE_A_CONTEXT: Final = frozenset({"context", "inboxPrefix", "connectTimeout"})
+
+_OPTIONS: Final = {".".join(path): name for name, path in FIELDS.items()}
+_PLACE: Final = re.compile(r"^connections\.servers\.([a-z_.]+): ")
+_TLS_FIELDS: Final = "the connection's tls (ca, cert and key, hostname, handshake_first)"
+_TLS_OPTIONS: Final = "tlsCa, tlsCert and tlsKey, tlsHostname, tlsHandshakeFirst"
+_NAMES: Final = re.compile(
+    r"(?:(?<=user/)|(?<![\w./-]))(?:nkey_seed_file|token_file|password_file)\b|(?<=')(?:ca|cert|key)(?=')"
+)
+"""Fields of a configuration in its texts: not in the names of files, and `tls` as it writes them."""
+
 
 def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
     """The connection that the options of a data source describe; others of its options are left alone.
@@ -50,22 +63,25 @@ def connection_of(options: Mapping[str, str]) -> ConnectionSettings:
         OptionError: a value cannot be used, or nothing says where the servers are.
     """
     given: dict[str, Any] = {}
+    names = []
     for key, value in options.items():
         if key.lower() in _BY_LOWER:
             name, path = _BY_LOWER[key.lower()]
+            names.append(name)
             place = given
             for part in path[:-1]:
                 place = place.setdefault(part, {})
             place[path[-1]] = _number(name, value) if name == "connectTimeout" else value
     if not given.get("servers") and not given.get("context"):
         raise OptionError('option servers: missing; say .option("servers", "nats://127.0.0.1:4222"), or context')
+    _check_together(names)
     try:
         return ConnectionSettings.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = tuple(str(part) for part in first["loc"])
         option = next((name for name, path in FIELDS.items() if at[: len(path)] == path), ".".join(at) or "servers")
-        raise OptionError(f"option {option}: {first['msg']}") from None
+        raise OptionError(f"option {option}: {_by_options(first['msg'])}") from None
 
 
 def options_of(connection: ConnectionSettings) -> dict[str, str]:
@@ -79,6 +95,19 @@ def options_of(connection: ConnectionSettings) -> dict[str, str]:
             continue
         reported[name] = ",".join(value) if isinstance(value, tuple) else str(value)
     return reported
+
+
+@asynccontextmanager
+async def connected_by_options(
+    connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
+) -> AsyncIterator[Connection]:
+    """The same as `connected`, of a connection that the data source's options describe: errors name these."""
+    async with AsyncExitStack() as stack:
+        try:
+            opened = await stack.enter_async_context(connected(connection, client_name=client_name, no_echo=no_echo))
+        except PipelineError as error:
+            raise type(error)(_by_options(error.message)) from None
+        yield opened
 
 
 @asynccontextmanager
@@ -107,6 +136,26 @@ async def connected(
         yield opened
     finally:
         await opened.close()
+
+
+def _check_together(names: Collection[str]) -> None:
+    """Refuse options of which another one would silently be ignored."""
+    who = [name for name in _CREDENTIALS if name in names]
+    if len(who) > 1:
+        raise OptionError(f"option {who[1]}: {who[0]} says already who the user is; leave one of them out")
+    for one, other in (("user", "passwordFile"), ("passwordFile", "user")):
+        if one in names and other not in names:
+            raise OptionError(f"option {one}: needs {other} as well")
+    if "context" in names and (others := [name for name in names if name not in _BESIDE_A_CONTEXT]):
+        raise OptionError(f"option {others[0]}: the context says it already; leave one of them out")
+
+
+def _by_options(text: str) -> str:
+    """An error's text with the names of options instead of a configuration's."""
+    text = text.removeprefix("connection 'servers': ").replace(_TLS_FIELDS, _TLS_OPTIONS)
+    text = text.replace("check the connection's ", "check ")
+    text = _PLACE.sub(lambda found: f"option {_OPTIONS.get(found[1], found[1])}: ", text)
+    return _NAMES.sub(lambda found: _OPTIONS[found[0]] if found[0] in _OPTIONS else _OPTIONS[f"tls.{found[0]}"], text)
 
 
 def _number(name: str, value: str) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nats_bridge.settings import Connection
-from nats_bridge_spark.connections import connected, options_of
+from nats_bridge_spark.connections import connected, connected_by_options, connection_of, options_of
 from nats_bridge_spark.errors import OptionError, PipelineError, reported
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.credentials import Files, Make, client_certificate, creds, nkey, password
@@ -121,6 +121,32 @@ def test_an_address_with_a_password_is_refused_without_showing_it(spark: SparkSe
     assert isinstance(error, OptionError)
     assert "holds a secret" in str(error)
     assert "S3cret" not in str(caught.value) + log.read_text("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"creds": "{place}/creds"}, "option creds: {place}/creds: no such file"),
+        ({"nkeySeedFile": "{place}/nkey_seed_file"}, "option nkeySeedFile: {place}/nkey_seed_file: no such file"),
+        ({"user": "me", "passwordFile": "{place}"}, "option passwordFile: {place}: is a folder, not a file"),
+        ({"tlsCa": "{place}/ca"}, "option tlsCa: {place}/ca: no such file"),
+        ({"tlsCert": "{place}/cert"}, "option tlsCert: needs 'tlsKey' as well"),
+        ({"context": "nowhere"}, "option context: no context 'nowhere' in "),
+        ({"tokenFile": "{place}/token"}, "check creds, nkeySeedFile, tokenFile or user/passwordFile"),
+    ],
+)
+async def test_what_is_wrong_with_a_login_is_said_of_the_options(
+    options: dict[str, str], complaint: str, native_server: Callable[..., NativeServer], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("wrong")
+    given = {name: value.format(place=tmp_path) for name, value in options.items()}
+    async with native_server("2.10.27", config="authorization { token: right }") as server:
+        servers = {} if "context" in given else {"servers": server.url}
+        with pytest.raises(PipelineError) as caught:
+            async with connected_by_options(connection_of({**servers, **given})):
+                pass
+    assert complaint.format(place=tmp_path) in str(caught.value)
+    assert "connection" not in str(caught.value)
 
 
 async def test_a_cluster_that_loses_the_leader_of_the_target(

@@ -17,7 +17,7 @@ from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.window import LEAST, Window
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
 from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
@@ -136,7 +136,7 @@ class PartitionWrite:
         options = self._plan.options
         name = f"nats-bridge-spark-write {self._stream}"
         connection = self._connection = await self._stack.enter_async_context(
-            connected(options.connection, client_name=name, no_echo=True)
+            connected_by_options(options.connection, client_name=name, no_echo=True)
         )
         rounds: Rounds[RowBundle] = Rounds(
             _place(self._stream),

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError, marking
 from nats_bridge_spark.sink.layout import RowLayout
 from nats_bridge_spark.sink.options import WriteOptions
@@ -65,7 +65,7 @@ def _plan_of(options: Mapping[str, str], schema: StructType, overwrite: bool, *,
 async def _planned(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WritePlan:
     plan = _plan_of(options, schema, overwrite, streaming=False)
     write_id, after = named_write(plan.options.write_id)
-    async with connected(plan.options.connection) as link:
+    async with connected_by_options(plan.options.connection) as link:
         state = await state_of(link, plan.options.stream)
     repeats = plan.options.write_id is not None
     return replace(

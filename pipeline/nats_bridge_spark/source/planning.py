@@ -18,7 +18,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.source.read_options import ReadOptions
 from nats_bridge_spark.source.shares import cores, divided
@@ -60,7 +60,7 @@ async def planned(options: ReadOptions) -> list[SequenceRange]:
         UnreachableError: no server.
         PipelineError, ApiError: as for `plan`.
     """
-    async with connected(options.connection) as connection:
+    async with connected_by_options(options.connection) as connection:
         if options.stream:
             return await plan(connection, options)
         held = {state.name: state.messages for state in await states_of(connection, options.streams, set())}

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.waiting import LEADER_AWAY
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, UnreachableError, marking
 from nats_bridge_spark.source.arrived import Arrived
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -68,7 +68,7 @@ class _Reading:
 
     async def portions(self) -> AsyncGenerator[Arrived, None]:
         """The messages, so many at once as make good record batches."""
-        async with connected(self.options.connection) as connection:
+        async with connected_by_options(self.options.connection) as connection:
             state = await state_of(connection, self.part.stream)
             self._check(state, self.part.first)
             at = self.part.first

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from nats_bridge.client.connection import Connection
-from nats_bridge_spark.connections import connected
+from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import DataLostError, OptionError, marking
 from nats_bridge_spark.source.followed_stream import FollowedStream
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             with ExitStack() as opened:
                 loop = opened.enter_context(LoopThread())
-                connection = opened.enter_context(loop.within(connected(self._options.connection)))
+                connection = opened.enter_context(loop.within(connected_by_options(self._options.connection)))
                 check_filters(connection, self._options)
                 self._opened = loop, connection, opened.pop_all().close
         return self._opened[0].run(work)
