@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +32,8 @@ from tests.live.stored_messages import stored_messages
 from tests.live.until import until
 
 VERSIONS = ("2.9.10", "2.10.27", "2.15.3")
+PERMISSIONS = Path("docs/spark-streams.md").read_text().partition("**Permissions.** ")[2].partition("\n\n")[0]
+"""What the page says of them."""
 _writes = count(1)
 
 
@@ -564,6 +569,37 @@ async def test_another_stream_that_answers_is_an_error(
     with pytest.raises(Exception, match=f"'{other}.0' is stored by stream '{other}', not by '{stream}'"):
         await write(plan_of(url, stream, checkSubjects=False), TaskPlace(0, 0), rows(other, 0, 5))
     assert await payloads(peer, other) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("hears_others", [True, False])
+async def test_a_user_with_the_permissions_of_the_page_writes_and_tries_again(
+    hears_others: bool,
+    version: str,
+    native_server: Callable[..., NativeServer],
+    raw_peer: OpenPeer,
+    tmp_path: Path,
+) -> None:
+    publish = ["P.>", *(found.replace("<stream>", "P") for found in re.findall(r"`(\$JS[^`]*)`", PERMISSIONS))]
+    assert len(publish) == 6
+    (tmp_path / "password").write_text("some")
+    subscribe = ["_INBOX.>", "P.>"] if hears_others else ["_INBOX.>"]
+    allowed = f"{{ publish: {json.dumps(publish)}, subscribe: {json.dumps(subscribe)} }}"
+    config = f"""
+        accounts {{ A: {{ jetstream: enabled, users: [
+            {{ user: all, password: all }}, {{ user: some, password: some, permissions: {allowed} }},
+        ] }} }}
+        no_auth_user: all
+    """
+    async with native_server(version, config=config) as server:
+        peer = await raw_peer(server.url)
+        await peer.create_stream(name="P", subjects=["P.>"])
+        for ordered in (True, False):
+            plan = plan_of(server.url, "P", ordered=ordered, user="some", passwordFile=tmp_path / "password")
+            await left_off(plan, TaskPlace(0, 0), rows("P", 0, 5000))
+            again = await write(plan, TaskPlace(0, 1), rows("P", 0, 6000))
+            assert (again.rows, again.already, again.interruptions) == (6000, 5000, 0)
+        assert (await info(peer, "P"))["state"]["messages"] == 12_000
 
 
 async def test_large_rows_go_in_small_pieces(url: str, peer: RawPeer, stream: str) -> None:
