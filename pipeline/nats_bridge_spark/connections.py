@@ -41,7 +41,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 _BY_LOWER: Final = {name.lower(): (name, path) for name, path in FIELDS.items()}
 
 _CREDENTIALS: Final = ("creds", "nkeySeedFile", "tokenFile", "user")
-_BESIDE_A_CONTEXT: Final = frozenset({"context", "inboxPrefix", "connectTimeout"})
+_WITH_A_CONTEXT: Final = frozenset({"context", "inboxPrefix", "connectTimeout"})
 
 _OPTIONS: Final = {".".join(path): name for name, path in FIELDS.items()}
 _PLACE: Final = re.compile(r"^connections\.servers\.([a-z_.]+): ")
@@ -146,7 +146,7 @@ def _check_together(names: Collection[str]) -> None:
     for one, other in (("user", "passwordFile"), ("passwordFile", "user")):
         if one in names and other not in names:
             raise OptionError(f"option {one}: needs {other} as well")
-    if "context" in names and (others := [name for name in names if name not in _BESIDE_A_CONTEXT]):
+    if "context" in names and (others := [name for name in names if name not in _WITH_A_CONTEXT]):
         raise OptionError(f"option {others[0]}: the context says it already; leave one of them out")
 
 

@@ -572,9 +572,9 @@ async def test_another_stream_that_answers_is_an_error(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("hears_others", [True, False])
+@pytest.mark.parametrize("receives_others", [True, False])
 async def test_a_user_with_the_permissions_of_the_page_writes_and_tries_again(
-    hears_others: bool,
+    receives_others: bool,
     version: str,
     native_server: Callable[..., NativeServer],
     raw_peer: OpenPeer,
@@ -583,7 +583,7 @@ async def test_a_user_with_the_permissions_of_the_page_writes_and_tries_again(
     publish = ["P.>", *(found.replace("<stream>", "P") for found in re.findall(r"`(\$JS[^`]*)`", PERMISSIONS))]
     assert len(publish) == 6
     (tmp_path / "password").write_text("some")
-    subscribe = ["_INBOX.>", "P.>"] if hears_others else ["_INBOX.>"]
+    subscribe = ["_INBOX.>", "P.>"] if receives_others else ["_INBOX.>"]
     allowed = f"{{ publish: {json.dumps(publish)}, subscribe: {json.dumps(subscribe)} }}"
     config = f"""
         accounts {{ A: {{ jetstream: enabled, users: [

@@ -1,7 +1,7 @@
 """Finds out which of a task's rows an earlier attempt has stored.
 
-Spark tries a failed task again, and says so. What the failed one had in flight may still be on its way into the stream
-then, so it is waited for. Spark says nothing when a whole stage is tried again (shuffle files were lost), nor that a
+Spark tries a failed task again, and says so. The stream may still store what the failed one had in flight, so that is
+waited for. Spark says nothing when a whole stage is tried again (shuffle files were lost), nor that a
 query was started again; so a first attempt looks, too, where that costs little:
 
 * an ordered write, and a write that is repeated, reads what was stored since it was planned;
@@ -94,7 +94,7 @@ class EarlierAttempts:
             last: its last sequence.
 
         Raises:
-            PipelineError: that cannot be told (see `settle`).
+            PipelineError: that cannot be seen (see `settle`).
             ApiError: the server cannot be asked.
         """
         plan, api, ids = self.plan, self.connection.api, self.plan.layout.brings_ids

@@ -133,7 +133,7 @@ async def settle(
         patience: seconds, after which ids that still come are taken for others'.
 
     Raises:
-        PipelineError: that cannot be told, and the target does not remember ids for long enough.
+        PipelineError: that cannot be seen, and the target does not remember ids for long enough.
         ApiError: the server cannot be asked.
     """
     stream, now = str(info["config"]["name"]), asyncio.get_running_loop().time

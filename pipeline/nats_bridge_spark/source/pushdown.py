@@ -1,7 +1,6 @@
 """Filters of a query that let a read leave out messages: those on sequence, time and subject.
 
-Servers leave out what cannot pass a filter, as far as they can; tasks leave out the rest. Spark evaluates all other
-filters.
+Servers leave out some of what passes no filter, and tasks the rest. Spark evaluates all other filters.
 """
 
 from __future__ import annotations
