@@ -33,6 +33,8 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "tlsHandshakeFirst": ("tls", "handshake_first"),
     "tlsHostname": ("tls", "hostname"),
     "tlsInsecure": ("tls", "insecure"),
+    "domain": ("domain",),
+    "apiPrefix": ("api_prefix",),
     "inboxPrefix": ("inbox_prefix",),
     "connectTimeout": ("connect_timeout",),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,51 +11,21 @@ import structlog.testing
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.permissions import as_text, grants_of
 from nats_bridge.settings import Settings
-from nats_conformance.native_servers import NativeServer, free_port
+from nats_conformance.native_servers import free_port
 from nats_conformance.native_servers.native_server import HOST
 from tests.live.copies import Copies
-from tests.live.raw_messages import OpenPeer, RawPeer
+from tests.live.domains import Domains, Servers, linked_domains
+from tests.live.raw_messages import OpenPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
-
-Servers = Callable[..., NativeServer]
 
 MANY = 3000
 """Messages whose deliveries need flow control."""
 
 
-class Domains:
-    """A hub and its leaf, linked, with a peer at each."""
-
-    def __init__(self, hub: NativeServer, leaf: NativeServer, at_hub: RawPeer, at_leaf: RawPeer) -> None:
-        self.hub, self.leaf = hub, leaf
-        self.at_hub, self.at_leaf = at_hub, at_leaf
-
-    def settings(self, *rules: dict[str, Any], way: dict[str, str] | None = None, **more: Any) -> Settings:
-        """Rules of a sidecar with two connections, both to the hub."""
-        named = {
-            "default": {"servers": [self.hub.url]},
-            "leaf": {"servers": [self.hub.url]} | (way or {"domain": "leaf"}),
-        }
-        return settings_for("", *rules, connections=named, **more)
-
-
 @pytest.fixture
 async def domains(twin_version: str, native_server: Servers, raw_peer: OpenPeer) -> Domains:
-    """Both servers, when the hub reaches the leaf's domain."""
-    port = free_port()
-    hub = native_server(
-        twin_version, config=f'leafnodes {{listen: "{HOST}:{port}"}}\njetstream {{domain: hub}}'
-    ).start()
-    remote = f'leafnodes {{remotes: [{{url: "nats-leaf://{HOST}:{port}"}}]}}\njetstream {{domain: leaf}}'
-    leaf = native_server(twin_version, config=remote).start()
-    at_hub, at_leaf = await raw_peer(hub.url), await raw_peer(leaf.url)
-
-    async def linked() -> bool:
-        return await at_hub.request_raw(b"$JS.leaf.API.INFO") is not None
-
-    await until(linked)
-    return Domains(hub, leaf, at_hub, at_leaf)
+    return await linked_domains(twin_version, native_server, raw_peer)
 
 
 @pytest.mark.parametrize("way", [{"domain": "leaf"}, {"api_prefix": "$JS.leaf.API"}], ids=["domain", "prefix"])

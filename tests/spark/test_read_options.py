@@ -76,7 +76,7 @@ def test_filters_that_lie_within_others_are_left_out(filters: str, kept: tuple[s
         ({"context": "c"}, "option servers: the context says it already"),
         ({"strat": "x"}, "option strat: unknown; did you mean"),
         ({"startSequnce": "1"}, "did you mean startSequence?"),
-        ({"zzz": "1"}, "option zzz: unknown; known are connectTimeout"),
+        ({"zzz": "1"}, "option zzz: unknown; known are apiPrefix, connectTimeout"),
         ({"nats.durable.name": "d"}, "option nats.durable.name: has no meaning here"),
         ({"nats.port": "1"}, "option nats.port: needs nats.host"),
         ({"nats.host": "h"}, "option nats.host: servers says"),
