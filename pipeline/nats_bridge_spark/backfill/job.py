@@ -17,7 +17,8 @@ from nats_bridge_spark.backfill.fence import fenced
 from nats_bridge_spark.backfill.planned import Planned
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
 from nats_bridge_spark.backfill.spark_work import KEPT, StoredPosition, counted, done
-from nats_bridge_spark.engine import Session, Size
+from nats_bridge_spark.capture.place import is_local
+from nats_bridge_spark.engine import MESSAGES, Session, Size
 from nats_bridge_spark.errors import OptionError
 from nats_bridge_spark.progress import Shown, watched
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -64,7 +65,9 @@ def backfill(settings: Settings, request: BackfillRequest, session: Session, sho
         plans = loop.run(entry_plans(rule, settings, connections, request))
         planned = (loop.run(entry_backfill(plan, rule, settings, connections, request)) for plan in plans)
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
-        spark = session(lambda: loop.run(_size_of(sources)))
+        # Only Spark reaches other places than this machine, however little there is.
+        is_away = request.capture is not None and not is_local(request.capture)
+        spark = session(lambda: (MESSAGES, 0) if is_away else loop.run(_size_of(sources)))
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         job = _Job(spark, request, shown, loop, connections[rule.target_connection])
         return [job.copied(each) for each in planned]

@@ -73,13 +73,14 @@ def place_of(spark: SparkSession | None, path: str) -> Place:
         path: the path, or the address.
 
     Raises:
-        OptionError: it is the address of something that Spark does not know.
+        OptionError: it is the address of something that Spark does not know, or there is no session for it.
     """
     if path.startswith("file:"):
         return LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
     if is_local(path):
         return LocalPlace(Path(path).absolute())
-    assert spark is not None
+    if spark is None:
+        raise OptionError(f"--engine local: only Spark reaches {path}; leave it out")
     return HadoopPlace(spark, path)
 
 

@@ -92,7 +92,6 @@ def capture_command(
     from nats_bridge_spark.capture.place import absolute, is_local
     from nats_bridge_spark.capture.wanted import CHUNK, INTERVAL, CaptureRequest
     from nats_bridge_spark.engine import engine_of
-    from nats_bridge_spark.errors import OptionError
 
     from_sequence, begin = sequence_or_time(given["begin"])
     to_sequence, end = sequence_or_time(given["end"])
@@ -118,9 +117,7 @@ def capture_command(
         size = state.messages, state.size
     else:
         size = account.size
-    if not is_local(wanted.directory):
-        if engine == "local":
-            raise OptionError(f"--engine local: only Spark reaches {wanted.directory}; leave it out")
+    if engine == "auto" and not is_local(wanted.directory):
         engine = "spark"
 
     from nats_bridge_spark.capture.capturing import capture

@@ -102,8 +102,6 @@ def restore(request: RestoreRequest, session: Session, shown: Shown) -> list[Sum
     directory = request.directory
     # Only Spark reaches other places, however little there is.
     spark = None if is_local(directory) else session(lambda: (MESSAGES, 0))
-    if spark is None and not is_local(directory):
-        raise OptionError(f"--engine local: only Spark reaches {directory}; leave it out")
     saved = _found(place_of(spark, directory), request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
