@@ -62,7 +62,7 @@ KINDS: dict[str, _Kind] = {
     "all servers killed": _Kind("servers", 2, 2, "cluster"),
     "creation times changed": _Kind("servers", 1, 0),
     "stream offline": _Kind("servers", 2, 8, "cluster"),
-    "disk full": _Kind("servers", 2, 8),
+    "disk full": _Kind("servers", 2, 8, "single"),
     "inbox refused": _Kind("servers", 2, 8),
     "power cut": _Kind("servers", 3, 3, "single"),
     "bits flipped": _Kind("servers", 2, 0, "single"),

@@ -270,7 +270,7 @@ class _Sender:
         assert target is not None
         if target.record_header == TWIN_HEADER:
             block = block.replace(b"\n" + HEADER + b":", b"\n" + TWIN_HEADER + b":")
-        block = header_block.remove_prefix(header_block.remove(block, b"Nats-RestoreRequest-Info"), b"Nats-Batch-")
+        block = header_block.remove_prefix(header_block.remove(block, b"Nats-Request-Info"), b"Nats-Batch-")
         return target.with_renamed(target.without_withheld(block))
 
     def _operation(self, subject: bytes, block: bytes, payload: bytes) -> bytes:
