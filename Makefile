@@ -181,7 +181,7 @@ conform: conform-native conform-bridge
 
 conform-native: install
 	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) $(CONFORM)
-	$(BIN)/python -m tests.differential --versions $(MATRIX)
+	$(BIN)/python -m tests.differential --versions $(MATRIX) --comparisons 4000
 
 conform-bridge: install
 	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
