@@ -89,6 +89,7 @@ _OWN_TIMES = {
     ("pipeline/nats_bridge_spark/backfill/fence.py", "_TIMES"): "times a lease's time",
     ("pipeline/nats_bridge_spark/backfill/spark_work.py", "_PATIENCE"): "what a watcher sees need not be there",
     ("pipeline/nats_bridge_spark/progress.py", "_LOOK"): "a screen that is drawn again",
+    ("pipeline/nats_bridge_spark/sink/stored_rows.py", "_LOOK"): "twenty of them decide that nothing more comes",
 }
 
 
