@@ -16,10 +16,15 @@ LONG = 60.0
 async def free(peer: RawPeer, bucket: str, *rules: str) -> None:
     """Create the bucket, with released leases of these rules (or of `rule`)."""
     await peer.create_stream(**bucket_config(bucket, 1))
-    record = {"holder": "before", "term": 1, "beat": 1, "ttl": LONG, "released": True}
     for rule in rules or ("rule",):
-        subject = f"$KV.{bucket}.lease.nats-bridge.{rule}"
-        assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
+        await write_lease(peer, bucket, rule, holder="before", released=True)
+
+
+async def write_lease(peer: RawPeer, bucket: str, rule: str = "rule", **record: Any) -> None:
+    """Write the record of a rule's lease, as another replica does; members that are left out say that it holds it."""
+    said = {"holder": "other", "term": 1, "beat": 1, "ttl": LONG, "released": False, **record}
+    subject = f"$KV.{bucket}.lease.nats-bridge.{rule}"
+    assert "error" not in await peer.store(subject.encode(), json.dumps(said).encode())
 
 
 async def lease(peer: RawPeer, bucket: str, rule: str = "rule") -> dict[str, Any] | None:

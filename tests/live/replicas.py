@@ -13,6 +13,7 @@ import nats.errors
 
 from nats_bridge.client.tasks import end_tasks
 from tests.live.copies import record_of
+from tests.live.leases import write_lease
 from tests.live.raw_messages import Collected, RawPeer
 from tests.live.sidecar_process import Load, Seen, SidecarProcess, document
 from tests.live.stored_messages import stored_messages
@@ -54,10 +55,8 @@ class Replicas:
         """Create the bucket, with released leases, so that the first replica need not wait."""
         config = {"name": f"KV_{self.bucket}", "subjects": [f"$KV.{self.bucket}.>"], "max_msgs_per_subject": 1}
         await peer.create_stream(**config)
-        record = {"holder": "before", "term": 1, "beat": 1, "ttl": self._ttl, "released": True}
         for rule in self.rules:
-            subject = f"$KV.{self.bucket}.lease.nats-bridge.{rule}"
-            assert "error" not in await peer.store(subject.encode(), json.dumps(record).encode())
+            await write_lease(peer, self.bucket, rule, holder="before", ttl=self._ttl, released=True)
 
     async def start(self, url: str = "", *, version: Path | None = None, **more: Any) -> SidecarProcess:
         """One more replica, which is ready or on standby; `version` is the folder of another version's packages."""

@@ -13,7 +13,7 @@ import structlog
 
 from nats_bridge.settings import Settings
 from tests.live.commands import command_here
-from tests.live.leases import LONG, free, lease
+from tests.live.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene, document
@@ -58,8 +58,7 @@ class Replicas:
         """Change the record of the rule's lease."""
         before = await lease(self.here.peer, self.here.name)
         assert before is not None
-        subject = f"$KV.{self.here.name}.lease.nats-bridge.rule".encode()
-        assert "error" not in await self.here.peer.store(subject, json.dumps(before | record).encode())
+        await write_lease(self.here.peer, self.here.name, **before | record)
 
 
 def events(log: list[Any], name: str) -> list[int]:
@@ -167,9 +166,7 @@ async def test_a_cleaned_rule_forgets_it(
     assert await lease(here.peer, here.name) is None
     await here.load.burst(50)
     # As if another replica had led since then: the rule need not wait for the time of a lease.
-    record = {"holder": "other", "term": 1, "beat": 1, "ttl": LONG, "released": True}
-    subject = f"$KV.{here.name}.lease.nats-bridge.rule".encode()
-    assert "error" not in await here.peer.store(subject, json.dumps(record).encode())
+    await write_lease(here.peer, here.name, released=True)
     with structlog.testing.capture_logs() as log:
         await rules.run_for(1)
     assert here.bridged.sequences == [*range(1, 22), 72, 73]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.settings import Settings
-from tests.live.leases import LONG, free
+from tests.live.leases import LONG, free, write_lease
 from tests.live.raw_messages import OpenPeer, RawPeer
 from tests.live.replicas import replicas
 from tests.live.shared_servers import SharedServers
@@ -51,9 +50,7 @@ class Rules:
     async def write_leases(self, **record: object) -> None:
         """Write the record of every rule, as another replica does."""
         for rule in ("rule", "ingress"):
-            subject = f"$KV.{self.here.name}.lease.nats-bridge.{rule}"
-            said = {"holder": "other", "term": 1, "beat": 1, "ttl": LONG, "released": False, **record}
-            assert "error" not in await self.here.peer.store(subject.encode(), json.dumps(said).encode())
+            await write_lease(self.here.peer, self.here.name, rule, **record)
 
     async def publish(self) -> bytes | None:
         """Publish through the ingress rule; the PubAck, None without responders."""

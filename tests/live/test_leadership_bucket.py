@@ -31,7 +31,7 @@ from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
-from tests.live.leases import LONG, free, lease
+from tests.live.leases import LONG, free, lease, write_lease
 from tests.live.raw_messages import Collected, OpenPeer, RawPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecar_process import Scene
@@ -391,9 +391,7 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
                 run._fail(RuleRefusedError("another process is bound to the consumer"))  # type: ignore[attr-defined]
 
             monkeypatch.setattr(term.lost, "set", lose)
-            other = {"holder": "other", "term": 99, "beat": 1, "ttl": 3600, "released": False}
-            subject = f"$KV.{here.name}.lease.nats-bridge.{supervisor.rule.name}"
-            assert "error" not in await peer.store(subject.encode(), json.dumps(other).encode())
+            await write_lease(peer, here.name, supervisor.rule.name, term=99, ttl=3600)
         await until(
             lambda: all(
                 supervisor.state == "standby" and not supervisor._is_running for supervisor in sidecar.supervisors
