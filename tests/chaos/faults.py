@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tests.chaos.surroundings import Topology
+
+_T = TypeVar("_T")
 
 Lane: TypeAlias = str
 """Faults of one lane come one after the other, those of two lanes at any time: `sidecar` and `servers`."""
@@ -30,6 +32,11 @@ class Fault:
     hold: float
     draw: float
     patient: bool
+
+
+def drawn(things: Sequence[_T], draw: float) -> _T:
+    """The thing that a number from 0 to 1 stands for."""
+    return things[min(int(draw * len(things)), len(things) - 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from nats_conformance.native_servers import NativeServer
-from tests.chaos.faults import Fault
+from tests.chaos.faults import Fault, drawn
 from tests.chaos.peers import Peer
-from tests.chaos.surroundings import NO_INBOX, USERS, Surroundings
+from tests.chaos.surroundings import NO_INBOX, PATIENCE, USERS, Surroundings
 
-_PATIENCE = 90.0  # seconds until a fault continues although a server does not answer
 _NOTHING = "orders.none.>"
 
 
@@ -42,8 +41,7 @@ class Incidents:
 
     async def take_offline(self, fault: Fault) -> str:
         """Leave a stream one replica, and stop its server: `STREAM.INFO` answers 10118 to everybody."""
-        names = list(self._surroundings.streams)
-        stream = names[min(int(fault.draw * len(names)), len(names) - 1)]
+        stream = drawn(list(self._surroundings.streams), fault.draw)
         config = self._surroundings.stream_config(stream, self._surroundings.streams[stream])
         await self._peer.try_api(f"STREAM.UPDATE.{stream}", {**config, "num_replicas": 1})
         holder = await self._only_holder(stream)
@@ -51,17 +49,13 @@ class Incidents:
             await asyncio.to_thread(holder.stop)
             await asyncio.sleep(fault.hold)
             await self._surroundings.raise_up(holder)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._peer.api(f"STREAM.UPDATE.{stream}", config)
-                while not await self._surroundings.is_whole(self._peer, stream):
-                    await asyncio.sleep(0.2)
+        await self._surroundings.make_whole(self._peer, stream)
         return f"{stream} on {holder.name} for {fault.hold} s" if holder is not None else f"{stream} has no leader"
 
     async def fill_disk(self, fault: Fault) -> str:
         """Let a server's writes fail as on a full disk, and restart it: 2.15.3 takes nothing before that."""
         nodes = self._surroundings.nodes
-        node = nodes[min(int(fault.draw * len(nodes)), len(nodes) - 1)]
+        node = drawn(nodes, fault.draw)
         room = 4096 + int(fault.draw * len(nodes) % 1 * 1_000_000)  # bytes; of each file
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         await asyncio.sleep(fault.hold)
@@ -71,8 +65,7 @@ class Incidents:
 
     async def refuse_inbox(self, fault: Fault) -> str:
         """Restart a server with permissions that forbid the sidecars their inboxes, and give them back."""
-        nodes = self._surroundings.nodes
-        node = nodes[min(int(fault.draw * len(nodes)), len(nodes) - 1)]
+        node = drawn(self._surroundings.nodes, fault.draw)
         before = node.config
         node.config = before.replace(USERS, NO_INBOX)
         await self._restart([node])
@@ -92,14 +85,14 @@ class Incidents:
         ]
         if not durables:
             return "there is none"
-        config = durables[min(int(fault.draw * len(durables)), len(durables) - 1)]
+        config = drawn(durables, fault.draw)
         name = str(config["durable_name"])
         edit = {"stream_name": "ORDERS", "config": {**config, "filter_subject": _NOTHING}}
         answer = await self._peer.try_api(f"CONSUMER.DURABLE.CREATE.ORDERS.{name}", edit) or {}
         if "error" in answer:
             return f"{name} ({answer['error'].get('description')})"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 while await self._filter(name) != config.get("filter_subject"):
                     await asyncio.sleep(0.2)
         return name
@@ -115,7 +108,7 @@ class Incidents:
     async def _only_holder(self, stream: str) -> NativeServer | None:
         """Wait until one server alone holds a stream; return it."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 while True:
                     info = await self._peer.try_api(f"STREAM.INFO.{stream}") or {}
                     group = info.get("cluster") or {}

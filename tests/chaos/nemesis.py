@@ -7,20 +7,17 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from nats_conformance.errors import SubjectError
 from nats_conformance.native_servers import NativeServer
-from tests.chaos.faults import KINDS, Fault
+from tests.chaos.faults import KINDS, Fault, drawn
 from tests.chaos.history import Historian
 from tests.chaos.incidents import Incidents
 from tests.chaos.plan import STREAMS, RuleUnderTest
 from tests.chaos.sidecars import Sidecar
-from tests.chaos.surroundings import Surroundings
+from tests.chaos.surroundings import PATIENCE, Surroundings
 
-_T = TypeVar("_T")
-_PATIENCE = 90.0
-"""Seconds until a lane continues although the sidecars are not ready; the checker reports a hang."""
 _LONGEST_STEP = 3 * 24 * 3600  # seconds by which a clock is wrong, at most
 _DAMAGED = ("ORDERS", "GATHERED", "COPY")
 """Not the source of `twin`: that one ends where its source can be shorter than it is."""
@@ -81,7 +78,7 @@ class Nemesis:
 
     async def _ready(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 for sidecar in self._sidecars:
                     while (await sidecar.ask("/readyz"))[0] != 200:
                         await asyncio.sleep(0.1)
@@ -118,7 +115,7 @@ class Nemesis:
         if kind in ("server killed", "server restarted", "lame duck", "all servers killed"):
             return await self._upon_servers(fault)
         if kind == "stream leader steps down":
-            stream = _drawn(list(surroundings.streams), fault.draw)
+            stream = drawn(list(surroundings.streams), fault.draw)
             answer = await self._peer.try_api(f"STREAM.LEADER.STEPDOWN.{stream}")
             return f"{stream} {_said(answer)}"
         if kind == "meta leader steps down":
@@ -130,7 +127,7 @@ class Nemesis:
         return await self._purge(fault)
 
     async def _upon_sidecar(self, fault: Fault) -> str:
-        sidecar = _drawn(self._sidecars, fault.draw)
+        sidecar = drawn(self._sidecars, fault.draw)
         name = f"sidecar {sidecar.number}"
         if fault.kind == "sidecar killed":
             await sidecar.gone(sidecar.send(signal.SIGKILL, "killed") or -1)
@@ -153,7 +150,7 @@ class Nemesis:
 
     async def _upon_wires(self, fault: Fault, wires: Sequence[Any]) -> str:
         # Of a cluster's wires one, or all of them.
-        chosen = list(wires) if fault.draw < 0.5 else [_drawn(wires, (fault.draw - 0.5) * 2)]
+        chosen = list(wires) if fault.draw < 0.5 else [drawn(wires, (fault.draw - 0.5) * 2)]
         for wire in chosen:
             if fault.kind == "connections reset":
                 wire.reset()
@@ -171,7 +168,7 @@ class Nemesis:
     async def _upon_servers(self, fault: Fault) -> str:
         surroundings = self._surroundings
         nodes: list[NativeServer] = surroundings.nodes
-        chosen = nodes if fault.kind == "all servers killed" else [_drawn(nodes, fault.draw)]
+        chosen = nodes if fault.kind == "all servers killed" else [drawn(nodes, fault.draw)]
         if fault.kind == "server restarted":
             await asyncio.to_thread(chosen[0].stop)
         elif fault.kind == "lame duck":
@@ -203,7 +200,7 @@ class Nemesis:
         The server leaves that one out, or all behind it in the file, when it has to read the file again.
         """
         (node,) = self._surroundings.nodes
-        stream = _drawn(_DAMAGED, fault.draw)
+        stream = drawn(_DAMAGED, fault.draw)
         await asyncio.to_thread(node.stop)
         files = sorted(node.store_dir.rglob(f"{stream}/msgs/*.blk"))
         hit = f"{stream}: it has no file"
@@ -225,31 +222,27 @@ class Nemesis:
 
         A server refuses `STREAM.PEER.REMOVE` where there is no other one to take the place (2.12.15).
         """
-        stream = _drawn(list(self._surroundings.streams), fault.draw)
+        stream = drawn(list(self._surroundings.streams), fault.draw)
         config = self._surroundings.stream_config(stream, self._surroundings.streams[stream])
         said = _said(await self._peer.try_api(f"STREAM.UPDATE.{stream}", {**config, "num_replicas": 1}))
         await asyncio.sleep(fault.hold)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                await self._peer.api(f"STREAM.UPDATE.{stream}", config)
-                while not await self._surroundings.is_whole(self._peer, stream):
-                    await asyncio.sleep(0.2)
+        await self._surroundings.make_whole(self._peer, stream)
         return f"{stream} {said} for {fault.hold} s"
 
     async def _delete_consumer(self, fault: Fault) -> str:
         await self._ready()
         streams = sorted({source for rule in self._rules for source in rule.sources if source in STREAMS})
-        stream = _drawn(streams, fault.draw)
+        stream = drawn(streams, fault.draw)
         answer = await self._peer.try_api(f"CONSUMER.NAMES.{stream}") or {}
         names = sorted(set(answer.get("consumers") or []) - {"workers"})
         if not names:
             return f"{stream}: there is none"
-        name = _drawn(names, fault.draw * len(streams) % 1)
+        name = drawn(names, fault.draw * len(streams) % 1)
         deleted = _said(await self._peer.try_api(f"CONSUMER.DELETE.{stream}.{name}"))
         # A durable one is the position: until it is recreated, a killed sidecar has none.
         if name.startswith("chaos_"):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(PATIENCE):
                     while "config" not in (await self._peer.try_api(f"CONSUMER.INFO.{stream}.{name}") or {}):
                         await asyncio.sleep(0.05)
         return f"{stream} {name} {deleted}"
@@ -263,7 +256,7 @@ class Nemesis:
         ]
         if not targets:
             return "there is none"
-        stream = _drawn(targets, fault.draw)
+        stream = drawn(targets, fault.draw)
         config = self._surroundings.stream_config(stream, STREAMS[stream])
         before = await self._peer.state(stream)
         limit = int(before["messages"]) + _ROOM
@@ -281,7 +274,7 @@ class Nemesis:
         return f"{stream} {said} for {fault.hold} s"
 
     async def _delete_messages(self, fault: Fault) -> str:
-        stream = _drawn(["ORDERS", "LEGACY"], fault.draw)
+        stream = drawn(["ORDERS", "LEGACY"], fault.draw)
         state = await self._peer.state(stream)
         last, first = int(state["last_seq"]), int(state["first_seq"])
         deleted = []
@@ -294,7 +287,7 @@ class Nemesis:
         return f"{stream} {deleted}"
 
     async def _purge(self, fault: Fault) -> str:
-        stream = _drawn(["ORDERS", "LEGACY"], fault.draw)
+        stream = drawn(["ORDERS", "LEGACY"], fault.draw)
         state = await self._peer.state(stream)
         # Its older half: a purge of unread messages is a loss that no rule could prevent.
         through = (int(state["first_seq"]) + int(state["last_seq"])) // 2
@@ -306,10 +299,6 @@ class Nemesis:
         """Leave the servers."""
         await self._peer.drop()
         await self._system.drop()
-
-
-def _drawn(things: Sequence[_T], draw: float) -> _T:
-    return things[min(int(draw * len(things)), len(things) - 1)]
 
 
 def _said(answer: dict[str, Any] | None) -> str:

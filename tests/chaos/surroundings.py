@@ -41,6 +41,9 @@ _WITNESS = """
 max_payload: 8388608
 max_pending: 1073741824
 """
+PATIENCE = 90.0
+"""Seconds until a lane of faults continues although something is not ready again; the checker reports a hang."""
+
 _LAME = 60.0  # seconds that a lame duck has; it takes one per client
 
 
@@ -145,8 +148,15 @@ class Surroundings:
             with contextlib.suppress(NoLeaderError):
                 await asyncio.to_thread(self._cluster.await_leader, 60.0)
 
-    async def is_whole(self, peer: Peer, stream: str) -> bool:
-        """Whether all servers hold a stream, up to date."""
+    async def make_whole(self, peer: Peer, stream: str) -> None:
+        """Give a stream its configuration back, and wait until all servers hold it, up to date."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await peer.api(f"STREAM.UPDATE.{stream}", self.stream_config(stream, self.streams[stream]))
+                while not await self._is_whole(peer, stream):
+                    await asyncio.sleep(0.2)
+
+    async def _is_whole(self, peer: Peer, stream: str) -> bool:
         group = (await peer.try_api(f"STREAM.INFO.{stream}") or {}).get("cluster") or {}
         others = [each for each in group.get("replicas") or () if each.get("current") and not each.get("offline")]
         return bool(group.get("leader")) and len(others) == len(self.nodes) - 1
