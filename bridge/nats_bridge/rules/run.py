@@ -95,10 +95,15 @@ class RuleRun(ABC):
             BridgeError: any other reason against it.
         """
 
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether the rule begins at the end of its stream if it has no position, and keeps one."""
+        return False
+
     async def keep_start(self) -> None:
         """Keep on the server where the rule begins, for the replica that leads it first; after `check`.
 
-        Only where the rule has no position there yet, and does not begin at the same message whenever it starts.
+        Only for a rule with `begins_at_end`, and if it has no position there yet.
 
         Raises:
             BridgeError: the server refuses, or does not answer.

@@ -402,7 +402,7 @@ class RuleSupervisor:
         try:
             run = self._prepared or self._new_run()
             if run is self._prepared or await self._checked(run):
-                if not await self._leadership.has_position(self.rule.name):
+                if run.begins_at_end and not await self._leadership.has_position(self.rule.name):
                     await run.keep_start()
                 self._start_is_kept = True
         except BridgeError as error:

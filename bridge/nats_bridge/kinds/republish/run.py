@@ -123,12 +123,16 @@ class RepublishRun(RuleRun):
                 " say durable: false"
             )
 
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether it is durable, with `start: new`; see `RuleRun`."""
+        return self.rule.durable and self.rule.start.policy == "new"
+
     async def keep_start(self) -> None:
         """Keep the end of the stream, where `start: new` begins; see `RuleRun`."""
-        if self.rule.durable and self.rule.start.policy == "new":
-            last = int(self._info["state"]["last_seq"])
-            if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
-                self._warn_of_beginning(last)
+        last = int(self._info["state"]["last_seq"])
+        if await RuleConsumer(self._source.api, self._plan).keep_start(last) and last:
+            self._warn_of_beginning(last)
 
     async def _open(self) -> dict[str, Any]:
         """Find the starting point, learn the last sequences before it, begin to republish."""
@@ -162,7 +166,7 @@ class RepublishRun(RuleRun):
             resumed = await self._position_of_lease(replay)
         self._seeding = Seeding(replay, self._encoder)
         handled = await self._seeding.seed(self._info, rule.start, resumed)
-        if rule.durable and resumed is None and rule.start.policy == "new" and handled:
+        if self.begins_at_end and resumed is None and handled:
             self._warn_of_beginning(handled)
         last = Bounds.of(self._info).last
         self._resumed_at = KeptPosition(rule.stream, handled, last.time_ns if handled == last.sequence else 0)
@@ -203,7 +207,7 @@ class RepublishRun(RuleRun):
         With another `start` than `new`, the rule begins there, as its page says.
         """
         kept = self._context.term.kept
-        if not self.rule.durable or self.rule.start.policy != "new" or kept is None or kept.stream != self.rule.stream:
+        if not self.begins_at_end or kept is None or kept.stream != self.rule.stream:
             return None
         last = int((await settled_stream(self._source.api, kept.stream, kept.sequence))["state"]["last_seq"])
         held = await held_until(replay, kept.sequence, kept.time_ns, last)
