@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
+
 COLUMNS: Final[dict[str, str]] = {
     "stream": "string",
     "subject": "string",
@@ -25,6 +27,15 @@ DEFAULT: Final = ("stream", "subject", "sequence", "time", "time_ns", "headers",
 
 CAPTURED: Final = ("stream", "subject", "sequence", "time", "time_ns", "header_block", "data")
 """What a capture holds."""
+
+
+ARROW: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+"""The type in Arrow of each type in `COLUMNS`, except that of `headers`."""
 
 
 def ddl(names: tuple[str, ...]) -> str:

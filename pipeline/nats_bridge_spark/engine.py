@@ -33,7 +33,7 @@ Session: TypeAlias = "Callable[[Callable[[], Size]], SparkSession | None]"
 """Gives a job its session, or None for work in this process; called with what returns how much there is to read."""
 
 
-def is_local(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
+def runs_here(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
     """Whether a job runs in this process.
 
     Args:
@@ -82,7 +82,7 @@ def engine_of(name: str, engine: Engine, settings: Mapping[str, str]) -> Iterato
     with ExitStack() as sessions, quiet_logs():
 
         def session(size: Callable[[], Size]) -> SparkSession | None:
-            if is_local(engine, settings, size):
+            if runs_here(engine, settings, size):
                 return sessions.enter_context(local_job(name))
             return sessions.enter_context(job_session(name, settings=settings, quiet=False))
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.wanted import CaptureRequest
-from nats_bridge_spark.columns import CAPTURED, COLUMNS, ddl
+from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS, ddl
 from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.source.loop_thread import LoopThread
@@ -124,26 +124,23 @@ async def _written_here(options: dict[str, str], place: Place) -> WrittenChunk:
             use_dictionary=[name for name in CAPTURED if name != "data"],
         ) as file:
             group: list[pa.RecordBatch] = []
+            size = 0
             async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
                 async for batch in batches:
                     numbers = batch.column("sequence")
                     first = numbers[0].as_py() if written.first is None else written.first
                     written = WrittenChunk(written.messages + batch.num_rows, first, numbers[-1].as_py())
                     group.append(batch)
-                    if sum(each.nbytes for each in group) >= _GROUP:
+                    size += batch.nbytes
+                    if size >= _GROUP:
                         file.write_table(pa.Table.from_batches(group))
                         group.clear()
+                        size = 0
             file.write_table(pa.Table.from_batches(group, _SCHEMA))
     return written
 
 
-_TYPES: Final = {
-    "string": pa.string(),
-    "bigint": pa.int64(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", "UTC"),
-}
-_SCHEMA: Final = pa.schema([(name, _TYPES[COLUMNS[name]]) for name in CAPTURED])
+_SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
 _GROUP: Final = 128 * 1024**2
 """Bytes in a group of rows of a file, about, as with Spark."""
 _BYTES: Final = 2 * 1024**3

@@ -94,7 +94,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
     job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown()
     result: DiffResult[Any]
-    if _is_local(places, given):
+    if _runs_here(places, given):
         from nats_bridge_spark.diff.in_process import compared as compared_here
         from nats_bridge_spark.engine import local_job
 
@@ -121,21 +121,21 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
 
-def _is_local(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
+def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
     """Whether the comparison runs in this process.
 
     Raises:
         OptionError: it is to, and a directory is of another machine.
     """
-    from nats_bridge_spark.capture.place import is_local as is_here
+    from nats_bridge_spark.capture.place import is_local
     from nats_bridge_spark.diff.spooled_sides import size_of
-    from nats_bridge_spark.engine import is_local
+    from nats_bridge_spark.engine import runs_here
     from nats_bridge_spark.errors import OptionError
 
     directories = [place.name for place in places if place.connection is None] + [given["out"] or ""]
-    away = next((name for name in directories if not is_here(name)), None)
+    away = next((name for name in directories if not is_local(name)), None)
     if away is None:
-        return is_local(given["engine"], given["settings"], lambda: size_of(places))
+        return runs_here(given["engine"], given["settings"], lambda: size_of(places))
     if given["engine"] == "local":
         raise OptionError(f"--engine local: only Spark reaches {away}; leave it out")
     return False

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from nats_bridge_spark.diff.comparing import By, Comparison
 from nats_bridge_spark.diff.findings import text
 from nats_bridge_spark.diff.provenance import provenance, same_source
-from nats_bridge_spark.diff.request import DiffRequest
+from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import Extent
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
@@ -38,6 +38,16 @@ class Sampled(Protocol):
 
     def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
         """The same of given sequences, if they are there."""
+
+
+def require_two(left: SideLocation, right: SideLocation) -> None:
+    """Check that there are two sides.
+
+    Raises:
+        OptionError: both are the same.
+    """
+    if left == right:
+        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
 
 
 def decision(left: Sampled, right: Sampled, wanted: DiffRequest) -> tuple[By, str]:

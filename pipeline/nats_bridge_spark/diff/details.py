@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.diff.comparing import Comparison, State
 from nats_bridge_spark.diff.digests import digested, key_columns, read_side
 from nats_bridge_spark.diff.findings import Finding, Side, found, text
@@ -25,9 +26,7 @@ FINDINGS: Final = (
     "left_value string, right_value string"
 )
 """The columns of the result."""
-SCHEMA: Final = pa.schema(
-    [(name, {"string": pa.string(), "bigint": pa.int64()}[kind]) for name, kind in map(str.split, FINDINGS.split(", "))]
-)
+SCHEMA: Final = pa.schema([(name, ARROW[kind]) for name, kind in map(str.split, FINDINGS.split(", "))])
 """The same for Arrow."""
 
 _PER_TASK: Final = 20_000  # identities

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nats_bridge_spark.diff.comparing import Comparison, State, bits_of, ignored_of, is_plain
-from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common
+from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common, require_two
 from nats_bridge_spark.diff.details import SCHEMA, batches_of, found_in
 from nats_bridge_spark.diff.digests import key_columns, read_batch
 from nats_bridge_spark.diff.findings import KINDS, Finding, text
@@ -31,7 +31,7 @@ from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import Counts, DiffResult
 from nats_bridge_spark.diff.spooled_sides import SpooledSide, spooled_side
 from nats_bridge_spark.diff.usual_copies import quick_reader
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 from nats_bridge_spark.spool import Spool, portions
 from nats_transforms.republish import Republish
@@ -54,8 +54,7 @@ def compared(
         PipelineError: a side cannot be read or holds nothing, or the sides have no message in common.
     """
     progress = progress or Progress("diff")
-    if left == right:
-        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
+    require_two(left, right)
     with tempfile.TemporaryDirectory(prefix="nats-bridge-diff-") as folder:
         # The right first: then the left has all that a copier has brought until then.
         other = _side("right", right, Path(folder), progress)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from nats_bridge_spark.diff.comparing import Comparison
-from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common
+from nats_bridge_spark.diff.deciding import comparison_of, decision, nothing_in_common, require_two
 from nats_bridge_spark.diff.details import FINDINGS, findings
 from nats_bridge_spark.diff.digests import key_columns
 from nats_bridge_spark.diff.findings import text
@@ -24,7 +24,7 @@ from nats_bridge_spark.diff.overview import overview_of
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import DiffResult
 from nats_bridge_spark.diff.sides import OpenSide, open_side
-from nats_bridge_spark.errors import OptionError, PipelineError
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.progress import Progress
 
 
@@ -39,8 +39,7 @@ def compared(
         PipelineError: a side cannot be read or holds nothing, or the sides have no message in common.
     """
     progress = progress or Progress("diff")
-    if left == right:
-        raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
+    require_two(left, right)
     with _small_batches(spark), ExitStack() as sides:
         # The right first: then the left has all that a copier has brought until then.
         progress.enter("reading the right side")

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from nats_bridge_spark.columns import COLUMNS
+from nats_bridge_spark.columns import ARROW, COLUMNS
 from nats_bridge_spark.errors import SchemaError
-
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
 
 
 def read_schema(schema: StructType) -> pa.Schema:
@@ -45,7 +36,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
         raise SchemaError(f"column {field.name}: is {wanted}{also}, not {found}")
     if field.name == "headers":
         return _headers_type(field.dataType)
-    return _ARROW[wanted]
+    return ARROW[wanted]
 
 
 def _headers_type(headers: DataType) -> pa.DataType:
