@@ -99,7 +99,7 @@ class RuleKind(ABC, Generic[RuleT]):
 
     @abstractmethod
     def needs(self, rule: RuleT, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-        """What the users of a rule's connections must be allowed."""
+        """Return the permissions that the users of a rule's connections need."""
 
     @abstractmethod
     def moves(self, rule: RuleT, landscape: Landscape, version: str) -> Iterator[Move]:

@@ -103,7 +103,7 @@ def options_of(connection: ConnectionSettings) -> dict[str, str]:
 async def connected_by_options(
     connection: ConnectionSettings, *, client_name: str = "nats-bridge-spark", no_echo: bool = False
 ) -> AsyncIterator[Connection]:
-    """The same as `connected`, of a connection that the data source's options describe: errors name these."""
+    """Open a connection that the options of a data source describe; errors name the options. Else as `connected`."""
     async with AsyncExitStack() as stack:
         try:
             opened = await stack.enter_async_context(connected(connection, client_name=client_name, no_echo=no_echo))

@@ -28,7 +28,7 @@ LINE_START: Final = HEADER + b": bridge-"
 """How the header line of every copy's id begins; a publisher's may begin like it."""
 
 IN_BLOCK: Final = b"\n" + LINE_START
-"""The same, as it is searched in a header block."""
+"""`LINE_START` as it is searched in a header block, behind the line before."""
 
 _LINE: Final = LINE_START + b"%b-%b-%b"
 _VALUE_AT: Final = len(HEADER) + 2

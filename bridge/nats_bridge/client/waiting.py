@@ -63,7 +63,7 @@ NO_ANSWER: Final = RetryPolicy(wait_fixed(0.25))
 """The server could not answer, or a stream is away."""
 
 SERVER_BUSY: Final = RetryPolicy(wait_exponential_jitter(multiplier=0.05, max=1.0))
-"""A request had no answer in time, or there is no leader."""
+"""A request timed out, or its stream has no leader."""
 
 MISSING_AGAIN: Final = RetryPolicy(wait_exponential(multiplier=0.05, max=1.0))
 """Messages that were missed could not be read again."""
@@ -89,7 +89,7 @@ EVERY_SECOND: Final = 1.0
 """A state of the process or of a stream that nothing reports."""
 
 WITHOUT_ADVISORY: Final = 2.0
-"""What an advisory reports: 2.9 and 2.10 sometimes lose one, and a server sends it to current subscribers only."""
+"""A change that an advisory reports. 2.9 and 2.10 sometimes lose the advisory, and only current subscribers get it."""
 
 HEARTBEAT: Final = 2.0
 """An idle consumer sends a heartbeat; see `SILENT_BEATS`."""
@@ -112,7 +112,7 @@ QUIET: Final = 2.0
 """Silence after which nothing more is expected: from a server that need not answer, or of a subject."""
 
 ROUND_TRIP: Final = 10.0
-"""What was sent before has come to the server, and what it has for us has come back."""
+"""The server has received all that was sent before, and its messages until then have arrived here."""
 
 CLOSING: Final = 3.0
 """Something that ends, such as a connection or the last export, before it is given up."""

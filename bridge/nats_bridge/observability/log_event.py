@@ -1,4 +1,4 @@
-"""What is known of an event that is logged: for the page on logs, and for a test that compares it with the code."""
+"""Describes an event of the log, for the page on logs and for the test that compares the page with the code."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ErrorPlace(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What to write there, after a semicolon."""
+        """Return the text to write there, after a semicolon."""
         metadata = self.field.metadata if self.field else ()
         return next((f"; {each.text}" for each in metadata if isinstance(each, Hint)), "")
 

@@ -26,7 +26,7 @@ WHERE: Final = "only messages with this header, such as {header: X-Region, equal
 
 ENTRY_START: Final = "each entry says where it begins, with opt_start_seq or opt_start_time"
 FROM_BEGINNING: Final = "a bucket is always copied from its beginning; remove it"
-"""What to say of a start that cannot stand in a rule or an entry."""
+"""The hint for a start that a rule or an entry cannot have."""
 _BY_KEY: Final = "keys are selected with key_transforms, without dest they stay as they are"
 
 

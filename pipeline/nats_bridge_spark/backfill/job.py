@@ -74,7 +74,7 @@ def backfill(settings: Settings, request: BackfillRequest, session: Session, sho
 
 
 async def _size_of(sources: list[tuple[Connection, str]]) -> Size:
-    """What the sources hold, all together."""
+    """Return how much all sources hold together."""
     states = [(await connection.api.stream_info(name))["state"] for connection, name in sources]
     return sum(int(state["messages"]) for state in states), sum(int(state["bytes"]) for state in states)
 

@@ -37,7 +37,7 @@ class Sampled(Protocol):
         """Some sequences from one on, each with what stands for its payload."""
 
     def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """The same of given sequences, if they are there."""
+        """Do `payloads` for the given sequences that are there."""
 
 
 def require_two(left: SideLocation, right: SideLocation) -> None:
@@ -64,7 +64,7 @@ def decision(left: Sampled, right: Sampled, wanted: DiffRequest) -> tuple[By, st
 
 
 def comparison_of(left: Extent, by: By, wanted: DiffRequest) -> Comparison:
-    """What is compared.
+    """Return the comparison that the options describe.
 
     Raises:
         OptionError: options do not go together.

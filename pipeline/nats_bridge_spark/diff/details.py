@@ -27,7 +27,7 @@ FINDINGS: Final = (
 )
 """The columns of the result."""
 SCHEMA: Final = pa.schema([(name, ARROW[kind]) for name, kind in map(str.split, FINDINGS.split(", "))])
-"""The same for Arrow."""
+"""The schema of `FINDINGS` for Arrow."""
 
 _PER_TASK: Final = 20_000  # identities
 _FEW: Final = 500_000  # identities whose sequences can be sent to every task, which spares a shuffle of whole messages

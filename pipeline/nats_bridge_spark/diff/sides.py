@@ -45,7 +45,7 @@ class OpenSide(Extent):
         return dict(map(tuple, self._payloads().where(F.col("sequence") >= start).limit(most).collect()))
 
     def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """The same of given sequences, if they are there."""
+        """Do `payloads` for the given sequences that are there."""
         return map(tuple, self._payloads().where(F.col("sequence").isin(list(sequences))).collect())
 
     def _payloads(self) -> DataFrame:

@@ -74,7 +74,7 @@ class SpooledSide(Extent):
         return dict(self._payloads(np.arange(at, min(at + most, self.messages))))
 
     def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """The same of given sequences, if they are there."""
+        """Do `payloads` for the given sequences that are there."""
         return self._payloads(np.flatnonzero(np.isin(self.sequences, sequences)))
 
     def _payloads(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, object]]:

@@ -89,7 +89,7 @@ class Arrived:
 
 
 def _numbers(replies: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of reply subjects of the same length."""
+    """Read the numbers of reply subjects that all have one length."""
     first: bytes = replies[0].as_py()
     # With a domain and an account hash in front of the stream there is one token more behind, too.
     behind = 0 if first.count(b".") == _PLAIN else 1

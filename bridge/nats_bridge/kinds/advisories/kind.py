@@ -52,7 +52,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         return AdvisoriesRun(rule, source, target, context)
 
     def needs(self, rule: AdvisoriesRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-        """What the users of a rule's connections must be allowed."""
+        """Return the permissions that the users of a rule's connections need."""
         return advisories_needs(rule, settings, dialect, known)
 
     def moves(self, rule: AdvisoriesRule, landscape: Landscape, version: str) -> Iterator[Move]:

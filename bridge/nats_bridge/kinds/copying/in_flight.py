@@ -198,7 +198,7 @@ class Unconfirmed:
         self.size += size
 
     def _last_of_bundle_requests(self, bundle: Bundle, now: float) -> bytes:
-        """The same as `_last_requests`, of a bundle."""
+        """Do `_last_requests` for a bundle."""
         count, names = len(bundle), bundle.names
         replies = [b""] * count
         rest = bundle.size
@@ -212,7 +212,7 @@ class Unconfirmed:
         return bundle.written(replies)
 
     def _all_of_bundle_share_a_reply(self, bundle: Bundle, now: float) -> bytes:
-        """The same as `_all_share_a_reply`, of a bundle, which is one group."""
+        """Do `_all_share_a_reply` for a bundle, which is one group."""
         count = len(bundle)
         name = b"%b%d" % (_SHARED, bundle.names[-1])
         self._begin_group(name, count, bundle.size, now, BundleSlice(bundle, 0, count))

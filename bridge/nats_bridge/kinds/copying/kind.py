@@ -53,7 +53,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         return CopyRun(rule, settings, connections, context)
 
     def needs(self, rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-        """What the users of a rule's connections must be allowed."""
+        """Return the permissions that the users of a rule's connections need."""
         from nats_bridge.kinds.copying.permissions import copying_needs
 
         return copying_needs(rule, settings, dialect, known)

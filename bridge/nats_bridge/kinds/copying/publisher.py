@@ -3,15 +3,15 @@
 Operations are written as they come, up to a window of unconfirmed ones (`window`). Three ways to know that they are
 stored:
 
-* every message requests a PubAck with a reply subject of its own, which ends in its sequence in the source;
+* every message requests a PubAck. Its reply subject ends in its sequence in the source;
 * the messages of a group request PubAcks with one reply subject: as many PubAcks that say "stored" mean that all of
   them are. A reply subject that it has not seen just before costs a server much: 9.2 µs a message instead of 6.9
   (2.10.27). Any other answer does not name its message, so then everything in flight is sent again, each message with
   its own reply subject;
 * or only the last of a group requests a PubAck, while the rule has the target exclusively: the PubAck has a sequence,
   and if that has advanced by exactly the size of the group, all of them are stored. PubAcks cost the server and us as
-  much as the messages. To notice other writers, the connection, which gets no echo of its own messages, subscribes to
-  the target's subjects. When another client writes, or the numbers do not fit, the whole pipeline and the groups just
+  much as the messages. The connection subscribes to the target's subjects and gets no echo of its messages, so it
+  notices other writers. When another client writes, or the numbers do not fit, the whole pipeline and the groups just
   before are sent again one by one, and every message requests its own PubAck from then on. Used for streams with one
   replica that take everything and remember ids for 20 s or more, by rules with one source.
 

@@ -51,7 +51,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
     def needs(
         self, rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams
     ) -> Iterator[Need]:
-        """What the users of a rule's connections must be allowed."""
+        """Return the permissions that the users of a rule's connections need."""
         from nats_bridge.kinds.ingress.permissions import ingress_needs
 
         return ingress_needs(rule, settings, dialect, known)

@@ -1,4 +1,4 @@
-"""What is wrong with a republish rule, without a server."""
+"""Finds the problems of a republish rule without a server."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class RepublishKind(RuleKind[RepublishRule]):
         return RepublishRun(rule, source, target, context)
 
     def needs(self, rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-        """What the users of a rule's connections must be allowed."""
+        """Return the permissions that the users of a rule's connections need."""
         from nats_bridge.kinds.republish.permissions import republish_needs
 
         return republish_needs(rule, settings, dialect, known)

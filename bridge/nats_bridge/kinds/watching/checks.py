@@ -1,4 +1,4 @@
-"""What is wrong with a rule of kind watch, without a server."""
+"""Finds the problems of a rule of kind watch without a server."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class WatchKind(RuleKind[WatchRule]):
         return WatchRun(rule, connections[rule.connection], context)
 
     def needs(self, rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-        """What the user of a rule's connection must be allowed."""
+        """Return the permissions that the user of a rule's connection needs."""
         return watch_needs(rule, settings, dialect, known)
 
     def moves(self, rule: WatchRule, landscape: Landscape, version: str) -> Iterator[Move]:

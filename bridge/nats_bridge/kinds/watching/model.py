@@ -60,7 +60,7 @@ class WatchRule(Rule):
 
     @property
     def about(self) -> str:
-        """What the rule works on, for a person: the streams."""
+        """Name the streams that the rule works on, for a person."""
         return ", ".join(self.watched_streams)
 
     @property

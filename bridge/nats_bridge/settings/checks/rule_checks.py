@@ -1,4 +1,4 @@
-"""What each kind of rule says of its own valid rules, in its module `checks`; no server is needed for it."""
+"""The checks that each kind has of its rules, in its module `checks`. They need no server."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class RuleChecks(ABC, Generic[RuleT]):
         """
 
     def warning(self, rule: RuleT, dialect: Dialect) -> str:
-        """What a user should know of a rule that can run; empty if there is nothing."""
+        """Return a warning about a rule that can run; empty for none."""
         return ""

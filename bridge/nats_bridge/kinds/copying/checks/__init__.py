@@ -1,4 +1,4 @@
-"""What is wrong with a rule that copies, without a server; the engine is asked what servers would decide."""
+"""Finds the problems of a rule that copies without a server. The engine decides as servers would."""
 
 from __future__ import annotations
 
