@@ -10,14 +10,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.writing.encoder import Operation
 
 _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 
 @dataclass(frozen=True, slots=True)
 class RowBundle:
-    """Messages with header blocks, a `nats_bridge.kinds.copying.bundle.Bundle`.
+    """Messages with header blocks, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
 
     Attributes:
         names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.

@@ -14,7 +14,7 @@ from nats_bridge.app.preflight import check_server, with_server
 from nats_bridge.client.connection import Connection
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.handoff import CopyingHandoff
+from nats_bridge.kinds.copying.handoff.to_server import CopyingHandoff
 from nats_bridge.kinds.copying.model import SourcesRule
 from nats_bridge.rules.handoff.answer import Handoff, Wish
 from nats_bridge.settings import Settings

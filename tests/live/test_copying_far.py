@@ -14,14 +14,14 @@ from structlog.testing import capture_logs
 from benchmarks.far_wire import FarWire
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying import left_out, resuming
-from nats_bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.resume_point import Resume
-from nats_bridge.kinds.copying.resuming import Confirmed, Resuming
+from nats_bridge.kinds.copying.position import left_out, resuming
+from nats_bridge.kinds.copying.position import tail_reader as target_tail
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.resume_point import Resume
+from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.window import LEAST
+from nats_bridge.kinds.copying.writing.window import LEAST
 from nats_conformance.native_servers import NativeCluster
 from tests.live.answered_load import answered_load
 from tests.live.copies import Copies

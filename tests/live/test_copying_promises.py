@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.resume_point import Resume
-from nats_bridge.kinds.copying.resuming import Resuming
+from nats_bridge.kinds.copying.position.resume_point import Resume
+from nats_bridge.kinds.copying.position.resuming import Resuming
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer, RawPeer

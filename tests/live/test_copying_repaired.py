@@ -7,8 +7,8 @@ from itertools import islice, zip_longest
 
 import pytest
 
-from nats_bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.kinds.copying.window import LEAST
+from nats_bridge.kinds.copying.position import tail_reader as target_tail
+from nats_bridge.kinds.copying.writing.window import LEAST
 from tests.live.copies import Copies
 from tests.live.forgotten_ids import FORGETFUL, forgotten
 from tests.live.raw_messages import OpenPeer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.kinds.copying import resuming
+from nats_bridge.kinds.copying.position import resuming
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from tests.live.copied_messages import copied, everything

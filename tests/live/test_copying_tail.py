@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nats_bridge.kinds.copying import tail_reader as target_tail
+from nats_bridge.kinds.copying.position import tail_reader as target_tail
 from tests.live.copies import Copies
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers

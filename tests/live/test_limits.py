@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.client import delivery_limit
-from nats_bridge.kinds.copying import publisher
+from nats_bridge.kinds.copying.writing import publisher
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire

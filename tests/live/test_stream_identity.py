@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.kinds.copying import tail_reader
+from nats_bridge.kinds.copying.position import tail_reader
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies
 from tests.live.creation_times import CHANGE_IT, change_creation_time

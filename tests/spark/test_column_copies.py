@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation
+from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation
 from nats_bridge_spark.backfill.column_copies import copies_of
 from nats_bridge_spark.backfill.rows import SCHEMA, Piece
 from nats_transforms.dialect import dialect

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.encoder import Operation
-from nats_bridge.kinds.copying.gap_filler import GapFiller
+from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
 
 
 def operations(*numbers: int) -> list[Operation]:

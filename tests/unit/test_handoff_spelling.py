@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.kinds.copying.spelling import spellings
+from nats_bridge.kinds.copying.handoff.spelling import spellings
 from nats_transforms.dialect import dialect
 from nats_transforms.errors import StreamConfigError
 from nats_transforms.sourcing import compile_sourcing

@@ -9,9 +9,9 @@ import pytest
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.encoder import Operation
-from nats_bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
 from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import LostTrackError, Unconfirmed
 
 INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000

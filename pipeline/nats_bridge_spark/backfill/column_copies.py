@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.kinds.copying.encoder import CopyEncoder
+from nats_bridge.kinds.copying.writing.encoder import CopyEncoder
 from nats_bridge_spark.backfill.rows import Piece
 from nats_bridge_spark.row_bundle import RowBundle, as_text, constant, joined
 from nats_transforms import copy_id, header_block

@@ -27,8 +27,8 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.reading.source import Reading
 from nats_bridge.kinds.copying.round import EntryContext, Round
-from nats_bridge.kinds.copying.source import Reading
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.backfill.column_copies import copies_of

@@ -28,11 +28,11 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.encoder import Operation
-from nats_bridge.kinds.copying.gap_filler import GapFiller
-from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.window import LEAST
+from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
+from nats_bridge.kinds.copying.writing.window import LEAST
 from nats_bridge.settings import Connection as ConnectionSettings
 from nats_bridge_spark.backfill.rows import Batches, KeptRows, Piece
 from nats_bridge_spark.backfill.spark_work import counts_of

@@ -15,7 +15,7 @@ from typing import Final
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
+from nats_bridge.kinds.copying.position.tail_reader import pieces_back, read_piece
 from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.sink.row_ids import RowId, RowPlace
 from nats_transforms import header_block

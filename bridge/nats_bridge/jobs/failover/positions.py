@@ -17,9 +17,9 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream
-from nats_bridge.kinds.copying.resume_point import is_of_this_source
-from nats_bridge.kinds.copying.tail_reader import StoredCopy, pieces_back, read_piece
-from nats_bridge.kinds.copying.window import CHECKED_COPIES
+from nats_bridge.kinds.copying.position.resume_point import is_of_this_source
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, pieces_back, read_piece
+from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES
 from nats_transforms import header_block
 from nats_transforms.source_record import last_record
 from nats_transforms.subject import matcher

@@ -1,7 +1,7 @@
 """Decides which of a target's copies are of the present source, also while its server is away.
 
-See `nats_bridge.kinds.copying.source_identity`. A source that does not answer is known by what its server said before:
-by its first and last message only.
+See `nats_bridge.kinds.copying.position.source_identity`. A source that does not answer is known by what its server
+said before: by its first and last message only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, judge
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.resuming import NEWEST
-from nats_bridge.kinds.copying.source_identity import SourceIdentity, identity_by_copies
-from nats_bridge.kinds.copying.tail_reader import StoredCopy, read_tail
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.resuming import NEWEST
+from nats_bridge.kinds.copying.position.source_identity import SourceIdentity, identity_by_copies
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, read_tail
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId

@@ -1,6 +1,10 @@
 """Copying between streams: sources, mirrors and buckets, each message stored exactly once.
 
-One entry of a rule goes one way: the source's consumer (`nats_bridge.consuming.ordered_reader`) → `encoder` (a batch
-becomes operations) → `publisher` (pipelined, every answer of the target is checked). The target itself shows where an
-entry resumes after a restart: `tail_reader` reads the newest copies, `resume_point` compares them with the source.
+One entry of a rule goes one way: the source's consumer (`nats_bridge.consuming.ordered_reader`, and `reading`) →
+`writing`, whose `encoder` makes operations of a batch and whose `publisher` sends them, pipelined, and checks every
+answer of the target. The target itself shows where an entry resumes after a restart: `position` reads its newest copies
+and compares them with the source.
+
+`reading`, `position` and `writing` do not know each other; a `round` joins them. One thing is shared: how far back a
+position looks follows from how wide `writing.window` can be.
 """

@@ -28,9 +28,9 @@ from nats_bridge.consuming.rule_consumer import Durable, RuleConsumer, consumer_
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.publisher import Publisher
-from nats_bridge.kinds.copying.resume_point import SourceMessage, is_of
-from nats_bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.position.resume_point import SourceMessage, is_of
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.writing.publisher import Publisher
 from nats_bridge.settings import Source
 from nats_transforms import header_block
 from nats_transforms.subject import is_subset

@@ -108,10 +108,10 @@ class CopyingKind(RuleKind[CopyingRule]):
     async def handoff(self, rule: CopyingRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
         """The native configuration that takes over from a rule, or gives back to it."""
         if wish.back:
-            from nats_bridge.kinds.copying.handoff_back import copying_back
+            from nats_bridge.kinds.copying.handoff.from_server import copying_back
 
             return await copying_back(rule, connections)
-        from nats_bridge.kinds.copying.handoff import CopyingHandoff
+        from nats_bridge.kinds.copying.handoff.to_server import CopyingHandoff
 
         return await CopyingHandoff(rule, settings, connections, wish).answer()
 

@@ -32,23 +32,23 @@ from nats_bridge.errors import ApiError, BridgeError, RuleRefusedError
 from nats_bridge.kinds.copying.acknowledging import Acknowledging
 from nats_bridge.kinds.copying.acting_headers import RENAMED
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.counting import Counting, turns
-from nats_bridge.kinds.copying.dead_letters import DeadLetters
-from nats_bridge.kinds.copying.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.filter_choice import consumer_filters
-from nats_bridge.kinds.copying.gap_filler import GapFiller
-from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
-from nats_bridge.kinds.copying.object_metadata import ObjectMetadata
-from nats_bridge.kinds.copying.publisher import Publisher
-from nats_bridge.kinds.copying.resume_point import Resume
-from nats_bridge.kinds.copying.resuming import Confirmed, Resuming
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.position.resume_point import Resume
+from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
+from nats_bridge.kinds.copying.reading.filter_choice import consumer_filters
+from nats_bridge.kinds.copying.reading.object_metadata import ObjectMetadata
+from nats_bridge.kinds.copying.reading.source import Reading
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.silence import Silence
-from nats_bridge.kinds.copying.source import Reading
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.window import Window
+from nats_bridge.kinds.copying.writing.counting import Counting, turns
+from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
+from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation, Rejected, Special
+from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
+from nats_bridge.kinds.copying.writing.publisher import Publisher
+from nats_bridge.kinds.copying.writing.silence import Silence
+from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
 from nats_transforms.copy_id import entry_key
 from nats_transforms.source_record import TWIN_HEADER

@@ -19,7 +19,7 @@ from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay, standing_config
 from nats_bridge.errors import ApiError, NotPermittedError
-from nats_bridge.kinds.copying.tail_reader import pieces_back, read_piece
+from nats_bridge.kinds.copying.position.tail_reader import pieces_back, read_piece
 from nats_bridge.kinds.watching.link import Link
 from nats_bridge.kinds.watching.request_rate import RequestRate
 from nats_transforms import header_block

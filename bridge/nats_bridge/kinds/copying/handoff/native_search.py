@@ -14,7 +14,7 @@ from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.tail_reader import first_sequence, pieces_back, read_piece
+from nats_bridge.kinds.copying.position.tail_reader import first_sequence, pieces_back, read_piece
 from nats_transforms.dialect import Dialect
 from nats_transforms.source_record import HEADER, first_record, last_record
 from nats_transforms.sourcing import Sourcing, compile_sourcing

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, Verdict
-from nats_bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
 from nats_transforms import header_block
 from nats_transforms.copy_id import without_copy_id
 
 if TYPE_CHECKING:
-    from nats_bridge.kinds.copying.entry_streams import EntryStreams
+    from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 
 
 @dataclass(frozen=True, slots=True)

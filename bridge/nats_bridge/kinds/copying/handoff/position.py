@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.native_search import Found
-from nats_bridge.kinds.copying.resuming import NEWEST, compared_entry
+from nats_bridge.kinds.copying.handoff.native_search import Found
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.resuming import NEWEST, compared_entry
 
 _MOST_LISTED = 5
 

@@ -22,12 +22,12 @@ from nats_bridge.consuming.missing_streams import existing_stream
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import consumer_owner
 from nats_bridge.errors import ApiError, BridgeError
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.handoff_position import EntryRefusedError, check_newest, copied_up_to
-from nats_bridge.kinds.copying.last_sequence_probe import last_sequence_behind
+from nats_bridge.kinds.copying.handoff.native_search import Found, find, native_wanted, own_wanted
+from nats_bridge.kinds.copying.handoff.position import EntryRefusedError, check_newest, copied_up_to
+from nats_bridge.kinds.copying.handoff.spelling import as_transforms, spellings
 from nats_bridge.kinds.copying.model import CopyingRule
-from nats_bridge.kinds.copying.native_search import Found, find, native_wanted, own_wanted
-from nats_bridge.kinds.copying.spelling import as_transforms, spellings
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.handoff.answer import NO_SERVER_SELECTS, Handoff, Wish, refused
 from nats_bridge.rules.handoff.stream_body import body_of, examined

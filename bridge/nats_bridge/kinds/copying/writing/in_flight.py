@@ -1,8 +1,8 @@
 """Tracks operations in flight to a stream, and matches the stream's answers.
 
 No input or output: operations go in and bytes to write come out, answers go in and what to do about them comes out.
-PubAcks are requested by groups; see `nats_bridge.kinds.copying.publisher` for the three ways. A group's name ends the
-reply subject of those of its messages that request one.
+PubAcks are requested by groups; see `nats_bridge.kinds.copying.writing.publisher` for the three ways. A group's name
+ends the reply subject of those of its messages that request one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import Delivered
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.kinds.copying.bundle import Bundle, BundleSlice, Messages, operations_of, size_of
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.encoder import Operation
 from nats_bridge.kinds.copying.target import Target
+from nats_bridge.kinds.copying.writing.bundle import Bundle, BundleSlice, Messages, operations_of, size_of
+from nats_bridge.kinds.copying.writing.encoder import Operation
 
 _GROUP = 64  # messages per group, but where all messages of a bundle request PubAcks: it is one group
 _KEPT_GROUPS = 16  # confirmed groups that are sent again when the numbers stop fitting

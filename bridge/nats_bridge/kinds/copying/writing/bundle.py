@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from nats_bridge.kinds.copying.encoder import Operation
+from nats_bridge.kinds.copying.writing.encoder import Operation
 
 
 class Bundle(Protocol):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.resume_point import of_this_source
-from nats_bridge.kinds.copying.source_identity import SourceIdentity, identity_by_copies
-from nats_bridge.kinds.copying.tail_reader import TargetTail, read_tail
+from nats_bridge.kinds.copying.position.resume_point import of_this_source
+from nats_bridge.kinds.copying.position.source_identity import SourceIdentity, identity_by_copies
+from nats_bridge.kinds.copying.position.tail_reader import TargetTail, read_tail
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms.copy_id import entry_key
 from nats_transforms.sourcing import Sourcing

@@ -48,14 +48,14 @@ from nats_bridge.client.waiting import ANSWER
 from nats_bridge.client.wire import BatchSubscription, Delivered
 from nats_bridge.client.write_fence import ALWAYS_OPEN, WriteFence
 from nats_bridge.errors import ApiError, RuleRefusedError
-from nats_bridge.kinds.copying.bundle import Bundle, operations_of, size_of
 from nats_bridge.kinds.copying.counters import CopyCounters
-from nats_bridge.kinds.copying.encoder import Operation
-from nats_bridge.kinds.copying.in_flight import LostTrackError, Unconfirmed
 from nats_bridge.kinds.copying.round_life import RoundLife
-from nats_bridge.kinds.copying.silence import Silence
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.window import Window
+from nats_bridge.kinds.copying.writing.bundle import Bundle, operations_of, size_of
+from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.writing.silence import Silence
+from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import InFlight, RuleMetrics
 
 _log = structlog.get_logger("bridge.copying.publisher")

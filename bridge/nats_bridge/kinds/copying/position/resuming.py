@@ -18,19 +18,19 @@ from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.left_out import leaves_out
-from nats_bridge.kinds.copying.resume_point import (
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.left_out import leaves_out
+from nats_bridge.kinds.copying.position.resume_point import (
     Resume,
     SourceMessage,
     behind_confirmed,
     compare,
     is_of,
 )
-from nats_bridge.kinds.copying.source_identity import SourceIdentity
-from nats_bridge.kinds.copying.tail_reader import StoredCopy, TargetTail
+from nats_bridge.kinds.copying.position.source_identity import SourceIdentity
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, TargetTail
 from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.window import CHECKED_COPIES, LEAST
+from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES, LEAST
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
 from nats_transforms.republish import Republish, StoredMessage

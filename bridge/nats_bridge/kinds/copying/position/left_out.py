@@ -17,11 +17,11 @@ from itertools import pairwise
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply, fields_behind
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying import tail_reader as target_tail
-from nats_bridge.kinds.copying.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.resume_point import is_of_this_source
-from nats_bridge.kinds.copying.tail_reader import StoredCopy, first_sequence, pieces_back, read_piece
-from nats_bridge.kinds.copying.window import CHECKED_COPIES
+from nats_bridge.kinds.copying.position import tail_reader as target_tail
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
+from nats_bridge.kinds.copying.position.resume_point import is_of_this_source
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, first_sequence, pieces_back, read_piece
+from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES
 from nats_transforms import copy_id, header_block
 
 

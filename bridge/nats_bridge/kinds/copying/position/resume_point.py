@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nats_bridge.kinds.copying.tail_reader import StoredCopy
+from nats_bridge.kinds.copying.position.tail_reader import StoredCopy
 
 _EVERYTHING = b">"
 

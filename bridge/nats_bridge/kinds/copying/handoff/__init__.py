@@ -1,0 +1,1 @@
+"""Hands rules of kind sources and kv_sources over to a server, and back."""
