@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.chaos.beginning_again import begun_again
 from tests.chaos.copied import copied, twin
 from tests.chaos.delivered import dead_letters, ingress
 from tests.chaos.findings import Judgement, Verdict
 from tests.chaos.kept import key_by_key, marked
-from tests.chaos.plan import EXPIRING, LEASED, RuleUnderTest
+from tests.chaos.plan import EXPIRING, IN_MEMORY, LEASED, RuleUnderTest
 from tests.chaos.republished import republished
 from tests.chaos.story import Story
 
@@ -26,7 +27,9 @@ def judge(story: Story, rules: Iterable[RuleUnderTest]) -> list[Judgement]:
     judgements = []
     for rule in rules:
         judgement = Judgement(rule.name, rule.kind, rule.promise)
-        if rule.kind == "republish":
+        if IN_MEMORY & set(rule.sources):
+            begun_again(judgement, story, rule)
+        elif rule.kind == "republish":
             republished(judgement, story, rule)
         elif LEASED in rule.sources:
             marked(judgement, story, rule)

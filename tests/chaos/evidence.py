@@ -11,6 +11,7 @@ from tests.chaos.story import Original, Stored, Story
 
 RECORD = re.compile(r"\r\n(?:Nats-Stream-Source|Nats-Bridge-Source): (?:([^ \r]*) ([0-9]+))?[^\r]*\r\n")
 COPY_ID = re.compile(line_pattern().decode() + r"\r\n")
+_ADDED = re.compile(r"Nats-Sequence: ([0-9]+)\r\nNats-Time-Stamp: ([^\r]+)\r\nNats-Last-Sequence: ([0-9]+)\r\n\r\n")
 _COUNTED = re.compile(r"Nats-Bridge-Counter-Sources: [^\r]*\r\n")
 
 
@@ -36,6 +37,12 @@ def compare_copy(
         block = _COUNTED.sub("", block, count=1)
     if block != opened(original.block).replace("\r\nNats-Schedul", "\r\nNats-Bridge-Schedul") + "\r\n":
         judgement.add("wrong headers", "violation", f"{of}: {block!r}, not {original.block!r}", at)
+
+
+def republished_lines(came: Original, original: Original, stream: str) -> re.Match[str] | None:
+    """Match the header lines of a republished message: its sequence, time, and last sequence; None if they differ."""
+    fixed = f"{opened(original.block)}Nats-Stream: {stream}\r\nNats-Subject: {original.subject}\r\n"
+    return _ADDED.fullmatch(came.block.removeprefix(fixed)) if came.block.startswith(fixed) else None
 
 
 def sent_without_answer(story: Story, rule: RuleUnderTest, stream: str, copy: Original) -> bool:

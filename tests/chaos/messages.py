@@ -28,6 +28,12 @@ def event(number: int, chance: random.Random) -> Message:
     return Message(subject, _block(b"events", number, chance), _payload(b"events", number, chance))
 
 
+def scratch(number: int, chance: random.Random) -> Message:
+    """A message of a stream that forgets; the subject has its number."""
+    subject = b"scratch.k%d.n%d" % (chance.randrange(5), number)
+    return Message(subject, _block(b"scratch", number, chance), _payload(b"scratch", number, chance))
+
+
 def job(number: int, chance: random.Random) -> Message:
     """A message that a worker will give up."""
     return Message(b"jobs.%d" % (number % 7), _block(b"jobs", number, chance), _payload(b"jobs", number, chance))

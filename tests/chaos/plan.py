@@ -49,6 +49,8 @@ STREAMS: dict[str, dict[str, Any]] = {
     "HELD": {"subjects": ["held.>"], "allow_msg_ttl": True, "allow_rollup_hdrs": True},
     "PASSES": {"subjects": ["passes.>"], **_PASSING},
     "PASSED": {"subjects": ["passed.>"], **_PASSING},
+    "SCRATCH": {"subjects": ["scratch.>"], "storage": "memory", "num_replicas": 1},
+    "SCRATCHED": {"subjects": ["scratched.>"]},
     BUCKET: {"subjects": ["$KV.SETTINGS.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
     BUCKET_COPY: {"subjects": ["$KV.SETTINGS_COPY.>"], "max_msgs_per_subject": HISTORY, "allow_rollup_hdrs": True},
 }
@@ -61,6 +63,9 @@ SCHEDULED = frozenset(name for name, config in STREAMS.items() if "allow_msg_sch
 EXPIRING = frozenset(name for name, config in STREAMS.items() if "allow_msg_ttl" in config) - SCHEDULED
 """Those from which the server removes, or to which it writes: fired schedules, expired messages, delete markers."""
 
+
+IN_MEMORY = frozenset(name for name, config in STREAMS.items() if config.get("storage") == "memory")
+"""Those that begin again, empty, whenever their server restarts; see `chaos.beginning_again`."""
 
 LEASED = "LEASES"
 """The one whose messages expire together, each time when they are copied; see `chaos.expiring`."""
@@ -112,16 +117,16 @@ def _gathered(subject: str) -> str:
     return "gathered." + subject
 
 
-def _republish(name: str, delivery: Promise) -> RuleUnderTest:
+def _republish(name: str, delivery: Promise, stream: str = "ORDERS") -> RuleUnderTest:
     return RuleUnderTest(
         name,
         delivery,
-        ("ORDERS",),
+        (stream,),
         "",
         {
             "kind": "republish",
-            "stream": "ORDERS",
-            "republish": {"src": "orders.*.*", "dest": name + ".{{wildcard(2)}}.{{wildcard(1)}}"},
+            "stream": stream,
+            "republish": {"src": f"{stream.lower()}.*.*", "dest": name + ".{{wildcard(2)}}.{{wildcard(1)}}"},
             "to": "witness",
             "start": "first",
             "delivery": delivery,
@@ -217,9 +222,12 @@ RULES: tuple[RuleUnderTest, ...] = (
     _sources("agenda", "AGENDA", ("PLANS", "plans.", "agenda.")),
     _sources("held", "HELD", ("LEASES", "leases.", "held.")),
     _sources("passed", "PASSED", ("PASSES", "passes.", "passed.")),
+    _republish("echo", "at_least_once", "SCRATCH"),
+    _mirror("saved", "SCRATCHED", ("SCRATCH", "scratch.", "scratched."), on_recreated="restart"),
 )
 """Every kind of rule; republish in both modes, a mirror with and without the source's sequence numbers; copies of a
-work queue, of counters, of schedules with what they fire, of delete markers, and of messages with a TTL."""
+work queue, of counters, of schedules with what they fire, of delete markers, and of messages with a TTL; both ways out
+of a stream in memory."""
 
 
 def streams_of(version: str) -> dict[str, dict[str, Any]]:

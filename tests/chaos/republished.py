@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tests.chaos.evidence import compare, header, opened, version
+from tests.chaos.evidence import compare, header, republished_lines, version
 from tests.chaos.findings import Judgement, Verdict
 from tests.chaos.plan import RuleUnderTest
 from tests.chaos.story import Original, Received, Story
@@ -94,20 +93,17 @@ def _compare_republished(
     stream, came = rule.sources[0], received.message
     stored = story.final[stream].get(sequence) if before is not None else None
     compare(judgement, rule, came, original, f"{stream} {sequence}", received.at)
-    fixed = opened(original.block) + f"Nats-Stream: {stream}\r\nNats-Subject: {original.subject}\r\n"
-    fixed += f"Nats-Sequence: {sequence}\r\nNats-Time-Stamp: "
-    rest = came.block.removeprefix(fixed)
-    shape = re.fullmatch(r"([^\r]+)\r\nNats-Last-Sequence: ([0-9]+)\r\n\r\n", rest)
-    if not came.block.startswith(fixed) or shape is None:
-        judgement.add("wrong headers", "violation", f"{stream} {sequence}: {came.block!r}, not {fixed!r}…", received.at)
+    lines = republished_lines(came, original, stream)
+    if lines is None or int(lines[1]) != sequence:
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: {came.block!r}", received.at)
         return
-    if stored is not None and shape[1] != _time_text(stored.time_ns):
-        judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {shape[1]}", received.at)
+    if stored is not None and lines[2] != _time_text(stored.time_ns):
+        judgement.add("wrong headers", "violation", f"{stream} {sequence}: time {lines[2]}", received.at)
     if before is None:
         return
     row = before[original.subject]
     place = bisect_left(row, sequence)
-    last, said = row[place - 1] if place else 0, int(shape[2])
+    last, said = row[place - 1] if place else 0, int(lines[3])
     if said != last:
         # What was removed may have been there still, or not any more, when the message was stored; the same holds for
         # what a server has lost.

@@ -159,7 +159,8 @@ class Surroundings:
     async def _is_whole(self, peer: Peer, stream: str) -> bool:
         group = (await peer.try_api(f"STREAM.INFO.{stream}") or {}).get("cluster") or {}
         others = [each for each in group.get("replicas") or () if each.get("current") and not each.get("offline")]
-        return bool(group.get("leader")) and len(others) == len(self.nodes) - 1
+        wanted = int(self.stream_config(stream, self.streams[stream])["num_replicas"])
+        return bool(group.get("leader")) and len(others) == wanted - 1
 
     async def close(self, report: Callable[[str], None]) -> None:
         """End everything."""

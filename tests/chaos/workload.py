@@ -12,7 +12,7 @@ from typing import Any
 from nats_conformance.catalogue.case import Message
 from nats_conformance.errors import SubjectError
 from tests.chaos.history import Historian, digest_of, text_of
-from tests.chaos.messages import addition, event, job, lease, numbered, passing, plan, setting
+from tests.chaos.messages import addition, event, job, lease, numbered, passing, plan, scratch, setting
 from tests.chaos.peers import Peer
 
 ADVISORY = b"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.workers"
@@ -29,6 +29,7 @@ _MAKERS: dict[str, Callable[[int, random.Random], Message]] = {
     "PLANS": plan,
     "LEASES": lease,
     "PASSES": passing,
+    "SCRATCH": scratch,
 }
 _LARGEST_BATCH = 40
 
