@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from nats_conformance.native_servers import NativeCluster, NativeServer, fetch
 from nats_conformance.native_servers.errors import NoLeaderError
 from tests.chaos.peers import Peer
-from tests.chaos.plan import streams_of
+from tests.chaos.plan import IN_MEMORY, streams_of
 from tests.chaos.wires import Wire
 
 Topology: TypeAlias = Literal["single", "cluster"]
@@ -147,6 +147,15 @@ class Surroundings:
         if self._cluster is not None:
             with contextlib.suppress(NoLeaderError):
                 await asyncio.to_thread(self._cluster.await_leader, 60.0)
+        else:
+            await self._create_again()
+
+    async def _create_again(self) -> None:
+        """Create the streams in memory, which a single server forgets when it ends; a cluster creates them itself."""
+        peer = self.peer()
+        for name in IN_MEMORY & self.streams.keys():
+            await peer.api(f"STREAM.CREATE.{name}", self.stream_config(name, self.streams[name]))
+        await peer.drop()
 
     async def make_whole(self, peer: Peer, stream: str) -> None:
         """Give a stream its configuration back, and wait until all servers hold it, up to date."""
