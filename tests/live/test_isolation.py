@@ -169,6 +169,36 @@ async def _holds(peer: Any, stream: str, messages: int) -> bool:
 
 
 @pytest.mark.parametrize("version", ["2.9.10", "2.10.27", NEWEST])
+@pytest.mark.parametrize("kind", ["republish", "advisories"])
+async def test_a_message_that_the_server_does_not_let_pass_is_counted(
+    kind: str, version: str, native_server: Servers, raw_peer: OpenPeer, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text("p")
+    users = '{user: all, password: p}, {user: few, password: p, permissions: {publish: {deny: "out.>"}}}'
+    async with native_server(version, config=f"jetstream: enabled\nauthorization: {{users: [{users}]}}") as server:
+        peer = await raw_peer(server.url.replace("://", "://all:p@"))
+        await peer.create_stream(name="S", subjects=["S.>"])
+        login = {"servers": [server.url], "user": "few", "password_file": str(tmp_path / "password")}
+        rule: dict[str, Any] = {"name": "rule", "kind": kind}
+        if kind == "republish":
+            rule |= {"stream": "S", "republish": {"src": "S.>", "dest": "out.>"}}
+        else:
+            rule |= {"republish": {"src": "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.S.*", "dest": "out.letters"}}
+        async with running(settings_for("", rule, connections={"default": login})) as sidecar:
+            await peer.store(b"S.x", b"one")
+            if kind == "advisories":
+                config = {"durable_name": "worker", "ack_policy": "explicit"}
+                await peer.api("CONSUMER.DURABLE.CREATE.S.worker", {"stream_name": "S", "config": config})
+                jobs = await peer.collect("jobs")
+                peer.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.worker", b"", b"", b"jobs")
+                (job,) = await jobs.count(1)
+                peer.publish(job[1], b"+TERM")
+            await until(lambda: of(sidecar, "rule").failure is not None)
+            counted = "in_doubt" if kind == "republish" else "refused"
+            await until(lambda: of(sidecar, "rule").counters()[counted] == 1)
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27", NEWEST])
 async def test_a_rule_that_loses_a_permission_fails_alone(
     version: str, native_server: Servers, enduring_peer: OpenPeer, tmp_path: Path
 ) -> None:

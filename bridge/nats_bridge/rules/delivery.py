@@ -1,7 +1,7 @@
 """Publishing: whole batches of `HPUB`, with the promise of the rule's delivery mode.
 
-at_most_once: a batch is written once. If the connection breaks before a PONG says that the server had it, the
-messages are counted as in doubt and not written again.
+at_most_once: a batch is written once. If the connection breaks before a PONG says that the server had it, or the server
+refuses a message before that, the messages are counted as in doubt and not written again.
 
 at_least_once: a batch is kept until a PONG confirms it, then its source messages are acknowledged. After a broken
 connection everything unconfirmed is written again, in order.
@@ -144,9 +144,9 @@ class CorePublisher:
             self._acknowledge(self.acknowledged)
 
     def refused(self) -> None:
-        """Handle a refused publication: what is not confirmed yet never will be."""
-        # Where nothing is acknowledged nothing waits for it either.
-        self._refused = self._acknowledge is not None
+        """Handle a refused publication: one of the messages that are not confirmed yet, and never will be."""
+        self._refused = True
+        self._doubt()
 
     async def stop(self) -> None:
         """Stop confirming; nothing is written again. What was written once and not confirmed stays in doubt."""

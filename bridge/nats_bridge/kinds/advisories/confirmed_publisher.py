@@ -78,7 +78,8 @@ class ConfirmedPublisher:
         self._log = _log.bind(rule=rule)
         self._pace = Pace()
         self.waits_for = ""  # the stream that does not answer at this moment
-        self.in_flight: list[bytes] = []  # subjects of what is being published
+        self._in_flight: list[bytes] = []  # subjects of what is being published
+        self._forbidden: set[bytes] = set()  # subjects that the server has refused
 
     async def open(self) -> None:
         """Subscribe to the answers."""
@@ -88,10 +89,17 @@ class ConfirmedPublisher:
         """Stop waiting for answers."""
         await self._requests.close()
 
+    def forbidden(self, subject: bytes) -> bool:
+        """Note that the server refuses publications on a subject; return whether such a message is in flight."""
+        ours = subject in self._in_flight  # others on the connection publish, too
+        if ours:
+            self._forbidden.add(subject)
+        return ours
+
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish in order; returns when each is confirmed, or given up and counted."""
         left = list(messages)
-        self.in_flight = [message.subject for message in messages]
+        self._in_flight = [message.subject for message in messages]
         attempt = 0
         while left:
             left = await self._attempt(left)
@@ -105,7 +113,7 @@ class ConfirmedPublisher:
             attempt += 1
             await NOT_STORED.pause(attempt)
             self._counters.repeated_out += len(left)
-        self.waits_for, self.in_flight = "", []
+        self.waits_for, self._in_flight = "", []
 
     async def _attempt(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Write all; return what must be written again."""
@@ -125,6 +133,9 @@ class ConfirmedPublisher:
         left: list[Outgoing] = []
         for message, answer in zip(messages, answers, strict=True):
             if answer is None:
+                if message.subject in self._forbidden:
+                    self._counters.refused += 1
+                    continue
                 self._counters.republished += 1
                 self._counters.in_doubt += not flushed
                 continue

@@ -21,7 +21,7 @@ class AdvisoriesCounters(Counters):
         stored: confirmed by a stream.
         duplicates: of these, those that the stream had already.
         repeated_out: publications that no stream confirmed, written again.
-        refused: rejected by the target's stream permanently; not published.
+        refused: rejected by the target's stream permanently, or not allowed to the user; not published.
         in_doubt: published where no stream confirms, and the connection broke, unknown whether they arrived.
         unmatched: not meant by the rule's `src`, or about a consumer that a sidecar reads with.
         suppressed: the destination is not a subject that can be published.

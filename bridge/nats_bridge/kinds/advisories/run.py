@@ -305,5 +305,5 @@ class AdvisoriesRun(RuleRun):
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"subscribe to '{self.rule.republish.src}'"))
 
     def _publishing_refused(self, text: str) -> None:
-        if refused_publication(text) in self._publisher.in_flight:  # others on the connection publish, too
+        if self._publisher.forbidden(refused_publication(text)):
             self._fail(not_allowed(f"rule '{self.rule.name}'", text, f"publish to '{self.rule.republish.dest}'"))

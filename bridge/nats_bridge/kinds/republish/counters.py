@@ -20,8 +20,8 @@ class RuleCounters(ReaderCounters):
         looped: the destination belongs to the rule's own stream; not published, native would loop.
         too_large: with its new headers larger than the target's `max_payload`; not published. Where the server lowered
             that limit later, among `republished` as well.
-        in_doubt: written when the target connection broke, or taken when the lead was lost, unknown if they arrived
-            (at_most_once).
+        in_doubt: written when the target connection broke or the server refused a publication, or taken when the lead
+            was lost, unknown if they arrived (at_most_once).
         repeated_out: written again after the target connection broke (at_least_once).
         vanished: sequences that were removed before the consumer reached them.
         last_sequence_lookups: predecessors looked up on the server after a delete or purge.
