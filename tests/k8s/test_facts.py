@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 from nats_bridge.client.waiting import CLOSING
-from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules import open_run
 from nats_bridge.settings import Settings, load
 from nats_bridge.settings.environment import SECRETS_DIR_VARIABLE
 from nats_bridge.settings.environment import overlay as settings_overlay
@@ -131,7 +131,7 @@ def test_what_pods_may_do_is_the_least(manifests: tuple[Manifest, ...]) -> None:
 def test_the_time_to_end_is_longer_than_the_program_takes(manifests: tuple[Manifest, ...], tmp_path: Path) -> None:
     (pod,) = pods(manifests)
     closing = 1 + len(settings_of(manifests, tmp_path).connections)  # rules that are given up, then each connection
-    assert pod.spec["terminationGracePeriodSeconds"] >= rule_supervisor._DRAIN + closing * CLOSING + 5
+    assert pod.spec["terminationGracePeriodSeconds"] >= open_run._DRAIN + closing * CLOSING + 5
 
 
 def test_the_three_ways_differ_in_nothing_but_the_native_sidecars_restart() -> None:

@@ -64,8 +64,7 @@ def listeners_of(connection: Connection) -> int:
 async def lead_lost(sidecar: Sidecar) -> None:
     """Let the only rule lose the lead, and return when its run has ended; the sidecar then leads again."""
     supervisor = sidecar.supervisors[0]
-    run, term = supervisor.run, supervisor._term
+    run = supervisor.run
     assert run is not None
-    assert term is not None
-    term.lost.set()
+    supervisor.term.lost.set()
     await until(lambda: run.state == "stopped")

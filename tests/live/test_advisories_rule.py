@@ -13,7 +13,7 @@ from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.consuming.replay import LIMITED, ephemeral_config
 from nats_bridge.errors import ConfigError
 from nats_bridge.kinds.advisories import run as advisories_run
-from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules import open_run
 from nats_conformance.native_servers import NativeServer
 from nats_transforms import header_block
 from nats_transforms.republish import StoredMessage
@@ -465,7 +465,7 @@ async def test_what_can_wait_is_bounded_and_what_is_lost_is_counted(
     servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(advisories_run, "_MOST_WAITING", 10)
-    monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
+    monkeypatch.setattr(open_run, "_DRAIN", 0.5)
     name = unique_name("bounded")
     url = await servers.url("2.15.3")
     peer = await raw_peer(url)

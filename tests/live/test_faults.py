@@ -17,7 +17,7 @@ from nats_bridge.app import process as running_module
 from nats_bridge.app import sidecar
 from nats_bridge.app.process import run as run_sidecar
 from nats_bridge.errors import ApiError
-from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules import open_run
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
@@ -291,7 +291,7 @@ async def test_a_drain_is_bounded_while_the_target_is_away_and_loses_nothing(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rule_supervisor, "_DRAIN", 0.5)
+    monkeypatch.setattr(open_run, "_DRAIN", 0.5)
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         listener = await enduring_peer(target.url)
         here = await Scene.make(await raw_peer(source.url), "S", listener)

@@ -12,7 +12,7 @@ import pytest
 
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client.tasks import end_tasks
-from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules import open_run
 from nats_conformance.native_servers import NativeServer
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
@@ -114,7 +114,7 @@ async def test_it_says_so_while_it_starts(
 async def test_it_says_so_while_it_drains(
     native_server: Callable[..., NativeServer], raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_supervisor, "_DRAIN", LIMIT)
+    monkeypatch.setattr(open_run, "_DRAIN", LIMIT)
     async with native_server("2.15.3") as source, native_server("2.15.3") as target:
         here = await Scene.make(await raw_peer(source.url), "S", await raw_peer(target.url))
         connections = {"default": {"servers": [source.url]}, "target": {"servers": [target.url]}}

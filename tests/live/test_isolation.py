@@ -17,7 +17,7 @@ from tenacity import wait_fixed
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.client import jetstream_api, waiting
 from nats_bridge.client.tasks import end_tasks
-from nats_bridge.rules import supervisor as rule_supervisor
+from nats_bridge.rules import supervision
 from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import Settings
 from nats_conformance.native_servers import NativeCluster, NativeServer
@@ -41,7 +41,7 @@ def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is noticed sooner, and a failed rule is started again sooner; nothing else changes."""
     monkeypatch.setattr(waiting, "HEARTBEAT", 0.4)
     monkeypatch.setattr(jetstream_api, "ANSWER", 1.0)
-    monkeypatch.setattr(rule_supervisor, "RULE_FAILED", waiting.RetryPolicy(wait_fixed(0.5)))
+    monkeypatch.setattr(supervision, "RULE_FAILED", waiting.RetryPolicy(wait_fixed(0.5)))
 
 
 @asynccontextmanager

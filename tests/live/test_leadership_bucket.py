@@ -382,9 +382,8 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
     async with running(settings_for(url, *rules, leadership=leadership)) as sidecar:
         await until(lambda: all(supervisor.state == "ready" for supervisor in sidecar.supervisors))
         for supervisor in sidecar.supervisors:
-            run, term = supervisor.run, supervisor._term
+            run, term = supervisor.run, supervisor.term
             assert run is not None
-            assert term is not None
 
             def lose(run: RuleRun = run, report: Callable[[], None] = term.lost.set) -> None:
                 report()
@@ -394,7 +393,8 @@ async def test_a_lead_that_is_lost_leaves_nothing_on_the_connections(
             await write_lease(peer, here.name, supervisor.rule.name, term=99, ttl=3600)
         await until(
             lambda: all(
-                supervisor.state == "standby" and not supervisor._is_running for supervisor in sidecar.supervisors
+                supervisor.state == "standby" and supervisor.run is not None and supervisor.run.state == "stopped"
+                for supervisor in sidecar.supervisors
             )
         )
         assert [supervisor.error for supervisor in sidecar.supervisors] == [None, None]

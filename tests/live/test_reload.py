@@ -283,14 +283,14 @@ async def test_a_changed_rule_keeps_its_lead(
     more = {"leadership": {"bucket": unique_name("leases"), "ttl": 2}}
     async with reloading(url, tmp_path, here.rule(), **more) as bridge:
         await until(lambda: bridge.supervisor("rule").ready and bridge.supervisor("rule").leader is True)
-        term = bridge.supervisor("rule")._term
+        term = bridge.supervisor("rule").term
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(1)
         await bridge.applied(here.rule(exclude=[f"{here.name}.never"]), **more)
         await until(lambda: bridge.supervisor("rule").ready)
         await here.peer.store(f"{here.name}.x".encode())
         await here.bridged.until_sequence(2)
-        assert bridge.supervisor("rule")._term is term
+        assert bridge.supervisor("rule").term is term
         facts = await bridge.reload(here.rule(), leadership={**more["leadership"], "ttl": 3})
         assert "leadership: read at the start only" in facts.reason
     assert here.bridged.sequences == [1, 2]

@@ -84,7 +84,7 @@ _OWN_TIMES = {
     ("bridge/nats_bridge/kinds/advisories/captured.py", "_EXPIRES"): "a member of the request",
     ("bridge/nats_bridge/kinds/copying/run.py", "_CLOSE"): "within the time for leaving a rule, CLOSING",
     ("bridge/nats_bridge/rules/delivery.py", "_IDLE_CONFIRMATION"): "of the hot path",
-    ("bridge/nats_bridge/rules/supervisor.py", "_DRAIN"): "divides what Kubernetes grants a pod",
+    ("bridge/nats_bridge/rules/open_run.py", "_DRAIN"): "divides what Kubernetes grants a pod",
     ("bridge/nats_bridge/telemetry/exposition.py", "_PAUSE"): "gives the event loop its turn",
     ("pipeline/nats_bridge_spark/backfill/fence.py", "_TIMES"): "times a lease's time",
     ("pipeline/nats_bridge_spark/backfill/spark_work.py", "_PATIENCE"): "what a watcher sees need not be there",

@@ -1,4 +1,4 @@
-"""The tables of states: of a round of copying and of a rule's run, every event in every state."""
+"""The tables of states: of a round of copying, a rule's run and its supervisor; every event in every state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, R
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.run import RUN, RuleRun, RunEvent, RunState
 from nats_bridge.rules.states import IllegalTransitionError, StateTable
+from nats_bridge.rules.supervision import SUPERVISION, SupervisionEvent, SupervisionState
 
 TABLES = [
     pytest.param(ROUND, get_args(RoundState), get_args(RoundEvent), "opening", id="round"),
     pytest.param(RUN, get_args(RunState), get_args(RunEvent), "starting", id="run"),
+    pytest.param(SUPERVISION, get_args(SupervisionState), get_args(SupervisionEvent), "new", id="supervision"),
 ]
 
 

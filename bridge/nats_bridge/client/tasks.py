@@ -27,6 +27,16 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
             task.exception()  # seen: asyncio has nothing to report later
 
 
+async def first_of(*awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float | None = None) -> None:
+    """Wait until one of them is done, or for so many seconds; cancel the coroutines, not the tasks and futures."""
+    futures = [each for each in awaited if isinstance(each, asyncio.Future)]
+    coroutines = [asyncio.create_task(each) for each in awaited if not isinstance(each, asyncio.Future)]
+    try:
+        await asyncio.wait([*futures, *coroutines], timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(*coroutines)
+
+
 async def happens(event: asyncio.Event, *, within: float | None) -> bool:
     """Wait until an event is set, at most so many seconds; whether it is."""
     with contextlib.suppress(TimeoutError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 from nats_bridge.observability.latency import Latencies
 from nats_bridge.rule_kinds import BYTES_OUT, RECEIVED, kind_of
-from nats_bridge.rules.supervisor import SupervisorState
+from nats_bridge.rules.supervision import SupervisorState
 from nats_bridge.telemetry import names
 from nats_bridge.telemetry.names import Metric
 

@@ -11,13 +11,16 @@ import pytest
 
 from nats_bridge.kinds.copying.round_life import ROUND
 from nats_bridge.rules.run import RUN
+from nats_bridge.rules.supervision import SUPERVISION
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 CHANGES = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("drawing", [ROUND.drawing, RUN.drawing], ids=["round", "run"])
+@pytest.mark.parametrize(
+    "drawing", [ROUND.drawing, RUN.drawing, SUPERVISION.drawing], ids=["round", "run", "supervision"]
+)
 def test_tables_of_states_are_those_of_the_program(drawing: str) -> None:
     assert dedent(drawing).strip("\n") in PAGE
 
