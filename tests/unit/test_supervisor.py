@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 
 from nats_bridge.errors import RuleRefusedError
+from nats_bridge.rules.supervision import SupervisionAction
 from nats_bridge.rules.supervisor import RuleSupervisor
 from nats_bridge.settings import loads
 from tests.live.until import until
@@ -125,6 +126,12 @@ async def led() -> tuple[RuleSupervisor, Leading, list[RuleSupervisor]]:
 
 def run_of(supervisor: RuleSupervisor) -> Running:
     return cast(Running, supervisor.run)
+
+
+async def test_every_action_of_a_state_is_performed(led: Any) -> None:
+    supervisor, *_ = led
+    assert {*supervisor._perform, "none"} == set(get_args(SupervisionAction))
+    await supervisor.halt()
 
 
 async def test_a_failure_under_an_open_fence_is_the_rules_own(led: Any) -> None:
