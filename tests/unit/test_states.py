@@ -12,8 +12,8 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.run import RUN, RuleRun, RunEvent, RunState
-from nats_bridge.rules.states import IllegalTransitionError, StateTable
 from nats_bridge.rules.supervision import SUPERVISION, SupervisionEvent, SupervisionState
+from nats_bridge.states import IllegalTransitionError, StateTable
 
 TABLES = [
     pytest.param(ROUND, get_args(RoundState), get_args(RoundEvent), "opening", id="round"),

@@ -8,7 +8,6 @@ from typing import Any, get_args
 import pytest
 
 from nats_bridge.errors import BridgeError, ConnectionLostError, RuleRefusedError, StreamMissingError
-from nats_bridge.rules.states import IllegalTransitionError
 from nats_bridge.rules.supervision import (
     SUPERVISION,
     AbsentStream,
@@ -22,6 +21,7 @@ from nats_bridge.rules.supervision import (
     SupervisorState,
     WorkSince,
 )
+from nats_bridge.states import IllegalTransitionError
 from tests.unit.test_states import ways
 
 CLOCK = datetime(2026, 1, 1, tzinfo=UTC)

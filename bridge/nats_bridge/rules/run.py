@@ -11,7 +11,7 @@ import structlog
 
 from nats_bridge.errors import BridgeError
 from nats_bridge.observability.log_throttle import Pace
-from nats_bridge.rules.states import StateTable
+from nats_bridge.states import StateTable
 from nats_transforms.subject import text_of
 
 if TYPE_CHECKING:

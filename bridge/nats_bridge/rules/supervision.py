@@ -29,7 +29,7 @@ from typing import Literal, TypeAlias
 
 from nats_bridge.client.waiting import RULE_FAILED, SERVER_AWAY
 from nats_bridge.errors import BridgeError, RuleRefusedError, StreamMissingError
-from nats_bridge.rules.states import StateTable
+from nats_bridge.states import StateTable
 
 _STABLE = 60.0  # seconds that a rule has run before a failure, after which the pauses begin again with the first
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from nats_bridge.rules.states import StateTable
+from nats_bridge.states import StateTable
 
 RoundState: TypeAlias = Literal["opening", "copying", "broken", "failed", "draining", "leaving", "cut", "closed"]
 RoundEvent: TypeAlias = Literal["opened", "interrupted", "failed", "drain", "leave", "cut", "closed"]
