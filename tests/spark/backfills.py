@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nats_bridge.settings import Settings
+from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import backfill
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture, Chunk
+from nats_bridge_spark.capture.folder import Chunk
+from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, saved_stream
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.progress import Shown
 from tests.live.copied_messages import everything
@@ -39,22 +41,16 @@ async def held(peer: RawPeer, stream: str) -> list[Raw]:
 async def captured(
     spark: SparkSession, peer: RawPeer, url: str, stream: str, folder: Path, *, first: int = 1, created: str = ""
 ) -> None:
-    """Make a capture of a stream, with one file that has its messages backwards."""
+    """Make a capture of a stream, with many small files."""
     info = await peer.api(f"STREAM.INFO.{stream}")
     last = int(info["state"]["last_seq"])
 
-    def write() -> int:
+    def write() -> None:
         reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).option("servers", url).option("stream", stream)
-        rows = (
-            reader.option("startSequence", str(first))
-            .load()
-            .coalesce(1)
-            .sortWithinPartitions("sequence", ascending=False)
-        )
-        rows.write.parquet(str(folder / "chunk"))
-        return rows.count()
+        rows = reader.option("startSequence", str(first)).load()
+        rows.write.parquet(str(folder / Chunk(first, last, last - first + 1).folder))
 
-    messages = await asyncio.to_thread(write)
-    chunk = Chunk("chunk", first, last, messages)
-    capture = Capture(stream, created or info["created"], "2.10.27", "", (), first, last + 1, (chunk,))
-    (folder / MANIFEST).write_text(capture.to_json())
+    await asyncio.to_thread(write)
+    extent = CaptureExtent(created or info["created"], (), first, (), first, first)
+    saved = await asyncio.to_thread(lambda: asyncio.run(saved_stream(Connection(servers=(url,)), stream)))
+    (folder / SAVED).write_text(replace(saved, extent=extent).to_json())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
-import socket
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +18,8 @@ import pytest
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture import capturing
 from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.ledger import Ledger
-from nats_bridge_spark.capture.lock import LOCK, locked
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture
-from nats_bridge_spark.capture.place import HadoopPlace, LocalPlace
+from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
+from nats_bridge_spark.capture.place import _HadoopPlace, _LocalPlace, place_of
 from nats_bridge_spark.capture.reading import capture_at, is_capture, read_capture
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
@@ -96,12 +92,6 @@ def entries(kept: Path) -> list[str]:
     return sorted(entry.name for entry in kept.iterdir())
 
 
-def ended_process() -> int:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
-
-
 async def fill(peer: RawPeer, stream: str, messages: int, **config: Any) -> None:
     if (await peer.api(f"STREAM.INFO.{stream}")).get("error"):
         await peer.create_stream(name=stream, subjects=[f"{stream}.>"], **config)
@@ -143,7 +133,7 @@ async def test_everything_is_as_the_server_has_it(
     assert {row.stream for row in rows} == {stream}
     assert all(int(row.time.timestamp()) == row.time_ns // 1_000_000_000 for row in rows)
     held = capture_at(spark, str(kept))
-    assert (held.stream, held.server, held.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
+    assert (held.stream, held.saved.server, held.begin, ranges(held)) == (stream, version, 2, ((2, 302),))
 
 
 async def test_it_resumes_where_it_ended(
@@ -158,15 +148,15 @@ async def test_it_resumes_where_it_ended(
     nothing = run(stream)
     assert (nothing.messages, nothing.files, nothing.first, nothing.held, nothing.next) == (0, 0, None, 42, 43)
     assert sequences(kept) == list(range(1, 43))
-    assert entries(kept) == [MANIFEST, SAVED, "messages"]
+    assert entries(kept) == [SAVED, "messages"]
     table = pyarrow.dataset.dataset(kept, format="parquet", exclude_invalid_files=False, partitioning="hive").to_table()
     assert table.schema.names == [
         *("stream", "subject", "sequence", "time", "time_ns", "header_block", "data"),
-        "first_sequence",
+        "chunk",
     ]
     assert sorted(table["sequence"].to_pylist()) == list(range(1, 43))
     first = min((kept / "messages").rglob("*.parquet"))
-    assert first.parent.name == "first_sequence=000000000001"
+    assert first.parent.name == f"chunk={1:020}-{30:020}-30"
     column = pyarrow.parquet.ParquetFile(first).metadata.row_group(0).column(3)
     assert (column.path_in_schema, column.compression, column.statistics is not None) == ("time", "ZSTD", True)
 
@@ -194,9 +184,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     elif point == "all is written":
         dies_at(capturing, "write_chunk", after=True)
     elif point == "it is about to appear":
-        dies_at(LocalPlace, "move", after=False)
+        dies_at(_LocalPlace, "move", after=False)
     else:
-        dies_at(LocalPlace, "move", after=True)
+        dies_at(_LocalPlace, "move", after=True)
 
 
 POINTS = ("before anything is written", "all is written", "it is about to appear", "it has appeared")
@@ -215,26 +205,39 @@ async def test_whatever_ends_it_each_message_is_there_once(
     done = run(stream, chunk=15)
     assert (done.held, done.next, done.messages) == (60, 61, 30)
     assert sequences(kept) == list(range(1, 61))
-    assert entries(kept) == [MANIFEST, SAVED, "messages"]
-    held = Capture.of_json((kept / MANIFEST).read_text(), MANIFEST)
-    assert [(chunk.first, chunk.last, chunk.messages) for chunk in held.chunks] == [
-        (begin, begin + 14, 15) for begin in (1, 16, 31, 46)
-    ]
+    assert entries(kept) == [SAVED, "messages"]
+    held = capture_in(place_of(None, str(kept)))
+    assert held is not None
+    assert held.chunks == tuple(Chunk(begin, begin + 14, 15) for begin in (1, 16, 31, 46))
 
 
-async def test_half_a_chunk_is_removed_and_captured_again(
-    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("copied", [False, True])
+async def test_what_is_moved_file_by_file_is_moved_by_the_next_run(
+    run: Run,
+    peer: RawPeer,
+    kept: Path,
+    unique_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    copied: bool,
 ) -> None:
+    """An object store, where a run ended between two files: one is under the chunk's name only, or in both places."""
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 20)
     killing(monkeypatch, "it has appeared")
     with pytest.raises(KilledError):
         run(stream, partitions=2)
-    files = sorted((kept / "messages").rglob("*.parquet"))
-    assert len(files) == 2
-    files[1].unlink()  # what an object store may leave of a directory that is moved file by file
-    assert run(stream).messages == 20
-    assert sequences(kept) == list(range(1, 21))
+    one, other = sorted((kept / "messages").rglob("*.parquet"))
+    staged = kept / ".staging" / "20"
+    staged.mkdir(parents=True, exist_ok=True)
+    other.rename(staged / other.name)
+    if copied:
+        shutil.copy(one, staged / one.name)
+    held = capture_in(place_of(None, str(kept)))
+    assert held is not None
+    assert (held.chunks, held.next) == ((), 1)
+    await peer.api(f"STREAM.PURGE.{stream}")
+    assert (run(stream).held, sequences(kept)) == (20, list(range(1, 21)))
+    assert entries(kept) == [SAVED, "messages"]
 
 
 async def test_a_range_and_filters(run: Run, peer: RawPeer, tmp_path: Path, unique_name: Callable[[str], str]) -> None:
@@ -457,40 +460,53 @@ async def test_a_directory_that_holds_something_else(
         f"{tmp_path / 'full'}: holds notes.txt, and is no capture: take an empty directory, or a new one"
     )
     assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
-    (tmp_path / "full" / MANIFEST).write_text("{}")
-    assert refused(directory=str(tmp_path / "full"), kind=PipelineError).endswith(": not the manifest of a capture")
-    chunk = next((kept / "messages").iterdir())
-    chunk.rename(chunk.with_name("elsewhere"))
-    assert refused(PipelineError).endswith(" the capture was changed by something else")
+    (tmp_path / "full" / "_capture.json").write_text("{}")
+    assert "in a layout that this one does not know" in refused(directory=str(tmp_path / "full"))
+    (tmp_path / "full" / SAVED).write_text("{}")
+    assert refused(directory=str(tmp_path / "full"), kind=PipelineError).endswith("of a captured stream")
+    await fill(peer, stream, 5)
+    run(stream)
+    chunks = sorted((kept / "messages").iterdir())
+    for chunk, said in ((chunks[0], "1 to 5"), (chunks[1], "6 to 10")):
+        chunk.rename(tmp_path / "elsewhere")
+        assert refused(PipelineError) == (
+            f"{kept}: the chunk of {said} is missing: the capture was changed by something else"
+        )
+        (tmp_path / "elsewhere").rename(chunk)
+    twice = kept / Chunk(8, 12, 5).folder
+    twice.mkdir()
+    assert refused(PipelineError).startswith(f"{kept}: holds messages from 8 on twice: two captures wrote to it")
+    twice.rename(kept / "messages" / "elsewhere")
+    assert refused(PipelineError).endswith("elsewhere is no chunk: the capture was changed by something else")
     assert not is_capture(spark, str(tmp_path / "nowhere"))
-    with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _capture.json"):
+    with pytest.raises(OptionError, match=r"nowhere: not a capture: there is no _stream.json"):
         read_capture(spark, str(tmp_path / "nowhere"))
 
 
-async def test_one_writer_at_a_time(run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str]) -> None:
+async def test_one_writer_at_a_time(
+    run: Run, peer: RawPeer, kept: Path, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 5)
-    place = LocalPlace(kept)
+    place = _LocalPlace(kept)
     place.make()
-    with locked(place), pytest.raises(PipelineError) as held:
+    with place.locked(), pytest.raises(PipelineError) as held:
         run(stream)
-    assert str(held.value) == (
-        f"{kept}: process {os.getpid()} of this machine writes to it; only one capture at a time can"
-    )
-    mine = {"host": socket.gethostname(), "pid": os.getpid(), "begun": "1"}  # a number that was used before
-    for owner in ({"host": socket.gethostname(), "pid": ended_process(), "begun": "1"}, mine):
-        (kept / LOCK).write_text(json.dumps(owner))
+    assert str(held.value) == f"{kept}: another process writes to it; only one capture at a time can"
+    # Elsewhere than in a directory of this machine there are no locks.
+    monkeypatch.setattr(_LocalPlace, "locked", lambda _: contextlib.nullcontext())
+    original = capturing.write_chunk
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(capturing, "write_chunk", original)
         run(stream)
-        assert not (kept / LOCK).exists()
-    (kept / LOCK).write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "1"}))
-    with pytest.raises(
-        PipelineError, match=r"process 7 on elsewhere writes to it; if that one has ended, remove file://"
-    ):
-        run(stream)
-    (kept / LOCK).write_text("?")
-    with pytest.raises(PipelineError, match=r"_capture.lock cannot be read"):
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(capturing, "write_chunk", late)
+    with pytest.raises(PipelineError, match=r"another capture has written to it: run one at a time"):
         run(stream)
     assert sequences(kept) == [1, 2, 3, 4, 5]
+    assert run(stream).held == 5
 
 
 async def test_a_part_of_a_capture_is_read(
@@ -507,7 +523,7 @@ async def test_a_part_of_a_capture_is_read(
     assert seen(first=4, last=11) == list(range(4, 12))
     assert seen(first=19) == [19, 20]
     assert seen(last=2, capture=held) == [1, 2]
-    assert seen(capture=replace(held, chunks=held.chunks[:2])) == list(range(1, 11))
+    assert seen(capture=replace(held, chunks=held.chunks[:2]), last=20) == list(range(1, 11))
     frame = read_capture(spark, str(kept), first=4, last=11)
     assert len(frame.inputFiles()) == 3
 
@@ -522,7 +538,7 @@ async def test_a_place_of_hadoops(
 ) -> None:
     stream = unique_name("CAPTURE")
     await fill(peer, stream, 20)
-    place = HadoopPlace(spark, kept.as_uri())
+    place = _HadoopPlace(spark, kept.as_uri())
     monkeypatch.setattr(capturing, "place_of", lambda *_: place)
     assert run(stream, chunk=10).messages == 20
     await fill(peer, stream, 5)
@@ -536,15 +552,14 @@ async def test_a_place_of_hadoops(
     with pytest.raises(KilledError):
         run(stream)
     monkeypatch.setattr(place, "move", original)
-    place.create(LOCK, json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "begun": "1"}))
     assert (run(stream).held, sequences(kept)) == (25, list(range(1, 26)))
-    assert Ledger(LocalPlace(kept)).capture == capture_at(spark, str(kept))
+    assert capture_in(_LocalPlace(kept)) == capture_at(spark, str(kept)) == capture_in(place)
     assert place.names("nowhere") == []
     assert (place.size("nowhere"), place.read("nowhere")) == (None, None)
-    assert (place.create("x", "1"), place.create("x", "2"), place.read("x")) == (True, False, "1")
-    assert (place.move("x", "y"), place.move("x", "y"), place.read("y")) == (True, False, "1")
-    place.replace("y", "ünï")
-    assert place.read("y") == "ünï"
+    for text in ("ünï", "again"):
+        place.replace("x", text)
+        assert place.read("x") == text
+    assert (place.move("x", "y"), place.move("x", "y"), place.read("y")) == (True, False, "again")
     with pytest.raises(OptionError, match=r"/y: not a directory"):
         place.names("y")
     place.remove("y")

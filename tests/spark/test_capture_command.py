@@ -16,7 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from nats_bridge.cli import main
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.folder import capture_in
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
@@ -58,9 +59,8 @@ def processes_of(place: Path) -> list[str]:
 
 
 def held(kept: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return Capture.of_json((kept / MANIFEST).read_text(), MANIFEST).messages
-    return 0
+    capture = capture_in(place_of(None, str(kept)))
+    return capture.messages if capture else 0
 
 
 def sequences(kept: Path) -> list[int]:
@@ -88,7 +88,6 @@ async def test_killed_stopped_and_run_again(
         process.kill()  # wherever it is now
         _, reported = await process.communicate()
     assert process.returncode == -signal.SIGKILL, reported.decode()
-    assert (kept / "_capture.lock").exists()
     before = sequences(kept)
     assert before == list(range(1, len(before) + 1))
     await seen(lambda: processes_of(tmp_path) == [])
@@ -107,7 +106,7 @@ async def test_killed_stopped_and_run_again(
     assert (result["messages"], result["messages_held"], result["next_sequence"]) == (missing, 400, 401)
     assert printed.err.splitlines()[-1].startswith(f"capture {stream}: {missing} messages in ")
     assert sequences(kept) == list(range(1, 401))
-    assert entries(kept) == [MANIFEST, SAVED, "messages"]
+    assert entries(kept) == [SAVED, "messages"]
     printed = await asyncio.to_thread(command, capfd, stream, str(kept), "--server", url)
     assert printed.out == f"{kept}: 0 messages captured; it holds 400, the next is 401\n"
 

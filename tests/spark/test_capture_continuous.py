@@ -14,7 +14,8 @@ import pytest
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.folder import capture_in
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, PipelineError
@@ -44,10 +45,8 @@ class Running:
     def held(self) -> int:
         if self.task.done():
             self.task.result()
-        try:
-            return Capture.of_json((self.kept / MANIFEST).read_text(), MANIFEST).messages
-        except FileNotFoundError:
-            return 0
+        capture = capture_in(place_of(None, str(self.kept)))
+        return capture.messages if capture else 0
 
     async def stop(self) -> CaptureResult:
         self.progress.stopping.set()

@@ -1,13 +1,16 @@
-"""The parts of a capture that need no server: where chunks end, what a manifest says."""
+"""The parts of a capture that need no server: where chunks end, where a capture resumes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from nats_bridge.client.stream_identity import MessageStamp
 from nats_bridge_spark.capture.chunk_writing import end_of_chunk, tasks_for
 from nats_bridge_spark.capture.facts import drops_messages
-from nats_bridge_spark.capture.ledger import folder_of
-from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
+from nats_bridge_spark.capture.folder import Capture, Chunk
+from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream
 from nats_bridge_spark.errors import PipelineError
 
 
@@ -34,43 +37,45 @@ def test_how_many_tasks() -> None:
     assert tasks_for(0, average=1, most=8) == 1
 
 
-def test_folders_are_sorted_as_their_sequences() -> None:
-    assert folder_of(7) == "messages/first_sequence=000000000007"
-    assert folder_of(7) < folder_of(10**11)
+_SAVED = SavedStream({"name": "S"}, None, "2.10.27", "2026-01-01T00:00:00Z")
+_EXTENT = CaptureExtent("2026-01-01T00:00:00Z", ("a.*",), 5, (MessageStamp(5, 7),), 12, 20, ((10, 11),))
+_TEXT = replace(_SAVED, extent=_EXTENT).to_json()
 
 
-HELD = Capture("S", "2026-01-01T00:00:00Z", "2.10.27", "", ("a.*",), 5, 5)
+def test_what_is_saved_of_a_stream_is_read_as_it_was_written() -> None:
+    for saved in (_SAVED, replace(_SAVED, extent=_EXTENT)):
+        assert SavedStream.of_json(saved.to_json(), "here") == saved
 
 
-def test_a_manifest_is_read_as_it_was_written() -> None:
-    held = HELD.expecting(Chunk("messages/x", 5, 9, 4, 70, (("a.parquet", 40), ("b.parquet", 30)))).settled(
-        appeared=True
-    )
-    held = held.without(Gap(10, 12)).expecting(Chunk("", 13, 20, 0))
-    assert Capture.of_json(held.to_json(), "here") == held
-    done = held.settled(appeared=True)
-    assert (done.messages, done.next, done.last) == (4, 21, 20)
-    assert [(chunk.first, chunk.last) for chunk in done.chunks] == [(5, 9), (13, 20)]
-    assert held.settled(appeared=False).next == 13
+@pytest.mark.parametrize(
+    ("chunks", "covered", "next_", "missing"),
+    [
+        ((), 12, 20, 13),
+        ((Chunk(5, 9, 4), Chunk(12, 25, 10)), 26, 26, 5),
+    ],
+)
+def test_where_a_capture_resumes(chunks: tuple[Chunk, ...], covered: int, next_: int, missing: int) -> None:
+    held = Capture(_SAVED, _EXTENT, chunks)
+    assert (held.covered, held.next, held.last, held.missing) == (covered, next_, next_ - 1, missing)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "here: not the manifest of a capture"),
-        ("[]", "here: not the manifest of a capture"),
-        ('{"format": "nats-bridge capture"}', "here: not the manifest of a capture"),
-        (HELD.to_json().replace('"begin"', '"started"'), "here: not the manifest of a capture"),
+        ("", "here: not the configuration of a captured stream"),
+        ("[]", "here: not the configuration of a captured stream"),
+        ('{"format": "nats-bridge stream"}', "here: not the configuration of a captured stream"),
+        (_TEXT.replace('"begin"', '"started"'), "here: not the configuration of a captured stream"),
         (
-            HELD.to_json().replace('"version": 1', '"version": 2'),
-            "here: version 2 of the format; this nats-bridge knows version 1",
+            _TEXT.replace('"version": 2', '"version": 1'),
+            "here: version 1 of the format; this nats-bridge knows version 2: ",
         ),
     ],
 )
-def test_what_is_no_manifest(text: str, said: str) -> None:
+def test_what_is_not_read(text: str, said: str) -> None:
     with pytest.raises(PipelineError) as error:
-        Capture.of_json(text, "here")
-    assert str(error.value) == said
+        SavedStream.of_json(text, "here")
+    assert str(error.value).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from nats_bridge_spark.source.read_options import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from nats_bridge_spark.capture.manifest import Capture
+    from nats_bridge_spark.capture.folder import Capture
 
 
 class TaskOfRows(Protocol):
@@ -128,7 +128,7 @@ class CapturedHistory:
 
     def rows(self) -> Batches:
         """The rows in the order of their sequences, for a task without Spark."""
-        from nats_bridge_spark.capture.parquet_files import captured_rows
+        from nats_bridge_spark.capture.reading import captured_rows
 
         return captured_rows(self.path, self.capture, COLUMNS, first=self.first, last=self.last)
 

@@ -17,7 +17,7 @@ from nats_transforms.subject import REST, is_subset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from nats_bridge_spark.capture.manifest import Capture
+    from nats_bridge_spark.capture.folder import Capture
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Planned:
 
         Raises:
             OptionError: there is no capture, or not of this stream, or it lacks something that the stream holds.
-            PipelineError: the capture's manifest cannot be read.
+            PipelineError: the capture cannot be read.
         """
         if request.capture is None:
             return LiveHistory(self.connection, self.source, self.first, self.last, self.subjects)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.capturing import capture
+from nats_bridge_spark.capture.folder import capture_in
 from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
@@ -123,4 +124,5 @@ def _configuration(spark: SparkSession | None, wanted: CaptureRequest) -> None:
         saved = loop.run(saved_stream(wanted.connection, wanted.stream))
     place = place_of(spark, wanted.directory)
     place.make()
-    place.replace(SAVED, saved.to_json())
+    held = capture_in(place)  # of a time when it was another stream
+    place.replace(SAVED, replace(saved, extent=held.extent if held else None).to_json())

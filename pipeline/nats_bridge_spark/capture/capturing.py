@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge.errors import BridgeError
 from nats_bridge_spark.capture.chunk_writing import WrittenChunk, end_of_chunk, tasks_for, write_chunk, writing_session
 from nats_bridge_spark.capture.facts import Facts, facts_of, sequence_before
-from nats_bridge_spark.capture.ledger import Ledger, folder_of
-from nats_bridge_spark.capture.lock import locked
-from nats_bridge_spark.capture.manifest import Capture, Chunk, Gap
+from nats_bridge_spark.capture.folder import Capture, CaptureFolder
 from nats_bridge_spark.capture.place import Place, place_of
-from nats_bridge_spark.capture.saved_stream import SAVED, saved_stream
+from nats_bridge_spark.capture.saved_stream import CaptureExtent, SavedStream, saved_stream
 from nats_bridge_spark.capture.wanted import CaptureRequest, CaptureResult
 from nats_bridge_spark.errors import DataLostError, JobFailedError, JobStoppedError, OptionError, PipelineError
 from nats_bridge_spark.failures import failure
@@ -48,7 +45,7 @@ def capture(spark: SparkSession | None, wanted: CaptureRequest, progress: Progre
     place = place_of(spark, wanted.directory)
     place.make()
     # A loop in a thread of its own: notebooks have one in theirs.
-    with locked(place), LoopThread() as loop:
+    with place.locked(), LoopThread() as loop:
         return _Capturing(spark, wanted, place, progress, loop).run()
 
 
@@ -62,10 +59,10 @@ class _Capturing:
         self._wanted = wanted
         self._place = place
         self._progress = progress
-        self._ledger = Ledger(place)
+        self._folder = CaptureFolder(place)
         self._result = CaptureResult(wanted.stream, str(place))
-        if self._ledger.capture is not None:
-            self._require_asked(self._ledger.capture)
+        if self._folder.capture is not None:
+            self._require_asked(self._folder.capture)
 
     def run(self) -> CaptureResult:
         """All rounds."""
@@ -73,10 +70,10 @@ class _Capturing:
             self._rounds()
         else:
             self._round()
-        held, result = self._ledger.capture, self._result
+        held, result = self._folder.capture, self._result
         if held is not None:  # else it was stopped at once
             result.held, result.next = held.messages, held.next
-            result.gaps = tuple((gap.first, gap.last) for gap in held.gaps)
+            result.gaps = held.extent.gaps
         result.seconds = time.monotonic() - self._progress.started
         return result
 
@@ -91,7 +88,7 @@ class _Capturing:
             except Exception as error:
                 short = failure(self._progress.job, error)
                 failed += 1
-                if self._ledger.capture is None or not _passes(short, failed):
+                if self._folder.capture is None or not _passes(short, failed):
                     raise
                 self._progress.say(f"{short}; trying again in {self._wanted.interval:g} s")
             self._progress.enter("waiting for new messages")
@@ -100,33 +97,33 @@ class _Capturing:
     @property
     def _is_open(self) -> bool:
         """Whether the capture's first sequence may still move: the user named none, and nothing is captured yet."""
-        return self._wanted.from_sequence is None and not self._ledger.known.chunks and not self._ledger.known.gaps
+        held = self._folder.known
+        return self._wanted.from_sequence is None and not held.chunks and not held.extent.gaps
 
     def _round(self) -> None:
         """Capture what the stream holds at this moment, and how it is configured."""
-        if self._ledger.capture is None:
+        if self._folder.capture is None:
             self._begin(self._facts(0))
-        before = None if self._is_open or self._wanted.subjects else self._ledger.known.missing
+        before = None if self._is_open or self._wanted.subjects else self._folder.known.missing
         self._messages()
         if before is not None:
-            self._result.removed += self._ledger.known.missing - before
-        saved = self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
-        self._place.replace(SAVED, saved.to_json())
+            self._result.removed += self._folder.known.missing - before
+        self._folder.save(self._saved(), self._folder.known.extent)
 
     def _messages(self) -> None:
         """Capture the messages."""
         wanted, progress = self._wanted, self._progress
         progress.enter("reading the stream's state")
-        facts = self._facts(self._ledger.known.last)
+        facts = self._facts(self._folder.known.last)
         self._require_same(facts.state)
         last = self._last(facts.state)
         self._report_kept()
-        if self._ledger.known.next > last:
+        if self._folder.known.next > last:
             return
         is_whole = last == facts.state.last
         progress.total = progress.messages + facts.remaining if is_whole else None
         progress.enter("reading")
-        while self._ledger.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
+        while self._folder.known.next <= last and not (wanted.continuous and progress.stopping.is_set()):
             first = self._behind_gap(min(facts.state.first, last + 1), drops=facts.drops)
             if first > last:
                 return
@@ -139,15 +136,15 @@ class _Capturing:
 
     def _chunk(self, first: int, end: int, tasks: int, before: Facts) -> Facts:
         """Capture one range and let it appear; the stream as it is afterwards."""
-        ledger = self._ledger
-        path = ledger.staging(first)
-        address = self._place.uri(path)
+        folder = self._folder
+        path = folder.staging(end)
         # What the stream removes automatically is counted, wherever it is: buckets always remove what they replace.
         counts = before.drops and not self._is_open
         may_miss = counts or self._is_open or self._wanted.allow_gaps
         if before.state.first > end:
             written = WrittenChunk(0, None, None)
         else:
+            address = self._place.uri(path)
             written = write_chunk(
                 self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address
             )
@@ -160,44 +157,35 @@ class _Capturing:
                 return after
         if not counts:
             self._require_whole(first, end, written, before.state, after.state)
-        files = ledger.staged(path) if written.messages else ()
-        size = sum(size for _, size in files)
-        folder = folder_of(first) if written.messages else ""
-        ledger.publish(path, Chunk(folder, first, end, written.messages, size, files), after.state.known.messages)
+        sizes = folder.staged(path) if written.messages else []
+        folder.publish(path, end, written.messages, after.state.known.messages)
         self._progress.add(written.messages)
         result = self._result
         result.messages += written.messages
-        result.size += size
-        result.files += len(files)
+        result.size += sum(sizes)
+        result.files += len(sizes)
         result.first = written.first if result.first is None else result.first
         result.last = written.last if written.last is not None else result.last
         self._report_kept()
         return after
+
+    def _saved(self) -> SavedStream:
+        return self._loop.run(saved_stream(self._wanted.connection, self._wanted.stream))
 
     def _facts(self, after: int) -> Facts:
         wanted = self._wanted
         return self._loop.run(facts_of(wanted.connection, wanted.stream, wanted.subjects, after))
 
     def _begin(self, facts: Facts) -> None:
-        """The first manifest."""
+        """Note what the capture is about."""
         wanted, state = self._wanted, facts.state
         begin = max(1, state.first)  # a stream that never held anything says 0
         if wanted.from_time is not None:
             begin = max(begin, 1 + self._before(wanted.from_time))
         elif wanted.from_sequence is not None:
             begin = wanted.from_sequence
-        self._ledger.begin(
-            Capture(
-                stream=wanted.stream,
-                created=state.created,
-                server=facts.server,
-                cluster=facts.cluster,
-                subjects=wanted.subjects,
-                begin=begin,
-                next=begin,
-                seen=state.known.messages,
-            )
-        )
+        extent = CaptureExtent(state.created, wanted.subjects, begin, state.known.messages, begin, begin)
+        self._folder.save(self._saved(), extent)
 
     def _before(self, moment: str) -> int:
         return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
@@ -225,7 +213,7 @@ class _Capturing:
 
     def _require_same(self, state: StreamState) -> None:
         """The stream must be the one that was captured before."""
-        held = self._ledger.known
+        held = self._folder.known
         if state.is_another_than(held.known):
             raise DataLostError(
                 f"stream '{held.stream}': was recreated at {state.created}; {self._place} holds the one of"
@@ -237,11 +225,11 @@ class _Capturing:
 
         The gap is noted, or an error; if the stream may have made it automatically, it is counted as others are.
         """
-        first = self._ledger.known.next
+        first = self._folder.known.next
         if begins <= first:
             return first
         if self._is_open:
-            self._ledger.begin(replace(self._ledger.known, begin=begins, next=begins))
+            self._folder.save(self._folder.known.saved, self._folder.known.extent.beginning(begins))
             return begins
         if drops:
             return first
@@ -250,7 +238,7 @@ class _Capturing:
                 f"stream '{self._wanted.stream}': messages {first} to {begins - 1} were removed and not captured:"
                 " say --allow-gaps to continue without them"
             )
-        self._ledger.skip(Gap(first, begins - 1))
+        self._folder.skip(first, begins - 1)
         self._progress.say(f"{self._progress.job}: messages {first} to {begins - 1} were removed: noted as a gap")
         return begins
 
@@ -274,7 +262,7 @@ class _Capturing:
             )
 
     def _report_kept(self) -> None:
-        held = self._ledger.known
+        held = self._folder.known
         what = f"{held.messages:,} messages up to sequence {held.last}" if held.messages else "no message yet"
         self._progress.kept = f"{what} in {self._place}; run the same command to continue"
 

@@ -17,15 +17,11 @@ class Facts:
 
     Attributes:
         state: what it holds.
-        server: the version of the server that was asked.
-        cluster: the name of its cluster; empty for a server of its own.
         remaining: messages after a sequence that the filters let pass.
         drops: whether its configuration makes it remove messages automatically.
     """
 
     state: StreamState
-    server: str
-    cluster: str
     remaining: int
     drops: bool
 
@@ -50,8 +46,7 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
         state.require_limits("captured")
         remaining = await Replay(opened.api, stream, subjects).after(after)
         info = await opened.api.stream_info(stream)
-        cluster = str((info.get("cluster") or {}).get("name") or "")
-        return Facts(state, opened.server_version, cluster, remaining, drops_messages(info["config"]))
+        return Facts(state, remaining, drops_messages(info["config"]))
 
 
 def drops_messages(config: Json) -> bool:

@@ -6,14 +6,17 @@ is on the disk before it appears; everything else goes through the Java of the S
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +43,7 @@ class Place(Protocol):
         """A file's text; None where there is none."""
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file so that every reader sees the old text or the new one."""
-
-    def create(self, path: str, text: str) -> bool:
-        """Write a file that must not be there yet; False where it is."""
+        """Write a file of the directory itself, so that every reader sees the old text or the new one."""
 
     def make(self, path: str = "") -> None:
         """Make a directory, with those above it."""
@@ -53,6 +53,13 @@ class Place(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file or a directory with all that is in it; nothing where there is none."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes of this machine from writing to it, where its file system can.
+
+        Raises:
+            PipelineError: another one does.
+        """
 
 
 def absolute(path: str) -> str:
@@ -76,16 +83,16 @@ def place_of(spark: SparkSession | None, path: str) -> Place:
         OptionError: it is the address of something that Spark does not know, or there is no session for it.
     """
     if path.startswith("file:"):
-        return LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
+        return _LocalPlace(Path("/" + path.removeprefix("file:").lstrip("/")))
     if is_local(path):
-        return LocalPlace(Path(path).absolute())
+        return _LocalPlace(Path(path).absolute())
     if spark is None:
         raise OptionError(f"--engine local: only Spark reaches {path}; leave it out")
-    return HadoopPlace(spark, path)
+    return _HadoopPlace(spark, path)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPlace:
+class _LocalPlace:
     """A directory of this machine, or one that is mounted here."""
 
     root: Path
@@ -94,12 +101,10 @@ class LocalPlace:
         return str(self.root)
 
     def uri(self, path: str = "") -> str:
-        """A path's address: `file:///…`."""
         # Not quoted: Spark takes what stands there.
         return f"file://{self._at(path)}"
 
     def names(self, path: str = "") -> list[str]:
-        """What is in a directory."""
         place = self._at(path)
         try:
             return sorted(entry.name for entry in place.iterdir())
@@ -109,21 +114,18 @@ class LocalPlace:
             raise OptionError(f"{place}: not a directory") from None
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file."""
         try:
             return self._at(path).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read(self, path: str) -> str | None:
-        """A file's text."""
         try:
             return self._at(path).read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def replace(self, path: str, text: str) -> None:
-        """On the disk, then there in one step."""
         target = self._at(path)
         new = target.with_name(f".{target.name}.new")
         with new.open("w", encoding="utf-8") as stream:
@@ -133,17 +135,7 @@ class LocalPlace:
         new.replace(target)
         _sync(target.parent)
 
-    def create(self, path: str, text: str) -> bool:
-        """Exclusively."""
-        try:
-            with self._at(path).open("x", encoding="utf-8") as stream:
-                stream.write(text)
-        except FileExistsError:
-            return False
-        return True
-
     def make(self, path: str = "") -> None:
-        """With parents."""
         place = self._at(path)
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -153,7 +145,6 @@ class LocalPlace:
             raise OptionError(f"{place}: cannot be made: {error.strerror}") from None
 
     def move(self, source: str, target: str) -> bool:
-        """On the disk, then there in one step."""
         begin, end = self._at(source), self._at(target)
         try:
             for file in begin.iterdir() if begin.is_dir() else ():
@@ -166,12 +157,26 @@ class LocalPlace:
         return True
 
     def remove(self, path: str) -> None:
-        """Whatever it is."""
         place = self._at(path)
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
         else:
             place.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise PipelineError(f"{self}: another process writes to it; only one capture at a time can") from None
+        except OSError:
+            pass  # a file system without locks
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def _at(self, path: str) -> Path:
         return self.root / path if path else self.root
@@ -185,12 +190,8 @@ def _sync(place: Path) -> None:
         os.close(descriptor)
 
 
-class HadoopPlace:
-    """A directory that Hadoop's file systems reach, through the Java of the Spark session.
-
-    Where moving a directory is not one step (object stores), a reader may see a part of a chunk while it appears, and
-    what was left half moved is removed by the next run: nothing is stored twice.
-    """
+class _HadoopPlace:
+    """A directory that Hadoop's file systems reach, through the Java of the Spark session."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self._root = uri.rstrip("/")
@@ -211,11 +212,9 @@ class HadoopPlace:
         return self._root
 
     def uri(self, path: str = "") -> str:
-        """A path's address."""
         return f"{self._root}/{path}" if path else self._root
 
     def names(self, path: str = "") -> list[str]:
-        """What is in a directory."""
         place = self._at(path)
         if not self._files.exists(place):
             return []
@@ -224,12 +223,10 @@ class HadoopPlace:
         return sorted(status.getPath().getName() for status in self._files.listStatus(place))
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file."""
         place = self._at(path)
         return int(self._files.getFileStatus(place).getLen()) if self._files.exists(place) else None
 
     def read(self, path: str) -> str | None:
-        """A file's text."""
         place = self._at(path)
         if not self._files.exists(place):
             return None
@@ -240,45 +237,30 @@ class HadoopPlace:
             stream.close()
 
     def replace(self, path: str, text: str) -> None:
-        """In one step, where the file system can."""
-        folder, _, name = path.rpartition("/")
-        new = self._at(f"{folder}/.{name}.new" if folder else f".{name}.new")
-        self._write(self._files.create(new, True), text)
+        new = self._at(f".{path}.new")
+        stream = self._files.create(new, True)
+        try:
+            stream.write(bytearray(text, "utf-8"))
+        finally:
+            stream.close()
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         options = self._gateway.new_array(rename, 1)
         options[0] = rename.OVERWRITE
         self._context.rename(new, self._at(path), options)
 
-    def create(self, path: str, text: str) -> bool:
-        """Exclusively, where the file system can."""
-        try:
-            stream = self._files.create(self._at(path), False)
-        except Exception:
-            if self.size(path) is None:
-                raise
-            return False
-        self._write(stream, text)
-        return True
-
     def make(self, path: str = "") -> None:
-        """With parents."""
         if not self._files.mkdirs(self._at(path)):
             raise OptionError(f"{self.uri(path)}: cannot be made")
 
     def move(self, source: str, target: str) -> bool:
-        """In one step, where the file system can."""
         begin = self._at(source)
         return bool(self._files.exists(begin) and self._files.rename(begin, self._at(target)))
 
     def remove(self, path: str) -> None:
-        """Whatever it is."""
         self._files.delete(self._at(path), True)
+
+    def locked(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))
-
-    def _write(self, stream: Any, text: str) -> None:
-        try:
-            stream.write(bytearray(text, "utf-8"))
-        finally:
-            stream.close()

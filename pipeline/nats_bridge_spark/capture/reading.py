@@ -1,16 +1,26 @@
-"""Reads captures, for other jobs."""
+"""Reads captures, for other jobs: with Spark, or files of this machine without it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
 from nats_bridge_spark.capture.place import place_of
+from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.columns import CAPTURED, ddl
-from nats_bridge_spark.errors import OptionError
+from nats_bridge_spark.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_ROWS: Final = 10_000
+_BYTES: Final = 8 << 20
 
 
 def capture_at(spark: SparkSession | None, path: str) -> Capture:
@@ -22,18 +32,17 @@ def capture_at(spark: SparkSession | None, path: str) -> Capture:
 
     Raises:
         OptionError: there is no capture.
-        PipelineError: its manifest cannot be read.
+        PipelineError: it cannot be read.
     """
-    place = place_of(spark, path)
-    text = place.read(MANIFEST)
-    if text is None:
-        raise OptionError(f"{path}: not a capture: there is no {MANIFEST}; nats-bridge capture makes one")
-    return Capture.of_json(text, place.uri(MANIFEST))
+    held = capture_in(place_of(spark, path))
+    if held is None:
+        raise OptionError(f"{path}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
+    return held
 
 
-def is_capture(spark: SparkSession, path: str) -> bool:
+def is_capture(spark: SparkSession | None, path: str) -> bool:
     """Whether there is a capture in a directory."""
-    return place_of(spark, path).size(MANIFEST) is not None
+    return place_of(spark, path).size(SAVED) is not None
 
 
 def read_capture(
@@ -57,22 +66,79 @@ def read_capture(
 
     Raises:
         OptionError: there is no capture.
-        PipelineError: its manifest cannot be read.
+        PipelineError: it cannot be read.
     """
     held = capture_at(spark, path) if capture is None else capture
     place = place_of(spark, path)
-    low, high = first or 0, held.last if last is None else last
-    wanted = [chunk for chunk in held.chunks if chunk.folder and low <= chunk.last and chunk.first <= high]
     schema = ddl(CAPTURED)
-    if not wanted:
-        return spark.createDataFrame([], schema)
     # Folders by name, not the directory: chunks that are appended later stay out.
-    frame = spark.read.schema(schema).parquet(*[place.uri(chunk.folder) for chunk in wanted])
+    folders = [place.uri(chunk.folder) for chunk in _chunks_in(held, first, last)]
+    if not folders:
+        return spark.createDataFrame([], schema)
+    frame = spark.read.schema(schema).parquet(*folders)
     if first is not None:
         frame = frame.where(frame.sequence >= first)
     if last is not None:
         frame = frame.where(frame.sequence <= last)
     return frame
+
+
+def captured_rows(
+    path: str, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a capture on this machine, in the order of their sequences.
+
+    Args:
+        path: the capture's directory.
+        capture: what it holds.
+        columns: the ones wanted, with `sequence`.
+        first: the first sequence wanted; None for all from the beginning.
+        last: the last sequence wanted; None for all to the end.
+
+    Raises:
+        PipelineError: a file cannot be read.
+    """
+    for file in chunk_files(path, capture, first, last):
+        for batch in file_batches(file, columns):
+            found = batch.column("sequence")
+            wanted = pc.greater_equal(found, first or 0)
+            yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
+
+
+def chunk_files(path: str, capture: Capture, first: int | None, last: int | None) -> list[str]:
+    """The files of the chunks that a range of sequences is in, in their order; None for no bound."""
+    place = place_of(None, path)
+    folders = [chunk.folder for chunk in _chunks_in(capture, first, last)]
+    return [f"{place}/{folder}/{name}" for folder in folders for name in place.names(folder) if name[0] not in "._"]
+
+
+def size_of(path: str, capture: Capture) -> int:
+    """The bytes of a capture's files on this machine."""
+    return sum(Path(file).stat().st_size for file in chunk_files(path, capture, None, None))
+
+
+def _chunks_in(capture: Capture, first: int | None, last: int | None) -> list[Chunk]:
+    low, high = first or 0, capture.last if last is None else last
+    return [chunk for chunk in capture.chunks if low <= chunk.last and chunk.first <= high]
+
+
+def file_batches(file: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """A file's rows, so many at once as memory holds easily.
+
+    Raises:
+        PipelineError: it cannot be read.
+    """
+    try:
+        with pq.ParquetFile(file) as parquet:
+            average = bytes_in(parquet.metadata) // max(1, parquet.metadata.num_rows) + 1
+            yield from parquet.iter_batches(max(1, min(_ROWS, _BYTES // average)), columns=columns)
+    except pa.ArrowException as error:
+        raise PipelineError(f"{file}: cannot be read as Parquet: {error}") from None
+
+
+def bytes_in(metadata: pq.FileMetaData) -> int:
+    """The bytes of a file's values, before compression."""
+    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
 def first_since(spark: SparkSession | None, path: str, capture: Capture, time_ns: int) -> int | None:
@@ -93,10 +159,6 @@ def first_since(spark: SparkSession | None, path: str, capture: Capture, time_ns
         rows = read_capture(spark, path, capture=capture)
         row = rows.where(rows.time_ns >= time_ns).agg(f.min("sequence")).first()
         return None if row is None else row[0]
-    import pyarrow.compute as pc
-
-    from nats_bridge_spark.capture.parquet_files import captured_rows
-
     for batch in captured_rows(path, capture, ("sequence", "time_ns"), first=None, last=None):
         found = pc.min(batch.filter(pc.greater_equal(batch.column("time_ns"), time_ns)).column("sequence")).as_py()
         if found is not None:

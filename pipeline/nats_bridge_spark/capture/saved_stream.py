@@ -1,23 +1,28 @@
-"""The configuration of a captured stream and its consumers, in the file `_stream.json` next to the messages.
+"""`_stream.json` of a capture: how the stream is configured, its durable consumers, and what the capture is about.
 
 Each run of a capture replaces it: it is what the stream was at the end of the newest run.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import json
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.errors import NotPermittedError
 from nats_bridge.settings import Connection
-from nats_bridge_spark.capture.envelope import enclosed, opened
 from nats_bridge_spark.connections import connected
+from nats_bridge_spark.errors import PipelineError
 from nats_bridge_spark.source.stream_state import stream_info
 
 SAVED: Final = "_stream.json"
 FORMAT: Final = "nats-bridge stream"
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +49,55 @@ class SavedConsumer:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureExtent:
+    """The part of a stream that a capture is about, as far as the names of its chunks do not say it.
+
+    Attributes:
+        created: when the stream was created, as its server reported it first.
+        subjects: the filters of the capture; none for all messages.
+        begin: the first sequence.
+        seen: messages by which the stream is recognised if its creation time changes.
+        covered: the sequence behind the newest chunk or gap when this was written.
+        next: at least here the capture resumes: from `covered` to here the stream held nothing that is wanted.
+        gaps: ranges (first, last) of messages that were removed before they were captured, and that the user allows
+            to be missing.
+    """
+
+    created: str
+    subjects: tuple[str, ...]
+    begin: int
+    seen: tuple[MessageStamp, ...]
+    covered: int
+    next: int
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def known(self) -> KnownStream:
+        """By what the stream is recognised."""
+        return KnownStream(self.created, self.seen)
+
+    def beginning(self, sequence: int) -> CaptureExtent:
+        """With another first sequence, while nothing is captured."""
+        return replace(self, begin=sequence, covered=sequence, next=sequence)
+
+
+@dataclass(frozen=True, slots=True)
 class SavedStream:
-    """A stream's configuration, and its durable consumers.
+    """A stream's configuration, its durable consumers, and what is captured of it.
 
     Attributes:
         config: the configuration, as its server reports it.
         consumers: the durable ones; None where the user was not allowed to list them.
         server: the version of that server.
         saved: when it was asked, RFC 3339.
+        extent: what the capture is about; None where only the configuration was saved.
     """
 
     config: Json
     consumers: tuple[SavedConsumer, ...] | None
     server: str
     saved: str
+    extent: CaptureExtent | None = None
 
     def __post_init__(self) -> None:
         if not self.config.get("name"):
@@ -70,7 +110,7 @@ class SavedStream:
 
     def to_json(self) -> str:
         """The file's text."""
-        return enclosed(FORMAT, asdict(self))
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def of_json(cls, text: str, place: str) -> SavedStream:
@@ -81,9 +121,21 @@ class SavedStream:
             place: the file, for messages.
 
         Raises:
-            PipelineError: it is none, or of a newer version.
+            PipelineError: it is something else, or of another version.
         """
-        return opened(text, cls, place, FORMAT, "the configuration of a captured stream")
+        try:
+            members = json.loads(text)
+            is_one, version = members["format"] == FORMAT, members["version"]
+            if is_one and version == VERSION:
+                return TypeAdapter(cls).validate_python(members)
+        except (ValueError, KeyError, TypeError):
+            is_one = False
+        if is_one:
+            raise PipelineError(
+                f"{place}: version {version} of the format; this nats-bridge knows version {VERSION}: capture the"
+                " stream into another directory"
+            )
+        raise PipelineError(f"{place}: not the configuration of a captured stream")
 
 
 async def saved_stream(connection: Connection, stream: str) -> SavedStream:

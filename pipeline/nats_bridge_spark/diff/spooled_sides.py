@@ -16,10 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nats_bridge.cli.asking import ask
-from nats_bridge_spark.capture.manifest import MANIFEST
-from nats_bridge_spark.capture.parquet_files import bytes_in, chunk_files, file_batches
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.reading import capture_at
+from nats_bridge_spark.capture.reading import bytes_in, capture_at, chunk_files, file_batches, is_capture
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.diff.request import SideLocation
 from nats_bridge_spark.diff.result import Extent
@@ -173,7 +171,7 @@ def parquet_files(place: SideLocation) -> list[str]:
         PipelineError: there is no such directory, or its manifest cannot be read.
     """
     root = place_of(None, place.name)
-    if root.size(MANIFEST) is not None:
+    if is_capture(None, place.name):
         return chunk_files(place.name, capture_at(None, place.name), place.first, place.last)
     # Spark's addresses may be patterns.
     found = sorted(glob.glob(str(root)))  # noqa: PTH207  # of an absolute pattern

@@ -15,9 +15,9 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.backfill.history import CapturedHistory
 from nats_bridge_spark.backfill.spark_work import counted, done
-from nats_bridge_spark.capture.manifest import MANIFEST, Capture
+from nats_bridge_spark.capture.folder import Capture, capture_in
 from nats_bridge_spark.capture.place import Place, is_local, place_of
-from nats_bridge_spark.capture.reading import first_since
+from nats_bridge_spark.capture.reading import first_since, size_of
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import MESSAGES, Session
@@ -102,12 +102,14 @@ def restore(request: RestoreRequest, session: Session, shown: Shown) -> list[Sum
     directory = request.directory
     # Only Spark reaches other places, however little there is.
     spark = None if is_local(directory) else session(lambda: (MESSAGES, 0))
-    saved = _found(place_of(spark, directory), request)
+    saved = _found(spark, place_of(spark, directory), request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        captures = [each.capture for each in saved if each.capture is not None]
-        spark = spark or session(lambda: (sum(each.messages for each in captures), sum(each.size for each in captures)))
+        held = [(each.path, each.capture) for each in saved if each.capture is not None]
+        spark = spark or session(
+            lambda: (sum(each.messages for _, each in held), sum(size_of(path, each) for path, each in held))
+        )
         return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
 
 
@@ -119,11 +121,11 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(place: Place, request: RestoreRequest) -> list[_Saved]:
+def _found(spark: SparkSession | None, place: Place, request: RestoreRequest) -> list[_Saved]:
     """The captures that are wanted, by name."""
-    whole = place.read(SAVED) is not None or place.read(MANIFEST) is not None
+    whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
-    found = [_saved(place, path) for path in paths]
+    found = [_saved(spark, place.uri(path)) for path in paths]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
@@ -141,15 +143,10 @@ def _found(place: Place, request: RestoreRequest) -> list[_Saved]:
     return chosen
 
 
-def _saved(place: Place, path: str) -> _Saved:
-    at = (lambda name: f"{path}/{name}") if path else str
-    text, manifest = place.read(at(SAVED)), place.read(at(MANIFEST))
-    if text is None:
-        raise OptionError(f"{place}: was captured by an older nats-bridge, without {SAVED}: capture it again")
-    stream = SavedStream.of_json(text, place.uri(at(SAVED)))
-    return _Saved(
-        place.uri(path), stream, None if manifest is None else Capture.of_json(manifest, place.uri(at(MANIFEST)))
-    )
+def _saved(spark: SparkSession | None, path: str) -> _Saved:
+    place = place_of(spark, path)
+    stream = SavedStream.of_json(place.read(SAVED) or "", place.uri(SAVED))
+    return _Saved(path, stream, capture_in(place))
 
 
 async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) -> _Planned:

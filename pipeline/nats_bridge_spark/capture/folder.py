@@ -1,0 +1,280 @@
+"""The folder of a capture.
+
+    DIR/_stream.json                                        the stream's configuration, and what the capture is about
+    DIR/messages/chunk=FIRST-LAST-MESSAGES/part-….parquet   what readers read, and nothing else
+    DIR/.staging/LAST/                                      what is not finished
+
+Theory of operation. The names of the chunks are the record of what was captured. A chunk is the range of sequences from
+FIRST to LAST, with each message that the stream held there, once. It is written below `.staging` and gets its name in
+one step, when it is complete. So a listing says what is captured, and the next run resumes behind the newest chunk. A
+range in which the stream held nothing has no chunk: `_stream.json` says how far the capture has looked, and the next
+chunk begins there. Chunks therefore follow each other without holes, except for gaps that the user allows, and a chunk
+that is missing is noticed.
+
+Whatever ends a run leaves the chunk under its name, or something below `.staging` that the next run removes. Where
+files are moved one by one (object stores), a chunk may be in both places: readers leave it out, and the next run moves
+the rest. Two captures at once are kept apart by a lock of the operating system, which ends with its process. Elsewhere
+than in a directory of this machine there is no lock. A capture that finds a chunk of another one ends then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nats_bridge.client.stream_identity import KnownStream, MessageStamp
+from nats_bridge_spark.capture.place import Place
+from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, SavedStream
+from nats_bridge_spark.errors import OptionError, PipelineError
+
+MESSAGES: Final = "messages"
+STAGING: Final = ".staging"
+
+_NAME: Final = re.compile(r"chunk=(\d{20})-(\d{20})-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Chunk:
+    """A range of the stream that was captured at once.
+
+    Attributes:
+        first: the first sequence of the range.
+        last: the last one.
+        messages: how many messages the range held.
+    """
+
+    first: int
+    last: int
+    messages: int
+
+    @property
+    def folder(self) -> str:
+        """Where its files are, from the capture's directory; sorted by name, chunks are sorted by sequence."""
+        return f"{MESSAGES}/chunk={self.first:020}-{self.last:020}-{self.messages}"
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A stream's history, or a part of it, in a directory.
+
+    Attributes:
+        saved: how the stream is configured.
+        extent: what the capture is about.
+        chunks: in the order of their sequences.
+    """
+
+    saved: SavedStream
+    extent: CaptureExtent
+    chunks: tuple[Chunk, ...] = ()
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self.saved.name
+
+    @property
+    def created(self) -> str:
+        """When the stream was created, as its server reported it first."""
+        return self.extent.created
+
+    @property
+    def known(self) -> KnownStream:
+        """By what the stream is recognised."""
+        return self.extent.known
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Its filters; none for all messages."""
+        return self.extent.subjects
+
+    @property
+    def begin(self) -> int:
+        """The first sequence that it is about."""
+        return self.extent.begin
+
+    @property
+    def covered(self) -> int:
+        """The sequence behind the newest chunk or gap."""
+        ends = [self.begin - 1, *(last for _, last in self.extent.gaps), *(chunk.last for chunk in self.chunks[-1:])]
+        return max(ends) + 1
+
+    @property
+    def next(self) -> int:
+        """The sequence at which it resumes."""
+        return max(self.covered, self.extent.next)
+
+    @property
+    def last(self) -> int:
+        """The last sequence that it is about; `begin - 1` while it is about nothing."""
+        return self.next - 1
+
+    @property
+    def messages(self) -> int:
+        """The number of messages."""
+        return sum(chunk.messages for chunk in self.chunks)
+
+    @property
+    def missing(self) -> int:
+        """The sequences that it is about, and of which it has neither a message nor a gap."""
+        return self.next - self.begin - self.messages - sum(last - first + 1 for first, last in self.extent.gaps)
+
+
+def capture_in(place: Place) -> Capture | None:
+    """The capture in a directory; None without one, or where only a stream's configuration was saved.
+
+    Raises:
+        PipelineError: it cannot be read, or something else has changed it.
+    """
+    text = place.read(SAVED)
+    saved = None if text is None else SavedStream.of_json(text, place.uri(SAVED))
+    if saved is None or saved.extent is None:
+        return None
+    # What is below .staging as well is still being moved.
+    moving = {int(name) for name in place.names(STAGING) if name.isdecimal()}
+    chunks = sorted(chunk for chunk in _chunks(place) if chunk.last not in moving)
+    held = Capture(saved, saved.extent, tuple(chunks))
+    _require_joined(place, held)
+    return held
+
+
+def _chunks(place: Place) -> Iterable[Chunk]:
+    for name in place.names(MESSAGES):
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise PipelineError(f"{place}: {MESSAGES}/{name} is no chunk: the capture was changed by something else")
+        yield Chunk(*map(int, found.groups()))
+
+
+def _require_joined(place: Place, held: Capture) -> None:
+    """Refuse chunks that overlap, and holes between them."""
+    at = held.begin
+    for first, last, is_gap in sorted(
+        [*((*gap, True) for gap in held.extent.gaps), *((each.first, each.last, False) for each in held.chunks)]
+    ):
+        if first < at:
+            raise PipelineError(
+                f"{place}: holds messages from {first} on twice: two captures wrote to it at once; remove it, and"
+                " capture the stream again"
+            )
+        if first > at and not is_gap:
+            break
+        at = last + 1
+    else:
+        if at >= held.extent.covered:
+            return
+        first = held.extent.covered
+    raise PipelineError(
+        f"{place}: the chunk of {at} to {first - 1} is missing: the capture was changed by something else"
+    )
+
+
+class CaptureFolder:
+    """The folder for its writer.
+
+    Args:
+        place: the directory.
+
+    Raises:
+        OptionError: the directory holds something else.
+        PipelineError: it cannot be read, or something else has changed it.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._finish_moving()
+        self._capture = capture_in(place)
+        if self._capture is None:
+            require_free(place)
+        place.remove(STAGING)
+
+    @property
+    def capture(self) -> Capture | None:
+        """The directory's capture; None where it is empty."""
+        return self._capture
+
+    @property
+    def known(self) -> Capture:
+        """The same once it has begun."""
+        assert self._capture is not None, "a capture begins before it resumes"
+        return self._capture
+
+    def save(self, saved: SavedStream, extent: CaptureExtent) -> None:
+        """Write how the stream is configured now, and what the capture is about."""
+        saved = replace(saved, extent=extent)
+        self._place.replace(SAVED, saved.to_json())
+        self._capture = Capture(saved, extent, self._capture.chunks if self._capture else ())
+
+    def skip(self, first: int, last: int) -> None:
+        """Note that messages are missing at the end."""
+        held = self.known
+        gaps = (*held.extent.gaps, (first, last))
+        self.save(held.saved, replace(held.extent, covered=last + 1, next=last + 1, gaps=gaps))
+
+    def staging(self, last: int) -> str:
+        """A path for the files of the chunk that ends at a sequence; there is nothing at it."""
+        path = f"{STAGING}/{last}"
+        self._place.remove(path)
+        return path
+
+    def staged(self, path: str) -> list[int]:
+        """The sizes of the Parquet files that are at a path; whatever else Spark has left there is removed."""
+        found = []
+        for name in self._place.names(path):
+            if name.endswith(".parquet") and not name.startswith((".", "_")):
+                found.append(self._place.size(f"{path}/{name}") or 0)
+            else:
+                self._place.remove(f"{path}/{name}")
+        return found
+
+    def publish(self, path: str, last: int, messages: int, seen: tuple[MessageStamp, ...]) -> None:
+        """Let the chunk whose files are at a path appear.
+
+        Args:
+            path: from `staging`.
+            last: the last sequence of its range.
+            messages: how many there are; without any, it is only noted that there are none.
+            seen: messages by which the stream is recognised from now on; none for those that were known.
+
+        Raises:
+            PipelineError: another capture has written to the folder.
+        """
+        held = self.known
+        if messages:
+            chunk = Chunk(held.covered, last, messages)
+            if {*_chunks(self._place)} != {*held.chunks}:
+                raise PipelineError(f"{self._place}: another capture has written to it: run one at a time")
+            self._place.make(MESSAGES)
+            if not self._place.move(path, chunk.folder):
+                raise PipelineError(f"{self._place.uri(path)}: cannot be moved to {chunk.folder}")
+            self._capture = held = replace(held, chunks=(*held.chunks, chunk))
+        extent = replace(held.extent, covered=held.covered, next=last + 1, seen=seen or held.extent.seen)
+        self.save(held.saved, extent)
+        self._place.remove(STAGING)
+
+    def _finish_moving(self) -> None:
+        """Move what a run that ended had not moved yet, where files are moved one by one."""
+        place = self._place
+        begun = {str(chunk.last): chunk.folder for chunk in _chunks(place)} if place.names(STAGING) else {}
+        for name in set(place.names(STAGING)) & set(begun):
+            for file in place.names(f"{STAGING}/{name}"):
+                if place.size(f"{begun[name]}/{file}") is None:
+                    place.move(f"{STAGING}/{name}/{file}", f"{begun[name]}/{file}")
+            place.remove(f"{STAGING}/{name}")
+
+
+def require_free(place: Place) -> None:
+    """Refuse a directory that holds anything but the remains of a capture that had just begun.
+
+    Raises:
+        OptionError: the directory holds something else.
+    """
+    for name in place.names():
+        if name == "_capture.json":
+            raise OptionError(
+                f"{place}: holds a capture of another nats-bridge, in a layout that this one does not know: take"
+                " another directory"
+            )
+        if name not in (STAGING, SAVED) and not name.startswith(f".{SAVED}"):
+            raise OptionError(f"{place}: holds {name}, and is no capture: take an empty directory, or a new one")
