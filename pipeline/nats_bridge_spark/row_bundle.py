@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,12 +19,12 @@ _TOGETHER: Final = 4 << 20  # bytes of large rows, about
 
 @dataclass(frozen=True, slots=True)
 class RowBundle:
-    """Messages with header blocks, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
+    """Messages, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
 
     Attributes:
         names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
         subjects: as `pa.BinaryArray`.
-        blocks: the header blocks, in the same form.
+        blocks: the header blocks, in the same form; empty for none.
         payloads: in the same form.
     """
 
@@ -63,7 +65,7 @@ class RowBundle:
 
     def operations(self, start: int, stop: int) -> list[Operation]:
         """The operations of a slice, one by one, without reply subjects."""
-        part = self._slice(start, stop)
+        part = self.between(start, stop)
         written: list[bytes] = part._joined(b"").to_pylist()
         return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
 
@@ -77,9 +79,25 @@ class RowBundle:
 
     def behind(self, name: int) -> RowBundle:
         """The rows that follow a name."""
-        return self.kept([place for place, own in enumerate(self.names) if own > name])
+        return self.between(bisect_right(self.names, name), len(self))
 
-    def _slice(self, start: int, stop: int) -> RowBundle:
+    def spread(self, names: range, other: tuple[bytes, bytes, bytes]) -> RowBundle:
+        """The rows among others, which are all alike, so that there is one for each name.
+
+        Args:
+            names: all names, those of the rows included.
+            other: the subject, the header block and the payload of each of the others.
+        """
+        places = np.full(len(names), len(self))
+        places[np.asarray(self.names, np.int64) - names.start] = np.arange(len(self))
+        taken = [
+            pa.concat_arrays([own, pa.array([part], pa.binary())]).take(pa.array(places))
+            for own, part in zip((self.subjects, self.blocks, self.payloads), other, strict=True)
+        ]
+        return RowBundle(names, *taken)
+
+    def between(self, start: int, stop: int) -> RowBundle:
+        """The rows at these places, without the last one."""
         parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
         return RowBundle(self.names[start:stop], *parts)
 
@@ -90,7 +108,13 @@ class RowBundle:
         else:
             asked = [reply + b" " if reply else b"" for reply in replies]
             between = [constant(b" "), pa.array(asked, pa.binary())]
-        parts = [constant(b"HPUB "), self.subjects, *between, as_text(sizes), constant(b" "), as_text(totals)]
+        operation: pa.Array | pa.Scalar = constant(b"HPUB ")
+        block_size = joined(as_text(sizes), constant(b" "))
+        if not pc.min(sizes).as_py():
+            has_block = pc.greater(sizes, 0)
+            operation = pc.if_else(has_block, operation, constant(b"PUB "))
+            block_size = pc.if_else(has_block, block_size, constant(b""))
+        parts = [operation, self.subjects, *between, block_size, as_text(totals)]
         parts += [constant(b"\r\n"), self.blocks, self.payloads, constant(b"\r\n")]
         return joined(*parts)
 

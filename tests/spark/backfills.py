@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,12 +13,12 @@ from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import backfill
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
 from nats_bridge_spark.capture.folder import Chunk
+from nats_bridge_spark.capture.place import place_of
 from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, saved_stream
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.progress import Shown
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
-from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +27,10 @@ Raw: TypeAlias = tuple[bytes, bytes, bytes]
 Name: TypeAlias = Callable[[str], str]
 
 
-async def backfilled(session: Spark, settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
+async def backfilled(settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
-    return await asyncio.to_thread(
-        backfill, settings, BackfillRequest(rule, **wanted), lambda _: session, Shown(quiet=True)
-    )
+    places = partial(place_of, None)
+    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), places, Shown(quiet=True))
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:

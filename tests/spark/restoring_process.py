@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.settings import Connection
-from nats_bridge_spark.backfill.rows import SCHEMA
+from nats_bridge_spark.backfill.history import COLUMNS
+from nats_bridge_spark.columns import ARROW
+from nats_bridge_spark.columns import COLUMNS as TYPES
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.restore.configuration import RestoreMark
-from nats_bridge_spark.restore.task import CHECKED, RestoreTask
+from nats_bridge_spark.restore.task import StreamRestore
 from tests.spark.histories import Stored, block
 
 MARK = RestoreMark("ORDERS", "2026-01-01T00:00:00Z")
@@ -33,18 +36,26 @@ def rows(last: int) -> Iterator[Stored]:
             yield Stored(number, f"{SUBJECT}.{number % 7}", block(*lines) if number % 3 == 0 else b"", b"%d" % number)
 
 
-def batches_of(stored: list[Stored], size: int = 1000) -> Iterator[pa.RecordBatch]:
-    """As Spark gives them to a task."""
-    for start in range(0, len(stored), size):
-        some = stored[start : start + size]
-        columns: list[list[Any]] = [
-            [each.subject for each in some],
-            [each.sequence for each in some],
-            [each.sequence for each in some],
-            [each.block for each in some],
-            [each.data for each in some],
-        ]
-        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+@dataclass(frozen=True, slots=True)
+class StoredHistory:
+    """Messages as a `CapturedHistory`."""
+
+    stored: list[Stored]
+    last: int
+
+    async def rows(self, first: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        wanted = [each for each in self.stored if first <= each.sequence <= self.last]
+        for start in range(0, len(wanted), 1500):
+            some = wanted[start : start + 1500]
+            columns: list[list[Any]] = [
+                [each.subject for each in some],
+                [each.sequence for each in some],
+                [each.sequence for each in some],
+                [each.block for each in some],
+                [each.data for each in some],
+            ]
+            arrays = [pa.array(c, ARROW[TYPES[name]]) for c, name in zip(columns, COLUMNS, strict=True)]
+            yield pa.record_batch(arrays, names=COLUMNS)
 
 
 def config_of(stream: str) -> dict[str, Any]:
@@ -52,25 +63,22 @@ def config_of(stream: str) -> dict[str, Any]:
     return {"name": stream, "subjects": [f"{stream}.>"]}
 
 
-def task_of(url: str, stream: str, created: str, last: int, **more: Any) -> RestoreTask:
-    """The task that restores the rows."""
-    connection = Connection(servers=(url,))
+async def restored(url: str, stream: str, created: str, stored: list[Stored], last: int, **more: Any) -> dict[str, int]:
+    """Restore messages up to a sequence; the counts."""
+    history: Any = StoredHistory(stored, last)
     options = {"config": config_of(stream), "mark": MARK, "sourcing": None, **more}
-    return RestoreTask(connection=connection, known=KnownStream(created), last=last, **options)
+    work = StreamRestore(history=history, known=KnownStream(created), **options)
+    async with connected(Connection(servers=(url,))) as connection:
+        await work.run(connection)
+    return work.counts
 
 
-async def _info(url: str, stream: str) -> Any:
+async def main(url: str, stream: str, last: int) -> None:
+    """Restore what is missing."""
     async with connected(Connection(servers=(url,))) as opened:
-        return await opened.api.stream_info(stream)
-
-
-def main(url: str, stream: str, last: int) -> None:
-    """Restore what is missing, as the driver plans it."""
-    info = asyncio.run(_info(url, stream))
-    first = info["state"]["last_seq"] - CHECKED + 1
-    stored = [each for each in rows(last) if each.sequence >= first]
-    list(task_of(url, stream, info["created"], last)(batches_of(stored)))
+        info = await opened.api.stream_info(stream)
+    await restored(url, stream, info["created"], list(rows(last)), last)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -17,7 +17,6 @@ from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held
-from tests.spark.engines import Spark
 
 MESSAGES = 150
 
@@ -51,7 +50,6 @@ async def caught_up(peer: RawPeer, settings: Settings, stream: str, messages: in
     ],
 )
 async def test_a_history_is_copied_as_the_sidecar_would(
-    session: Spark,
     version: str,
     name: str,
     servers: SharedServers,
@@ -72,7 +70,7 @@ async def test_a_history_is_copied_as_the_sidecar_would(
         peers = [await raw_peer(west.url), await raw_peer(east.url)]
         for one in peers:
             await one.create_stream(name=target, subjects=filled(shape.subjects, names), **shape.target)
-        summaries = await backfilled(session, settings_of(url, west.url, rule))
+        summaries = await backfilled(settings_of(url, west.url, rule))
         copies = await held(peers[0], target)
         assert sum(summary.copied for summary in summaries) == len(copies) > 20
         await caught_up(peers[1], settings_of(url, east.url, rule), target, len(copies))

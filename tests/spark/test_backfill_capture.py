@@ -13,7 +13,6 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import settings_for
 from tests.spark.backfills import Name, backfilled, captured
-from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +32,7 @@ async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) 
 
 
 async def test_a_capture_is_as_good_as_the_stream(
-    session: Spark, spark: SparkSession, copies: Copies, servers: SharedServers, tmp_path: Path
+    spark: SparkSession, copies: Copies, servers: SharedServers, tmp_path: Path
 ) -> None:
     url = servers["2.10.27"].url
     settings = settings_for(url, copies.rule(on_rejected={"skip": f"dead.{copies.name}"}))
@@ -41,19 +40,19 @@ async def test_a_capture_is_as_good_as_the_stream(
         (tmp_path / name).mkdir()
         await captured(spark, copies.peer, url, copies.name, tmp_path / name, **options)
     with pytest.raises(OptionError, match=r"was created 2020-01-01T00:00:00Z; the present one"):
-        await backfilled(session, settings, capture=str(tmp_path / "other"))
+        await backfilled(settings, capture=str(tmp_path / "other"))
     with pytest.raises(OptionError, match=r"begins at sequence 11, and 1 to 10 are wanted"):
-        await backfilled(session, settings, capture=str(tmp_path / "late"))
+        await backfilled(settings, capture=str(tmp_path / "late"))
     with pytest.raises(OptionError, match="nats-bridge capture makes one"):
-        await backfilled(session, settings, capture=str(tmp_path))
+        await backfilled(settings, capture=str(tmp_path))
     dead = await copies.peer.collect(f"dead.{copies.name}")
     # What the stream itself holds no more is in the capture.
     await copies.peer.api(f"STREAM.PURGE.{copies.name}", {"seq": 41})
-    (summary,) = await backfilled(session, settings, capture=str(tmp_path / "whole"))
+    (summary,) = await backfilled(settings, capture=str(tmp_path / "whole"))
     assert (summary.read, summary.copied, summary.next_sequence) == (60, 43, 61)
     await dead.count(17)
     sequences = await copies.source_sequences()
     assert sequences == sorted(sequences)
     assert len(sequences) == 43
-    (summary,) = await backfilled(session, settings, capture=str(tmp_path / "whole"))
+    (summary,) = await backfilled(settings, capture=str(tmp_path / "whole"))
     assert (summary.copied, summary.next_sequence) == (0, 61)

@@ -15,22 +15,20 @@ import yaml
 
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import RuleRefusedError
-from nats_bridge.settings import Connection, Settings
-from nats_bridge_spark.backfill.copy_task import CopyTask
-from nats_bridge_spark.errors import DataLostError, JobFailedError
+from nats_bridge.settings import Settings
+from nats_bridge_spark.backfill.history_copy import HistoryCopy
+from nats_bridge_spark.errors import DataLostError
 from tests.live.copies import Copies
 from tests.live.cut_wire import CutWire
-from tests.live.processes import of_session
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import LIMIT, until
 from tests.spark.backfills import Name, backfilled
 from tests.spark.waiting import seen
-from tests.spark.workers import kill_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 MESSAGES = 3000
 WINDOW = 0.1
@@ -81,70 +79,32 @@ async def stopped_at(copies: Copies, wire: CutWire, number: int) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.10.27", "2.15.3"])
-async def test_a_task_whose_process_is_killed_is_tried_again(
-    spark: SparkSession, version: str, wired: Callable[..., Any]
-) -> None:
+async def test_a_connection_that_breaks(version: str, wired: Callable[..., Any]) -> None:
     copies, wire, settings = await wired(version)
-    job = asyncio.create_task(backfilled(spark, settings))
-    for number in (400, 2900):
+    job = asyncio.create_task(backfilled(settings))
+    for number in (1, 700, 2000):
         wire.fall_silent_after(b"number %d." % number)
         await stopped_at(copies, wire, number)
-        assert await kill_workers(wire)
         wire.cut()
         wire.speak_again()
     (summary,) = await job
     await copies.are_exact()
-    assert summary.next_sequence == MESSAGES + 1
-
-
-async def test_a_job_that_was_given_up_is_run_again(spark: SparkSession, wired: Callable[..., Any]) -> None:
-    copies, wire, settings = await wired("2.10.27")
-    job = asyncio.create_task(backfilled(spark, settings))
-    for number in (1, 1000, 2000):
-        wire.fall_silent_after(b"number %d." % number)
-        await stopped_at(copies, wire, number)
-        assert await kill_workers(wire)
-        wire.cut()
-        wire.speak_again()
-    with pytest.raises(JobFailedError, match="run the same command again"):
-        await job
-    # From now on what the target holds identifies copies, not what it remembers; nothing shows when it forgets.
-    await asyncio.sleep(2 * WINDOW)
-    (summary,) = await backfilled(spark, settings)
-    assert 0 < summary.copied < MESSAGES
-    await copies.are_exact()
-    (again,) = await backfilled(spark, settings)
+    assert (summary.read, summary.next_sequence) == (MESSAGES, MESSAGES + 1)
+    (again,) = await backfilled(settings)
     assert (again.copied, again.read, again.next_sequence) == (0, 0, MESSAGES + 1)
-
-
-async def test_a_connection_that_breaks_within_a_task_reconnects(
-    spark: SparkSession, wired: Callable[..., Any]
-) -> None:
-    copies, wire, settings = await wired("2.10.27")
-    job = asyncio.create_task(backfilled(spark, settings))
-    for number in (700, 2000):
-        wire.fall_silent_after(b"number %d." % number)
-        await stopped_at(copies, wire, number)
-        wire.cut()
-        wire.speak_again()
-    (summary,) = await job
-    await copies.are_exact()
-    assert summary.read == MESSAGES
 
 
 async def command(config: Path) -> asyncio.subprocess.Process:
     """`nats-bridge backfill`, started."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nats_bridge", "backfill", "-c", str(config), "rule"),
-        *("--spark", "spark.master=local[1]", "--spark", "spark.driver.memory=512m", "--json"),
+        *(sys.executable, "-m", "nats_bridge", "backfill", "-c", str(config), "rule", "--json"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
 
 
-@pytest.mark.java
-async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], tmp_path: Path) -> None:
+async def test_a_killed_job_is_run_again(wired: Callable[..., Any], tmp_path: Path) -> None:
     copies, wire, settings = await wired("2.10.27")
     config = tmp_path / "bridge.yaml"
     document = settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -160,8 +120,6 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
             process.kill()
         async with asyncio.timeout(LIMIT):
             await process.communicate()
-    # Java and the workers end because the driver has; what a worker still sent would be what was in flight.
-    await until(lambda: not of_session(process.pid))
     wire.cut()
     wire.speak_again()
     await asyncio.sleep(2 * WINDOW)
@@ -184,21 +142,19 @@ async def test_a_killed_driver_leaves_nothing_behind(wired: Callable[..., Any], 
     await copies.are_exact()
 
 
-async def test_a_target_that_is_recreated_under_a_backfill_is_filled_from_the_start(
-    spark: SparkSession, wired: Callable[..., Any]
-) -> None:
-    """What the old one had confirmed is not kept by the task, which fails; Spark's next try reads everything."""
+async def test_a_target_that_is_recreated_under_a_backfill_is_filled_by_the_next_one(wired: Callable[..., Any]) -> None:
     copies, wire, settings = await wired("2.10.27")
     await filled(copies, 12_000)
-    job = asyncio.create_task(backfilled(spark, settings))
+    job = asyncio.create_task(backfilled(settings))
     wire.fall_silent_after(b"number 10000.")
     await stopped_at(copies, wire, MESSAGES + 10_000)
     await copies.peer.recreate_stream(copies.target)
     wire.cut()
     wire.speak_again()
-    (summary,) = await job
+    with pytest.raises(DataLostError, match="since the job was planned: run the backfill again"):
+        await job
+    await backfilled(settings)
     await copies.are_exact()
-    assert summary.copied == MESSAGES + 12_000
 
 
 THEN: Any = {
@@ -209,12 +165,14 @@ THEN: Any = {
 
 def test_a_target_that_has_less_than_it_had_confirmed_ends_the_task() -> None:
     plan: Any = SimpleNamespace(rule="rule", stream="T", source=SimpleNamespace(name="S"))
-    task = CopyTask(plan, Connection(), Connection(), "client", known=KnownStream("then"), first=11)
-    task.check(4096, THEN, 4096)
-    with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
-        task.check(10, THEN, 4096)
-    task.check(10, THEN, 0)
+    history: Any = None
+    copy = HistoryCopy(plan, history, known=KnownStream("then"), first=11)
+    copy.check(10, THEN)
     with pytest.raises(DataLostError, match="comes from 'S' up to sequence 9, and has held it up to 10 since"):
-        task.check(9, THEN, 0)
+        copy.check(9, THEN)
+    copy.held = 4096
+    copy.check(4096, THEN)
+    with pytest.raises(DataLostError, match="comes from 'S' up to sequence 10, and has held it up to 4096 since"):
+        copy.check(10, THEN)
     with pytest.raises(RuleRefusedError, match="stream 'S' was recreated while its history was copied"):
-        task.check(10, {**THEN, "created": "now"}, 0)
+        copy.check(4096, {**THEN, "created": "now"})

@@ -14,12 +14,9 @@ from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.live.until import until
 from tests.spark.backfills import Name, backfilled, held
-from tests.spark.engines import Spark
 
 
-async def test_a_mirror_keeps_the_sequences(
-    session: Spark, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
-) -> None:
+async def test_a_mirror_keeps_the_sequences(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) -> None:
     url = await servers.url("2.10.27")
     here = await Copies.make(await raw_peer(url), unique_name("keeps"))
     for number in range(1, 61):
@@ -36,9 +33,9 @@ async def test_a_mirror_keeps_the_sequences(
         "filler_subject": f"{here.target}.filler",
     }
     settings = settings_for(url, rule)
-    (part,) = await backfilled(session, settings, last=30)
+    (part,) = await backfilled(settings, last=30)
     assert (part.copied, part.next_sequence) == (27, 31)
-    (summary,) = await backfilled(session, settings)
+    (summary,) = await backfilled(settings)
     assert (summary.copied, summary.next_sequence) == (29, 61)
     async with running(settings):
         await here.peer.store(f"{here.name}.live".encode(), b"61")
@@ -53,7 +50,6 @@ async def test_a_mirror_keeps_the_sequences(
 
 
 async def test_a_bucket_is_copied_as_the_sidecar_would(
-    session: Spark,
     servers: SharedServers,
     native_server: Callable[..., NativeServer],
     unique_name: Name,
@@ -81,7 +77,7 @@ async def test_a_bucket_is_copied_as_the_sidecar_would(
         peers = [await raw_peer(west.url), await raw_peer(east.url)]
         for one in peers:
             await one.create_stream(name="KV_COPY", subjects=["$KV.COPY.>"], **bucket)
-        (summary,) = await backfilled(session, settings_of(west), sources=(name,))
+        (summary,) = await backfilled(settings_of(west), sources=(name,))
         assert summary.copied > 10
         async with running(settings_of(east)):
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,31 +10,22 @@ import pytest
 from nats_bridge.errors import BridgeError, ConfigError, RuleRefusedError
 from nats_bridge.rules.leadership.leases import open_leases
 from nats_bridge.settings import Settings
-from nats_bridge_spark.backfill.job import backfill
-from nats_bridge_spark.backfill.request import BackfillRequest
-from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import OptionError, PipelineError
-from nats_bridge_spark.progress import Shown
 from tests.live.copies import Copies
 from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import running, settings_for
 from tests.spark.backfills import Name, backfilled
-from tests.spark.engines import Spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def no_spark(_: Callable[[], Size]) -> SparkSession:
-    raise AssertionError("nothing to start Spark for")
+    pass
 
 
 async def refusal(settings: Settings, rule: str = "rule", **wanted: Any) -> BridgeError:
-    """What it says, without Spark."""
+    """What it says."""
     with pytest.raises(BridgeError) as caught:
-        await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), no_spark, Shown(quiet=True))
+        await backfilled(settings, rule, **wanted)
     return caught.value
 
 
@@ -104,7 +94,7 @@ async def test_a_rule_that_a_sidecar_works_on(copies: Copies, servers: SharedSer
 
 
 async def test_a_rule_whose_lease_another_replica_holds(
-    session: Spark, copies: Copies, servers: SharedServers, unique_name: Name
+    copies: Copies, servers: SharedServers, unique_name: Name
 ) -> None:
     bucket = unique_name("LEASES")
     settings = settings_for(servers["2.10.27"].url, copies.rule(), leadership={"bucket": bucket, "ttl": 0.5})
@@ -112,15 +102,15 @@ async def test_a_rule_whose_lease_another_replica_holds(
     assert settings.leadership is not None
     assert patient.leadership is not None
     # A first holder waits for as long as for one that is silent; the next one takes over what is released.
-    (summary,) = await backfilled(session, settings, last=5)
+    (summary,) = await backfilled(settings, last=5)
     other = await open_leases(patient, patient.leadership)
     try:
         await other.lead(patient.rules[0])
         with pytest.raises(PipelineError, match=f"replica '{other.me}' holds its lease"):
-            await backfilled(session, settings)
+            await backfilled(settings)
     finally:
         await other.close()
-    (summary,) = await backfilled(session, settings)
+    (summary,) = await backfilled(settings)
     assert summary.copied == 5
     # The job has given it back: the sidecar leads.
     async with running(settings):
@@ -129,13 +119,13 @@ async def test_a_rule_whose_lease_another_replica_holds(
     await copies.are_exact()
 
 
-async def test_two_backfills_of_one_rule(session: Spark, copies: Copies, servers: SharedServers) -> None:
+async def test_two_backfills_of_one_rule(copies: Copies, servers: SharedServers) -> None:
     url = servers["2.10.27"].url
     async with cut_wire(url) as wire:
         connections = {"default": {"servers": [url]}, "west": {"servers": [wire.url]}}
         settings = settings_for(url, copies.rule(to="west"), connections=connections)
         wire.fall_silent_after(copies.target.encode() + b".0")
-        first = asyncio.create_task(backfilled(session, settings))
+        first = asyncio.create_task(backfilled(settings))
         try:
             await copies.holds(1)
             error = await refusal(settings_for(url, copies.rule()))
@@ -146,31 +136,31 @@ async def test_two_backfills_of_one_rule(session: Spark, copies: Copies, servers
     await copies.are_exact()
 
 
-async def test_a_range_that_would_leave_a_hole(session: Spark, copies: Copies, servers: SharedServers) -> None:
+async def test_a_range_that_would_leave_a_hole(copies: Copies, servers: SharedServers) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
-    (summary,) = await backfilled(session, settings, first=3, last=5)
+    (summary,) = await backfilled(settings, first=3, last=5)
     assert (summary.copied, summary.next_sequence) == (3, 6)
     with pytest.raises(OptionError, match=r"--from 8: .* so 6 to 7 would be missing"):
-        await backfilled(session, settings, first=8)
-    (summary,) = await backfilled(session, settings, first=1)
+        await backfilled(settings, first=8)
+    (summary,) = await backfilled(settings, first=1)
     assert (summary.copied, summary.next_sequence) == (5, 11)
     assert await copies.source_sequences() == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
-async def test_a_source_that_was_recreated(session: Spark, copies: Copies, servers: SharedServers) -> None:
+async def test_a_source_that_was_recreated(copies: Copies, servers: SharedServers) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
-    await backfilled(session, settings)
+    await backfilled(settings)
     await copies.peer.api(f"STREAM.DELETE.{copies.name}")
     await copies.peer.create_stream(name=copies.name, subjects=[f"{copies.name}.>"])
     await copies.peer.store(f"{copies.name}.a".encode(), b"new")
     with pytest.raises(RuleRefusedError, match="is a new one"):
-        await backfilled(session, settings)
-    (summary,) = await backfilled(session, settings_for(servers["2.10.27"].url, copies.rule(on_recreated="restart")))
+        await backfilled(settings)
+    (summary,) = await backfilled(settings_for(servers["2.10.27"].url, copies.rule(on_recreated="restart")))
     assert (summary.copied, summary.next_sequence) == (1, 2)
 
 
 async def test_a_message_that_the_target_refuses_stops_the_job_or_is_skipped(
-    session: Spark, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
+    servers: SharedServers, unique_name: Name, raw_peer: OpenPeer
 ) -> None:
     url = await servers.url("2.10.27")
     peer, name = await raw_peer(url), unique_name("large")
@@ -179,24 +169,22 @@ async def test_a_message_that_the_target_refuses_stops_the_job_or_is_skipped(
     for number in range(1, 8):
         await peer.store(f"{name}.{number}".encode(), b"x" * (1000 if number == 4 else 10))
     with pytest.raises(PipelineError, match=rf"message 4 of stream '{name}': with its headers it has"):
-        await backfilled(session, settings_for(url, here.rule()))
+        await backfilled(settings_for(url, here.rule()))
     assert await here.source_sequences() == [1, 2, 3]
-    (summary,) = await backfilled(session, settings_for(url, here.rule(on_rejected={"skip": f"dead.{name}"})))
+    (summary,) = await backfilled(settings_for(url, here.rule(on_rejected={"skip": f"dead.{name}"})))
     assert (summary.copied, summary.skipped) == (3, 1)
     assert await here.source_sequences() == [1, 2, 3, 5, 6, 7]
     assert [message[3] for message in await dead.count(1)] == [b"x" * 1000]
 
 
-async def test_a_target_that_is_full_is_waited_for_only_so_long(
-    session: Spark, copies: Copies, servers: SharedServers
-) -> None:
+async def test_a_target_that_is_full_is_waited_for_only_so_long(copies: Copies, servers: SharedServers) -> None:
     settings = settings_for(servers["2.10.27"].url, copies.rule())
     await _updated(copies, max_msgs=4, discard="new")
     with pytest.raises(PipelineError, match="takes nothing at the moment"):
-        await backfilled(session, settings, patience=0.5)
+        await backfilled(settings, patience=0.5)
     assert await copies.source_sequences() == [1, 2, 3, 4]
     await _updated(copies, max_msgs=-1, discard="new")
-    await backfilled(session, settings)
+    await backfilled(settings)
     await copies.are_exact()
 
 

@@ -28,13 +28,13 @@ class Commands:
 
     def __init__(self, capfd: pytest.CaptureFixture[str], session: Spark) -> None:
         self._capfd = capfd
-        self._engine = "local" if session is None else "spark"
+        self._engine = ("--engine", "local" if session is None else "spark")
 
     async def run(self, *arguments: str, code: int = 0) -> str:
         """What it printed on stdout, or on stderr where it is to fail."""
         self._capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            await asyncio.to_thread(main, [*arguments, "--engine", self._engine])
+            await asyncio.to_thread(main, [*arguments, *(self._engine if "capture" in arguments else ())])
         printed = self._capfd.readouterr()
         assert ended.value.code == code, printed.err
         return printed.err if code else printed.out

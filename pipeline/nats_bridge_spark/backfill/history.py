@@ -1,36 +1,30 @@
-"""The history to copy, as rows: from the live stream, or from a capture of it."""
+"""The history to copy, as a consumer would deliver it: from the live stream, or from a capture of it.
+
+What a consumer reports with a message is in a delivery's reply subject: `$JS.ACK.<stream>.<consumer>.<deliveries>.
+<stream sequence>.<consumer sequence>.<time ns>.<pending>`. Of a captured message only sequence and time are real.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from nats_bridge.settings import Connection
-from nats_bridge_spark.backfill.rows import COLUMNS, SCHEMA, Batches
-from nats_bridge_spark.backfill.spark_work import REPORT
-from nats_bridge_spark.connections import options_of
-from nats_bridge_spark.source.planning import planned
-from nats_bridge_spark.source.range_reader import arriving
-from nats_bridge_spark.source.read_options import ReadOptions
+from nats_bridge.client.jetstream_api import JetStreamApi
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.replay import Replay
+from nats_bridge_spark.capture.folder import Capture
+from nats_bridge_spark.capture.place import Place
+from nats_bridge_spark.capture.reading import captured_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
+"""What is needed of a captured message, as `deliveries` takes it."""
 
-    from nats_bridge_spark.capture.folder import Capture
-
-
-class TaskOfRows(Protocol):
-    """Takes the rows of a history."""
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Do it in a task of Spark's; one row (`REPORT`)."""
-
-    async def counts(self, batches: Batches) -> dict[str, int]:
-        """Do it; what the report has."""
+Batches: TypeAlias = AsyncGenerator[list[Delivered], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,66 +32,26 @@ class LiveHistory:
     """A range of what a stream holds.
 
     Attributes:
-        connection: where the stream is.
+        api: of the connection that holds the stream.
         stream: its name.
-        first: the first sequence.
-        last: the last one.
+        last: the last sequence wanted.
         subjects: what to ask the server for; none for everything.
     """
 
-    connection: Connection = field(repr=False)
+    api: JetStreamApi
     stream: str
-    first: int
     last: int
     subjects: tuple[str, ...] = ()
 
-    def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
+    def after(self, sequence: int) -> Batches:
+        """The messages behind a sequence, in order.
 
-        It reads them itself: rows that come to it through Spark cost as much again.
+        What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
+
+        Raises:
+            ApiError: the connection broke; what was given is valid.
         """
-        reading = _ReadByItself(self._options(), task)
-        return spark.range(0, 1, 1, 1).mapInArrow(reading, REPORT)
-
-    def rows(self) -> Batches:
-        """The rows in the order of their sequences, for a task without Spark."""
-        return _rows(self._options())
-
-    def _options(self) -> dict[str, str]:
-        options = {
-            **options_of(self.connection),
-            "stream": self.stream,
-            "startSequence": str(self.first),
-            "endSequence": str(self.last),
-            # What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
-            "failOnDataLoss": "false",
-            "partitions": "1",
-        }
-        # The option has commas between filters, so none of them may have one; what we select ourselves is as right.
-        if self.subjects and not any("," in subject for subject in self.subjects):
-            options["subjects"] = ",".join(self.subjects)
-        return options
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadByItself:
-    """Called by Spark in the one task; whatever rows it brings only start it."""
-
-    options: dict[str, str] = field(repr=False)
-    task: TaskOfRows
-
-    def __call__(self, started: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in started:
-            pass
-        return self.task(_rows(self.options))
-
-
-async def _rows(options: dict[str, str]) -> AsyncGenerator[pa.RecordBatch, None]:
-    read = ReadOptions.of(options)
-    for part in await planned(read):
-        async with contextlib.aclosing(arriving(read, SCHEMA, part)) as batches:
-            async for batch in batches:
-                yield batch
+        return Replay(self.api, self.stream, self.subjects).between(sequence + 1, self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +59,53 @@ class CapturedHistory:
     """A range of what a capture holds.
 
     Attributes:
-        path: its directory.
+        place: its directory.
         capture: what it holds.
-        first: the first sequence.
-        last: the last one.
+        last: the last sequence wanted.
     """
 
-    path: str
+    place: Place
     capture: Capture
-    first: int
     last: int
 
-    def given_to(self, task: TaskOfRows, spark: SparkSession) -> DataFrame:
-        """The report (`REPORT`) of one task that gets the rows in the order of their sequences.
+    async def after(self, sequence: int) -> Batches:
+        """The messages behind a sequence, in order.
 
-        Spark sorts them in one partition, on disk if memory does not suffice.
+        Raises:
+            PipelineError: a file cannot be read.
         """
-        from nats_bridge_spark.capture.reading import read_capture
+        async for rows in self.rows(sequence + 1):
+            yield deliveries(rows)
 
-        rows = read_capture(spark, self.path, capture=self.capture, first=self.first, last=self.last).select(*COLUMNS)
-        return rows.coalesce(1).sortWithinPartitions("sequence").mapInArrow(task, REPORT)
-
-    def rows(self) -> Batches:
-        """The rows in the order of their sequences, for a task without Spark."""
-        from nats_bridge_spark.capture.reading import captured_rows
-
-        return captured_rows(self.path, self.capture, COLUMNS, first=self.first, last=self.last)
+    async def rows(self, first: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The rows from a sequence on, with `COLUMNS`; read in a thread, so that connections stay served."""
+        rows = captured_rows(self.place, self.capture, COLUMNS, first=first, last=self.last)
+        while (batch := await asyncio.to_thread(next, rows, None)) is not None:
+            if batch.num_rows:
+                yield batch
 
 
-History = LiveHistory | CapturedHistory
-"""Rows with `nats_bridge_spark.backfill.rows.COLUMNS`."""
+History: TypeAlias = LiveHistory | CapturedHistory
+
+
+def deliveries(rows: pa.RecordBatch) -> list[Delivered]:
+    """Rows with `COLUMNS`, as if delivered."""
+    subject, sequence, time_ns, block, data = rows.columns
+    replies = pc.binary_join_element_wise(
+        "$JS.ACK.o.c.1.", sequence.cast(pa.string()), ".0.", time_ns.cast(pa.string()), ".0", ""
+    )
+    empty = pa.scalar(b"", pa.binary())
+    return list(
+        zip(
+            _bytes(subject.cast(pa.binary())),
+            _bytes(replies.cast(pa.binary())),
+            _bytes(block.fill_null(empty)),
+            _bytes(data.fill_null(empty)),
+            strict=True,
+        )
+    )
+
+
+def _bytes(column: Any) -> list[bytes]:
+    values: list[bytes] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

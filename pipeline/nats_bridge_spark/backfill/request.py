@@ -27,7 +27,7 @@ class BackfillRequest:
     patience: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EntrySummary:
     """The result of one source's history.
 

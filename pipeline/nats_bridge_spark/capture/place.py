@@ -10,11 +10,12 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from nats_bridge_spark.errors import OptionError, PipelineError
 
@@ -54,12 +55,19 @@ class Place(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file or a directory with all that is in it; nothing where there is none."""
 
+    def fetched(self, path: str) -> AbstractContextManager[str]:
+        """A file of this machine with the same bytes, for a while."""
+
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes of this machine from writing to it, where its file system can.
 
         Raises:
             PipelineError: another one does.
         """
+
+
+Places: TypeAlias = Callable[[str], Place]
+"""Finds the directory that a path or an address names; starts Spark if only Spark reaches it."""
 
 
 def absolute(path: str) -> str:
@@ -163,6 +171,9 @@ class _LocalPlace:
         else:
             place.unlink(missing_ok=True)
 
+    def fetched(self, path: str) -> AbstractContextManager[str]:
+        return nullcontext(str(self._at(path)))
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         descriptor = os.open(self.root, os.O_RDONLY)
@@ -258,6 +269,15 @@ class _HadoopPlace:
 
     def remove(self, path: str) -> None:
         self._files.delete(self._at(path), True)
+
+    @contextmanager
+    def fetched(self, path: str) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="nats-bridge-capture-") as folder:
+            file = f"{folder}/file.parquet"
+            self._files.copyToLocalFile(
+                False, self._at(path), self._jvm.org.apache.hadoop.fs.Path(f"file://{file}"), True
+            )
+            yield file
 
     def locked(self) -> AbstractContextManager[None]:
         return nullcontext()

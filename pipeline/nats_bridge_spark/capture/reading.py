@@ -1,9 +1,8 @@
-"""Reads captures, for other jobs: with Spark, or files of this machine without it."""
+"""Reads captures, for other jobs: with Spark, or without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nats_bridge_spark.capture.folder import Capture, Chunk, capture_in
-from nats_bridge_spark.capture.place import place_of
+from nats_bridge_spark.capture.place import Place, place_of
 from nats_bridge_spark.capture.saved_stream import SAVED
 from nats_bridge_spark.columns import CAPTURED, ddl
 from nats_bridge_spark.errors import OptionError, PipelineError
@@ -34,9 +33,14 @@ def capture_at(spark: SparkSession | None, path: str) -> Capture:
         OptionError: there is no capture.
         PipelineError: it cannot be read.
     """
-    held = capture_in(place_of(spark, path))
+    return required_capture(place_of(spark, path))
+
+
+def required_capture(place: Place) -> Capture:
+    """The same for a directory that is found already."""
+    held = capture_in(place)
     if held is None:
-        raise OptionError(f"{path}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
+        raise OptionError(f"{place}: not a capture: there is no {SAVED} of one; nats-bridge capture makes one")
     return held
 
 
@@ -84,12 +88,12 @@ def read_capture(
 
 
 def captured_rows(
-    path: str, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
+    place: Place, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a capture on this machine, in the order of their sequences.
+    """The rows of a capture without Spark, in the order of their sequences.
 
     Args:
-        path: the capture's directory.
+        place: the capture's directory.
         capture: what it holds.
         columns: the ones wanted, with `sequence`.
         first: the first sequence wanted; None for all from the beginning.
@@ -98,23 +102,23 @@ def captured_rows(
     Raises:
         PipelineError: a file cannot be read.
     """
-    for file in chunk_files(path, capture, first, last):
-        for batch in file_batches(file, columns):
-            found = batch.column("sequence")
-            wanted = pc.greater_equal(found, first or 0)
-            yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
+    for path in _paths(place, capture, first, last):
+        with place.fetched(path) as file:
+            for batch in file_batches(file, columns):
+                found = batch.column("sequence")
+                wanted = pc.greater_equal(found, first or 0)
+                yield batch.filter(wanted if last is None else pc.and_(wanted, pc.less_equal(found, last)))
 
 
 def chunk_files(path: str, capture: Capture, first: int | None, last: int | None) -> list[str]:
-    """The files of the chunks that a range of sequences is in, in their order; None for no bound."""
+    """The files on this machine of the chunks that a range of sequences is in, in their order; None for no bound."""
     place = place_of(None, path)
+    return [f"{place}/{file}" for file in _paths(place, capture, first, last)]
+
+
+def _paths(place: Place, capture: Capture, first: int | None, last: int | None) -> list[str]:
     folders = [chunk.folder for chunk in _chunks_in(capture, first, last)]
-    return [f"{place}/{folder}/{name}" for folder in folders for name in place.names(folder) if name[0] not in "._"]
-
-
-def size_of(path: str, capture: Capture) -> int:
-    """The bytes of a capture's files on this machine."""
-    return sum(Path(file).stat().st_size for file in chunk_files(path, capture, None, None))
+    return [f"{folder}/{name}" for folder in folders for name in place.names(folder) if name[0] not in "._"]
 
 
 def _chunks_in(capture: Capture, first: int | None, last: int | None) -> list[Chunk]:
@@ -141,25 +145,18 @@ def bytes_in(metadata: pq.FileMetaData) -> int:
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
-def first_since(spark: SparkSession | None, path: str, capture: Capture, time_ns: int) -> int | None:
+def first_since(place: Place, capture: Capture, time_ns: int) -> int | None:
     """The sequence of the first captured message that was stored at a time or later; None where there is none.
 
     Args:
-        spark: a session; None for a directory of this machine.
-        path: the capture's directory, or its address.
+        place: the capture's directory.
         capture: what it holds.
         time_ns: nanoseconds since 1970.
 
     Raises:
         PipelineError: a file cannot be read.
     """
-    if spark is not None:
-        from pyspark.sql import functions as f
-
-        rows = read_capture(spark, path, capture=capture)
-        row = rows.where(rows.time_ns >= time_ns).agg(f.min("sequence")).first()
-        return None if row is None else row[0]
-    for batch in captured_rows(path, capture, ("sequence", "time_ns"), first=None, last=None):
+    for batch in captured_rows(place, capture, ("sequence", "time_ns"), first=None, last=None):
         found = pc.min(batch.filter(pc.greater_equal(batch.column("time_ns"), time_ns)).column("sequence")).as_py()
         if found is not None:
             return int(found)

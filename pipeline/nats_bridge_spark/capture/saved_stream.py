@@ -50,7 +50,7 @@ class SavedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class CaptureExtent:
-    """The part of a stream that a capture is about, as far as the names of its chunks do not say it.
+    """The part of a stream that a capture is about, without what the names of its chunks say.
 
     Attributes:
         created: when the stream was created, as its server reported it first.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from nats_bridge.cli.options import config_option
-from nats_bridge_spark.cli.options import engine_option, spark_option
-
-if TYPE_CHECKING:
-    from nats_bridge_spark.engine import Engine
+from nats_bridge_spark.cli.options import spark_option
 
 
 @click.command("backfill")
@@ -25,9 +22,8 @@ if TYPE_CHECKING:
     "--to", "last", type=click.IntRange(1), metavar="N", help="The last one.  [default: the last at the start]"
 )
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON on stdout.")
-@engine_option
 @spark_option
-def backfill_command(config: Path, as_json: bool, engine: Engine, settings: dict[str, str], **given: Any) -> None:
+def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **given: Any) -> None:
     """Copy the history of a stream through RULE of a configuration into the rule's target.
 
     The copies are those that the sidecar makes, byte for byte, in the same order. Stop the sidecar before, and
@@ -49,11 +45,11 @@ def backfill_command(config: Path, as_json: bool, engine: Engine, settings: dict
 
     rule_of(loaded, request.rule)
 
-    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.capture.places import job_of_one_process
     from nats_bridge_spark.progress import Shown
 
-    with engine_of(f"backfill {request.rule}", engine, settings) as session:
-        summaries = backfill(loaded, request, session, Shown())
+    with job_of_one_process(f"backfill {request.rule}", settings) as places:
+        summaries = backfill(loaded, request, places, Shown())
     if as_json:
         click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))
         return

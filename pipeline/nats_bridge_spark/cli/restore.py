@@ -10,10 +10,9 @@ import click
 from nats_bridge.cli.connection_options import connection_named, connection_options
 from nats_bridge.cli.options import only_permissions
 from nats_bridge.errors import EXIT_GOOD
-from nats_bridge_spark.cli.options import engine_option, sequence_or_time, spark_option
+from nats_bridge_spark.cli.options import sequence_or_time, spark_option
 
 if TYPE_CHECKING:
-    from nats_bridge_spark.engine import Engine
     from nats_bridge_spark.restore.request import Selection
 
 
@@ -37,10 +36,9 @@ if TYPE_CHECKING:
 )
 @click.option("--without", metavar="MEMBER", multiple=True, help="Leave this out of the configuration; repeatable.")
 @click.option("--hold", is_flag=True, help="Do not open the streams yet: a later run continues with a newer capture.")
-@engine_option
 @spark_option
 @click.option("--json", "as_json", is_flag=True, help="The summary on stdout as JSON.")
-def restore_command(directory: str, engine: Engine, settings: dict[str, str], as_json: bool, **given: Any) -> int:
+def restore_command(directory: str, settings: dict[str, str], as_json: bool, **given: Any) -> int:
     """Create the streams that were captured in DIR, with their messages and durable consumers.
 
     Each message gets its subject, headers, payload and sequence again, and a new time stamp. A stream takes no other
@@ -66,7 +64,7 @@ def restore_command(directory: str, engine: Engine, settings: dict[str, str], as
         return EXIT_GOOD
     require_libraries()
     from nats_bridge_spark.capture.place import absolute
-    from nats_bridge_spark.engine import engine_of
+    from nats_bridge_spark.capture.places import job_of_one_process
     from nats_bridge_spark.progress import Shown
     from nats_bridge_spark.restore.job import restore
     from nats_bridge_spark.restore.request import RestoreRequest
@@ -85,8 +83,8 @@ def restore_command(directory: str, engine: Engine, settings: dict[str, str], as
         consumers=given["consumers"],
         hold=given["hold"],
     )
-    with engine_of("restore", engine, settings) as session:
-        summaries = restore(request, session, Shown())
+    with job_of_one_process("restore", settings) as places:
+        summaries = restore(request, places, Shown())
     if as_json:
         click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
         return EXIT_GOOD

@@ -1,4 +1,4 @@
-"""Runs a restore on the driver: checks everything first, then restores stream after stream."""
+"""Runs a restore: checks everything first, then restores stream after stream."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.errors import ApiError
 from nats_bridge_spark.backfill.history import CapturedHistory
-from nats_bridge_spark.backfill.spark_work import counted, done
 from nats_bridge_spark.capture.folder import Capture, capture_in
-from nats_bridge_spark.capture.place import Place, is_local, place_of
-from nats_bridge_spark.capture.reading import first_since, size_of
+from nats_bridge_spark.capture.place import Place, Places
+from nats_bridge_spark.capture.reading import first_since
 from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
-from nats_bridge_spark.engine import MESSAGES, Session
+from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError
 from nats_bridge_spark.progress import Shown, watched
 from nats_bridge_spark.restore.configuration import (
@@ -34,13 +32,9 @@ from nats_bridge_spark.restore.configuration import (
 )
 from nats_bridge_spark.restore.object_store import purge_orphans
 from nats_bridge_spark.restore.request import RestoreRequest, Selection, Summary
-from nats_bridge_spark.restore.task import CHECKED, RestoreTask
+from nats_bridge_spark.restore.task import StreamRestore
 from nats_bridge_spark.source.loop_thread import LoopThread
 from nats_transforms.dialect import server_dialect
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _KEPT: Final = "what was restored stays: run the same command again"
 
@@ -50,12 +44,12 @@ class _Saved:
     """A captured stream.
 
     Attributes:
-        path: the capture's directory, or its address.
+        place: the capture's directory.
         stream: how it was configured.
         capture: its messages; None where only the configuration was saved.
     """
 
-    path: str
+    place: Place
     stream: SavedStream
     capture: Capture | None
 
@@ -84,13 +78,12 @@ class _Planned:
         return str(self.config["name"])
 
 
-def restore(request: RestoreRequest, session: Session, shown: Shown) -> list[Summary]:
+def restore(request: RestoreRequest, places: Places, shown: Shown) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
         request: what is wanted.
-        session: makes the Spark session, when everything that can be checked without it is, and if the captures are
-            large enough for Spark.
+        places: finds the directory, and those in it.
         shown: how progress is shown.
 
     Returns:
@@ -99,18 +92,11 @@ def restore(request: RestoreRequest, session: Session, shown: Shown) -> list[Sum
     Raises:
         PipelineError, BridgeError: what is in the way. Whatever was restored stays; the same command continues.
     """
-    directory = request.directory
-    # Only Spark reaches other places, however little there is.
-    spark = None if is_local(directory) else session(lambda: (MESSAGES, 0))
-    saved = _found(spark, place_of(spark, directory), request)
+    saved = _found(places, request)
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        held = [(each.path, each.capture) for each in saved if each.capture is not None]
-        spark = spark or session(
-            lambda: (sum(each.messages for _, each in held), sum(size_of(path, each) for path, each in held))
-        )
-        return [_Job(spark, request, shown, loop, connection, each).restored() for each in planned]
+        return [_Job(request, shown, loop, connection, each).restored() for each in planned]
 
 
 def _require_new(version: str) -> None:
@@ -121,11 +107,12 @@ def _require_new(version: str) -> None:
         )
 
 
-def _found(spark: SparkSession | None, place: Place, request: RestoreRequest) -> list[_Saved]:
+def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
     """The captures that are wanted, by name."""
+    place = places(request.directory)
     whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
-    found = [_saved(spark, place.uri(path)) for path in paths]
+    found = [_saved(places(f"{request.directory}/{path}" if path else request.directory)) for path in paths]
     if not found:
         raise OptionError(f"{place}: holds no capture: there is no {SAVED}; nats-bridge capture writes it")
     names = [each.stream.name for each in found]
@@ -143,10 +130,9 @@ def _found(spark: SparkSession | None, place: Place, request: RestoreRequest) ->
     return chosen
 
 
-def _saved(spark: SparkSession | None, path: str) -> _Saved:
-    place = place_of(spark, path)
+def _saved(place: Place) -> _Saved:
     stream = SavedStream.of_json(place.read(SAVED) or "", place.uri(SAVED))
-    return _Saved(path, stream, capture_in(place))
+    return _Saved(place, stream, capture_in(place))
 
 
 async def _plan(connection: Connection, saved: _Saved, request: RestoreRequest) -> _Planned:
@@ -213,7 +199,6 @@ def _identity(selection: Selection | None) -> str:
 class _Job:
     """One stream of a restore."""
 
-    spark: SparkSession | None
     request: RestoreRequest
     shown: Shown
     loop: LoopThread
@@ -256,29 +241,24 @@ class _Job:
         summary.first, summary.last = max(reached + 1, planned.begin), last
         if capture is None:
             return
-        task = RestoreTask(
+        work = StreamRestore(
             config=planned.config,
             mark=planned.mark,
             sourcing=request.selection.sourcing if request.selection else None,
-            connection=request.connection,
+            history=CapturedHistory(planned.saved.place, capture, last),
             known=KnownStream.of(there),
-            last=last,
             patience=request.patience,
+            reached=reached,
         )
-        history = CapturedHistory(planned.saved.path, capture, max(planned.begin, reached - CHECKED + 1), last)
-        job = f"restore {planned.name}"
-        with watched(self.spark, job, total=last - reached, shown=self.shown) as progress:
+        with watched(None, f"restore {planned.name}", total=last - reached, shown=self.shown) as progress:
             progress.kept = _KEPT
-            progress.enter("publishing", count=partial(self._stored, reached))
-            counts = done(job, lambda: counted(task, history, self.spark, self.loop) or task.without_rows())
-            progress.add(counts["restored"])
-        summary.messages, summary.unselected = counts["restored"], counts["unselected"]
-        summary.changed = counts["changed"]
-
-    def _stored(self, before: int) -> int:
-        """How many sequences the stream has got, for watching."""
-        info = self.loop.run(self.connection.api.stream_info(self.planned.name))
-        return max(int(info["state"]["last_seq"]) - before, 0)
+            progress.enter("publishing", count=lambda: work.reached - reached)
+            name = f"nats-bridge-restore {planned.name}"
+            with self.loop.within(connected(request.connection, client_name=name)) as connection:
+                run_here(self.loop, work.run(connection))
+            progress.add(work.counts["restored"])
+        summary.messages, summary.unselected = work.counts["restored"], work.counts["unselected"]
+        summary.changed = work.counts["changed"]
 
     def _last(self, capture: Capture | None) -> int:
         """The last sequence that is wanted."""
@@ -289,7 +269,7 @@ class _Job:
             return capture.last if wanted is None else max(min(wanted, capture.last), capture.begin - 1)
         from nats_transforms.timestamp import nanoseconds_of
 
-        first = first_since(self.spark, self.planned.saved.path, capture, nanoseconds_of(self.request.to_time))
+        first = first_since(self.planned.saved.place, capture, nanoseconds_of(self.request.to_time))
         return capture.last if first is None else first - 1
 
     async def _created(self) -> Json:

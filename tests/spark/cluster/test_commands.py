@@ -1,13 +1,10 @@
-"""The commands on a standalone cluster, with the package sent along: what they end with, and what a lost part does."""
+"""The commands on a standalone cluster, with the package sent along: what they end with."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,8 @@ import pytest
 import yaml
 
 from tests.live.copies import Copies
-from tests.live.cut_wire import cut_wire
 from tests.live.raw_messages import RawPeer
-from tests.spark.cluster.standalone import PATIENCE, Job, StandaloneCluster, command_of, descendants
+from tests.spark.cluster.standalone import PATIENCE, Job, StandaloneCluster
 
 JOBS = Path(__file__).with_name("jobs")
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
@@ -80,40 +76,3 @@ async def test_capture_backfill_and_diff(
     assert (summary["read"], summary["copied"], summary["next_sequence"]) == (messages, messages, messages + 1)
     await copies.are_exact()
     assert diff["equal"]
-
-
-async def test_a_backfill_whose_executors_are_killed_continues(
-    submit: Submit,
-    cluster: StandaloneCluster,
-    url: str,
-    peer: RawPeer,
-    unique_name: Callable[[str], str],
-    tmp_path: Path,
-) -> None:
-    messages = 3000
-    copies = await Copies.make(peer, unique_name("killed"), target={"duplicate_window": 100_000_000})
-    await filled(copies, messages)
-    async with cut_wire(url) as wire:
-        config = configured(tmp_path, {"default": url, "west": wire.url}, copies.rule(to="west"))
-        wire.fall_silent_after(b"number 1000.")
-        job = submit(["backfill", "-c", config, "rule", "--json"])
-        ended = asyncio.create_task(asyncio.to_thread(job.ended))
-        while not wire.is_silent:
-            assert not ended.done(), job.text[-5000:]
-            await asyncio.sleep(0.02)
-        await copies.holds(1000)
-        below = [pid for worker in cluster.workers for pid, _ in descendants(worker.process.pid)]
-        assert any("CoarseGrainedExecutorBackend" in command_of(pid) for pid in below)
-        for pid in below:  # a Python worker that outlived its executor would copy the rest
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wire.cut()
-        wire.speak_again()
-        assert await ended == 0, job.text[-5000:]
-    (reported,) = answers(tmp_path)
-    assert reported["code"] == 0, job.text[-5000:]
-    (summary,) = json.loads(reported["printed"])["sources"]
-    assert summary["next_sequence"] == messages + 1
-    assert 0 < summary["copied"] < messages
-    assert "Lost executor" in job.text
-    await copies.are_exact()

@@ -1,4 +1,4 @@
-"""Plans a backfill of a copying rule on the driver: what to read and write, given what the target holds.
+"""Plans a backfill of a copying rule what to read and write, given what the target holds.
 
 It checks as a start of the sidecar does, with the same code: what must not run is refused here, the target shows where
 an entry resumes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.stream_identity import Bounds, KnownStream
@@ -23,11 +24,18 @@ from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.settings import Settings, Source
-from nats_bridge_spark.backfill.copy_task import CopyTask
 from nats_bridge_spark.backfill.fence import refuse_running
-from nats_bridge_spark.backfill.planned import Planned
+from nats_bridge_spark.backfill.history import CapturedHistory, History, LiveHistory
+from nats_bridge_spark.backfill.history_copy import HistoryCopy
 from nats_bridge_spark.backfill.request import BackfillRequest
+from nats_bridge_spark.capture.folder import Capture
+from nats_bridge_spark.capture.place import Place
+from nats_bridge_spark.capture.reading import required_capture
 from nats_bridge_spark.errors import OptionError
+from nats_transforms.subject import REST, is_subset
+
+if TYPE_CHECKING:
+    from nats_bridge.client.jetstream_api import Json
 
 
 async def entry_plans(
@@ -67,24 +75,24 @@ def name_of(rule: CopyingRule, entry: Source) -> str:
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 
-async def entry_backfill(
+async def entry_copy(
     plan: EntryPlan,
     rule: CopyingRule,
-    settings: Settings,
     connections: Mapping[str, Connection],
     request: BackfillRequest,
-) -> Planned:
+    captured: Place | None,
+) -> HistoryCopy:
     """Find out what one entry's target lacks.
 
     Args:
         plan: the entry.
         rule: its rule.
-        settings: the configuration.
         connections: the open connections by name.
         request: what is wanted of it.
+        captured: where a capture of the history is; None for the live stream.
 
     Raises:
-        OptionError: the range does not fit to what the target holds.
+        OptionError: the range does not fit to what the target holds, or the capture not to the stream.
         BridgeError: a server cannot be asked; the source is a new stream and the rule is to stop then.
     """
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
@@ -102,34 +110,47 @@ async def entry_backfill(
         plan.rule,
     )
     first = 1 + await _handled(plan, request, streams)
-    last = streams.source_last
-    if request.last is not None:
-        last = min(last, request.last)
-    # A retried task must not begin anywhere else, whatever has been written to the target since.
+    history: History
+    if captured is None:
+        last = min(streams.source_last, request.last or streams.source_last)
+        history = LiveHistory(source_connection.api, plan.source.name, last, subjects)
+    else:
+        capture = required_capture(captured)
+        _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
+        history = CapturedHistory(captured, capture, min(capture.last, request.last or capture.last))
+    # A later round must not begin anywhere else, whatever has been written to the target since.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
-    task = CopyTask(
+    return HistoryCopy(
         plan=replace(plan, source=source, filters=subjects),
-        source_connection=settings.connections[plan.source.connection],
-        target=settings.connections[rule.target_connection],
-        client=settings.name,
+        history=history,
         known=KnownStream.of(source_info),
         first=first,
         patience=request.patience,
     )
-    return Planned(
-        source=plan.source.name,
-        target=plan.stream,
-        connection=task.source_connection,
-        created=streams.created,
-        held_from=int(source_info["state"]["first_seq"]),
-        bounds=Bounds.of(source_info),
-        first=first,
-        last=last,
-        task=task,
-        record_of=plan.sourcing.own_record,
-        subjects=subjects,
-        filters=plan.sourcing.filters,
-    )
+
+
+def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
+    """Refuse a capture of something else, or with less than the stream holds itself."""
+    stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
+    if capture.stream != stream:
+        raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
+    if capture.known.differs(created, Bounds.of(source)):
+        raise OptionError(
+            f"{place}: is of the stream '{stream}' that was created {capture.created}; the present one was created"
+            f" {created}, and its sequences mean other messages"
+        )
+    for wanted in plan.sourcing.filters or (REST,):
+        if capture.subjects and not any(is_subset(wanted, subject.encode()) for subject in capture.subjects):
+            raise OptionError(
+                f"{place}: holds only {', '.join(capture.subjects)}, and the rule selects"
+                f" '{wanted.decode('utf-8', 'replace')}'"
+            )
+    if first < capture.begin and held_from < capture.begin:
+        raise OptionError(
+            f"{place}: begins at sequence {capture.begin}, and {first} to {capture.begin - 1} are wanted, which the"
+            f" stream holds from {held_from} on: capture these, leave --capture out, or say --from"
+            f" {capture.begin}"
+        )
 
 
 async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:

@@ -1,0 +1,230 @@
+"""Copies a history into the target, as the sidecar does.
+
+Theory of operation. The entry is the sidecar's own. It is given another reader, which hands it the history in place of
+what a consumer delivers. Each round of an entry begins with what the target holds, and the reader begins there, however
+often. So no state is kept but what the target holds, and the message ids only have to last for what was in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.permission_violations import refused_publication
+from nats_bridge.client.stream_identity import Bounds, KnownStream
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.client.waiting import FOUR_A_SECOND
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.lag import StreamPosition
+from nats_bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.kinds.copying.counters import CopyCounters
+from nats_bridge.kinds.copying.entry import CopyEntry
+from nats_bridge.kinds.copying.entry_plan import EntryPlan
+from nats_bridge.kinds.copying.round import EntryContext, Round
+from nats_bridge.observability.rule_metrics import RuleMetrics
+from nats_bridge_spark.backfill.history import History
+from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
+
+
+@dataclass(slots=True)
+class HistoryCopy:
+    """The copying of one history into the target.
+
+    Attributes:
+        plan: what the entry does.
+        history: the messages.
+        known: by what the source is recognised.
+        first: the sequence at which the history begins.
+        patience: seconds for which a server may be away, or the target full, before it ends.
+        counters: what was done.
+        held: the source's sequence up to which the target has confirmed everything.
+        read: how many messages were read.
+        handed: the sequence of the last one.
+    """
+
+    plan: EntryPlan
+    history: History
+    known: KnownStream
+    first: int
+    patience: float = 60.0
+    counters: CopyCounters = field(default_factory=CopyCounters)
+    held: int = field(init=False)
+    read: int = field(init=False, default=0)
+    handed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = self.handed = self.first - 1
+
+    async def run(self, source: Connection, target: Connection) -> None:
+        """Copy it.
+
+        Args:
+            source: the connection that holds the source.
+            target: one to the target, without echo.
+
+        Raises:
+            BridgeError: what is in the way; what was copied stays.
+        """
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end(error: BaseException | None = None) -> None:
+            if not over.done():
+                over.set_result(None) if error is None else over.set_exception(error)
+
+        context = EntryContext(
+            self.plan, source, target, self.counters, RuleMetrics(), reader=lambda *of: _HistoryReading(self, end, *of)
+        )
+        entry = CopyEntry(context, end)
+        target.on_end(lambda reason: end(UnreachableError(f"the target's server ended the connection: {reason}")))
+        target.on_refusal(lambda text: self._refused(text, end))
+        watching = asyncio.create_task(self._watch(entry, source, target, end))
+        try:
+            await entry.start()
+            await over
+            await entry.stop()
+        finally:
+            await end_tasks(watching)
+            if over.done():
+                over.exception()
+            await entry.abandon()
+
+    def check(self, handled: int, info: Json) -> None:
+        """Check that a round begins where it should.
+
+        Args:
+            handled: the source's sequence up to which the target holds everything.
+            info: the source's `STREAM.INFO` now.
+
+        Raises:
+            RuleRefusedError: the source is another one by now.
+            DataLostError: the target lost messages since the job was planned, or since it has confirmed them.
+        """
+        plan = self.plan
+        if self.known.differs(str(info["created"]), Bounds.of(info)):
+            raise RuleRefusedError(
+                f"rule '{plan.rule}': stream '{plan.source.name}' was recreated while its history was copied: run the"
+                " backfill again"
+            )
+        if handled < self.held:
+            raise DataLostError(
+                f"rule '{plan.rule}': stream '{plan.stream}' holds what comes from '{plan.source.name}' up to sequence"
+                f" {handled}, and has held it up to {self.held} since the job was planned: run the backfill again"
+            )
+
+    def note(self, batch: list[Delivered]) -> None:
+        """Count messages that are handed on, each once."""
+        last = _sequence(batch[-1][1])
+        if last > self.handed:
+            if _sequence(batch[0][1]) > self.handed:
+                self.read += len(batch)
+            else:
+                self.read += sum(_sequence(reply) > self.handed for _, reply, _, _ in batch)
+            self.handed = last
+
+    def _refused(self, text: str, end: Callable[[BaseException], None]) -> None:
+        """A violation of permissions; without the right to listen to others everything works, only slower."""
+        if refused_publication(text):
+            end(
+                PipelineError(
+                    f"rule '{self.plan.rule}': the server refuses a publication ({text}): allow the user to publish to"
+                    " the rule's destinations"
+                )
+            )
+
+    async def _watch(
+        self, entry: CopyEntry, source: Connection, target: Connection, end: Callable[[BaseException], None]
+    ) -> None:
+        """End it when an obstacle has lasted too long."""
+        loop = asyncio.get_running_loop()
+        free = loop.time()
+        place = f"rule '{self.plan.rule}': stream '{self.plan.stream}'"
+        while True:
+            await asyncio.sleep(FOUR_A_SECOND)
+            is_there = target.client.is_connected and source.client.is_connected
+            if is_there and entry.obstacle is None:
+                free = loop.time()
+            elif loop.time() - free > self.patience:
+                if is_there:
+                    why = f"{place}: waited {self.patience:g} s for {entry.obstacle}: run the backfill again then"
+                    return end(PipelineError(why))
+                whose = "its" if source.client.is_connected else "its source's"
+                why = f"{place}: {whose} server is away for {self.patience:g} s: run the backfill again"
+                return end(UnreachableError(why))
+
+
+class _HistoryReading:
+    """Hands a history to an entry, for one round (see `Reading`)."""
+
+    attached = True
+    waits_for = ""
+
+    def __init__(
+        self, copy: HistoryCopy, end: Callable[[BaseException | None], None], sink: Round, filters: tuple[str, ...]
+    ) -> None:
+        self.handled = 0
+        self._copy = copy
+        self._end = end
+        self._round = sink
+        self._filters = filters
+        self._known = KnownStream("")
+        self._feeding: asyncio.Task[None] | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether messages are left."""
+        return self._feeding is not None and not self._feeding.done()
+
+    @property
+    def stream_position(self) -> StreamPosition:
+        """Where it stands."""
+        return StreamPosition(self._copy.plan.source.name, self._known, self._filters, self.handled)
+
+    async def open(self, handled: int, info: dict[str, Any]) -> None:
+        """Begin after a sequence."""
+        self._copy.check(handled, info)
+        self._known, self.handled = KnownStream.of(info), handled
+        self._feeding = asyncio.create_task(self._feed())
+
+    async def not_taken(self) -> int | None:
+        """Unknown."""
+        return None
+
+    async def abandon(self, *, held: bool) -> None:
+        """Stop; the next round reads again what is not stored."""
+        await end_tasks(self._feeding)
+
+    async def end_at_once(self) -> None:
+        """Stop."""
+        await end_tasks(self._feeding)
+
+    async def _feed(self) -> None:
+        copy, publisher = self._copy, self._round.publisher
+        try:
+            async with contextlib.aclosing(copy.history.after(self.handled)) as batches:
+                async for batch in batches:
+                    if publisher.over:
+                        return  # the next round begins, or an error ended it all
+                    copy.note(batch)
+                    if waiting := self._round.accept(batch):
+                        await waiting
+                    copy.held = max(copy.held, publisher.confirmed[0])
+            await publisher.settled()
+            if not publisher.over:
+                self._end(None)
+        except ApiError as error:
+            if error.passing:
+                self._round.life.interrupt(f"the source cannot be read ({error})")
+            else:
+                self._end(error)
+        except Exception as error:
+            self._end(error)
+
+
+def _sequence(reply: bytes) -> int:
+    return AckReply.parse(reply).stream_sequence

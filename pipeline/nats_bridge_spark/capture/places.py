@@ -1,0 +1,31 @@
+"""Where a job of one process finds captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from nats_bridge_spark.capture.place import Place, Places, is_local, place_of
+from nats_bridge_spark.engine import local_job
+from nats_bridge_spark.session import job_session
+
+
+@contextmanager
+def job_of_one_process(name: str, settings: Mapping[str, str]) -> Iterator[Places]:
+    """A command's job in this process alone; Spark is started only to reach the directory of a capture.
+
+    Args:
+        name: the job's.
+        settings: the user's settings of Spark.
+
+    Raises:
+        PipelineError, JobStoppedError: as `local_job` and `session.job_session` do.
+    """
+    with ExitStack() as sessions, local_job(name):
+
+        def place(path: str) -> Place:
+            if is_local(path):
+                return place_of(None, path)
+            return place_of(sessions.enter_context(job_session(name, settings=settings, quiet=False)), path)
+
+        yield place

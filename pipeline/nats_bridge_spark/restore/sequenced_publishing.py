@@ -1,0 +1,152 @@
+"""Publishes messages to a stream that takes no others, so that each is stored under the sequence that is its name.
+
+Messages are written as they come, up to a window of unconfirmed ones. All that are written together request their
+PubAcks with one reply subject: a server takes a reply subject that it has seen just before sooner than a new one. The
+stream answers in order. As long as each answer has the next sequence, every message is where it belongs. Anything else
+ends the publishing: with an error if that message cannot be stored, else with an interruption, after which the caller
+finds out what the stream holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from nats_bridge.client.connection import Connection
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.waiting import ANSWER
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.copying.writing.window import LEAST, LEAST_SIZE
+from nats_bridge_spark.errors import RowError
+from nats_bridge_spark.row_bundle import RowBundle
+
+_MOST_UNSENT = 1 << 20  # bytes in the socket's buffer before the next messages wait
+
+
+class InterruptedPublishingError(Exception):
+    """It is unknown what was stored; `str` says why."""
+
+
+class SequencedPublishing:
+    """The messages in flight to one stream; made by `publishing`.
+
+    Args:
+        connection: where the stream is.
+        stream: its name.
+        last: its last sequence.
+
+    Attributes:
+        confirmed: the last sequence that is known to be stored.
+    """
+
+    def __init__(self, connection: Connection, stream: str, last: int) -> None:
+        self.confirmed = last
+        self._connection = connection
+        self._stream = stream
+        self._inbox = connection.client.new_inbox().encode()
+        self._in_flight: deque[tuple[int, int]] = deque()  # of what was written together: its last sequence, its bytes
+        self._size = 0
+        self._sent = last
+        self._stored = re.compile(rb'(?:\{"stream":"%b", ?"seq":[0-9]+\})*' % re.escape(stream.encode()))
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+
+    async def send(self, messages: RowBundle) -> None:
+        """Publish messages whose names follow those of the ones before; returns when they are in flight.
+
+        Raises:
+            RowError: the stream does not take a message, or has stored it under another sequence.
+            InterruptedPublishingError: it is unknown what was stored.
+        """
+        client = self._connection.client
+        self._check()
+        self._sent = messages.names[-1]
+        size = messages.size
+        self._in_flight.append((self._sent, size))
+        self._size += size
+        client.write_raw(messages.written(b"%b.%d" % (self._inbox, self._sent)))
+        if client.unsent_bytes > _MOST_UNSENT:
+            try:
+                await client.drained()
+            except ConnectionError:
+                self._disconnected()
+        while self._sent - self.confirmed > LEAST or self._size > LEAST_SIZE:
+            await self._answer()
+        self._check()
+
+    async def settled(self) -> None:
+        """Wait until everything is stored; errors as for `send`."""
+        while self.confirmed < self._sent:
+            await self._answer()
+        self._check()
+
+    async def _answer(self) -> None:
+        self._check()
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(ANSWER):
+                await self._changed.wait()
+        except TimeoutError:
+            raise InterruptedPublishingError("no answers") from None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if not self._connection.client.is_connected:
+            raise InterruptedPublishingError("the connection is lost")
+
+    def _disconnected(self) -> None:
+        self._error = self._error or InterruptedPublishingError("the connection is lost")
+        self._changed.set()
+
+    def _on_answers(self, answers: list[Delivered]) -> None:
+        payloads = [payload for *_, payload in answers]
+        expected = self.confirmed + len(answers)
+        if self._stored.fullmatch(b"".join(payloads)) and payloads[-1].endswith(b":%d}" % expected):
+            self.confirmed = expected
+        else:
+            for _, _, block, payload in answers:
+                self._take(PubAck.parse(block, payload))
+        while self._in_flight and self._in_flight[0][0] <= self.confirmed:
+            self._size -= self._in_flight.popleft()[1]
+        self._changed.set()
+
+    def _take(self, pub_ack: PubAck) -> None:
+        """One answer, where not all are as usual."""
+        if self._error is not None:
+            return
+        sequence, place = self.confirmed + 1, f"stream '{self._stream}'"
+        if pub_ack.kind == "stored" and pub_ack.sequence == sequence and pub_ack.stream == self._stream:
+            self.confirmed = sequence
+        elif pub_ack.kind == "later":
+            self._error = InterruptedPublishingError(pub_ack.description)
+        elif pub_ack.kind == "refused":
+            self._error = RowError(
+                f"{place}: refuses message {sequence}: {pub_ack.description} ({pub_ack.err_code}); delete the stream"
+                " before it is restored again"
+            )
+        else:
+            self._error = RowError(
+                f"{place}: has message {sequence} as {pub_ack.sequence}, so sequences can be kept no longer: another"
+                " client has written to it; delete the stream before it is restored again"
+            )
+
+
+@asynccontextmanager
+async def publishing(connection: Connection, stream: str, last: int) -> AsyncIterator[SequencedPublishing]:
+    """Publish to a stream that ends at a sequence; what is not confirmed at the end stays unknown."""
+    made = SequencedPublishing(connection, stream, last)
+    subscription = await connection.client.subscribe_batches(
+        f"{made._inbox.decode()}.*", made._on_answers, lambda *_: None
+    )
+    connection.on_disconnect(made._disconnected)
+    try:
+        if not await connection.flush():  # raw writes would overtake the subscription
+            raise InterruptedPublishingError("the connection is lost")
+        yield made
+    finally:
+        connection.forget(made._disconnected)
+        await subscription.release()
