@@ -29,7 +29,8 @@ from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence
 from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.publisher import Publisher
+from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
+from nats_bridge.kinds.copying.writing.publishing import Terms
 from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
@@ -253,11 +254,11 @@ class Rounds(Generic[_Messages]):
             await self._publisher.close()
             self._life.happened("closed")
 
-    def ask_for_all(self) -> None:
-        """Ask for each PubAck: from now on the stream may answer `duplicate`."""
+    def request_each(self) -> None:
+        """Request the PubAck of each message: from now on the stream may answer `duplicate`."""
         self._exclusive = False
         if self._publisher is not None:
-            self._publisher.ask_for_all()
+            self._publisher.request_each()
 
     async def info(self) -> Json:
         """The stream's `STREAM.INFO`.
@@ -308,16 +309,12 @@ class Rounds(Generic[_Messages]):
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
         publisher = self._publisher = Publisher(
-            self._connection,
+            Outlet(self._connection, place.rule, self._counters, RuleMetrics()),
             target,
-            self._counters,
-            RuleMetrics(),
-            self._sender.refused,
+            Terms(exclusive=self._exclusive, keeps_sequence=self._keeps_sequence),
             life,
-            rule=place.rule,
-            exclusive=self._exclusive,
-            keeps_sequence=self._keeps_sequence,
-            window=self._window_of(target),
+            self,
+            self._window_of(target),
         )
         self._found, self._sent = KnownStream.of(info), 0
         await publisher.open()
@@ -386,6 +383,13 @@ class Rounds(Generic[_Messages]):
             ) from None
 
     # -- what the publisher and the clock report ---------------------------------------------------------------------
+
+    def stored(self) -> None:
+        """Nothing to do: what is stored is read from the publisher; see `PublisherOwner`."""
+
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        """Let the sender decide; see `PublisherOwner`."""
+        await self._sender.refused(operation, pub_ack)
 
     def _interrupted(self, reason: str) -> None:
         self._reason = reason

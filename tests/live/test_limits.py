@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from nats_bridge.client import delivery_limit
-from nats_bridge.kinds.copying.writing import publisher
+from nats_bridge.kinds.copying.writing import publishing
 from nats_conformance.native_servers import NativeServer
 from tests.live.copies import Copies, record_of
 from tests.live.cut_wire import cut_wire
@@ -54,7 +54,7 @@ async def test_copying_waits_for_room(
     raw_peer: OpenPeer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publisher, "_STOP_AND_WAIT", 400)  # fewer than find room, so that the pipeline opens again
+    monkeypatch.setattr(publishing, "_STEPS", 400)  # fewer than find room, so that the pipeline opens again
     async with native_server("2.15.3") as source, native_server(version, config=config) as full:
         here = await Copies.make(
             await raw_peer(source.url), "S", target_peer=await raw_peer(full.url), target={"storage": storage}

@@ -1,4 +1,4 @@
-"""The tables of states: of a round of copying, a rule's run and its supervisor; every event in every state."""
+"""The tables of states: of a round of copying, its publisher, a rule's run and its supervisor; every event in each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
+from nats_bridge.kinds.copying.writing.publishing import PUBLISHING, PublishingEvent, PublishingState
 from nats_bridge.rules.context import RuleContext
 from nats_bridge.rules.run import RUN, RuleRun, RunEvent, RunState
 from nats_bridge.rules.supervision import SUPERVISION, SupervisionEvent, SupervisionState
@@ -17,6 +18,7 @@ from nats_bridge.states import IllegalTransitionError, StateTable
 
 TABLES = [
     pytest.param(ROUND, get_args(RoundState), get_args(RoundEvent), "opening", id="round"),
+    pytest.param(PUBLISHING, get_args(PublishingState), get_args(PublishingEvent), "pipelined", id="publishing"),
     pytest.param(RUN, get_args(RunState), get_args(RunEvent), "starting", id="run"),
     pytest.param(SUPERVISION, get_args(SupervisionState), get_args(SupervisionEvent), "new", id="supervision"),
 ]

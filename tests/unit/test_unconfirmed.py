@@ -11,7 +11,7 @@ from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.in_flight import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.writing.unconfirmed import LostTrackError, Unconfirmed
 
 INBOX = b"_INBOX.x."
 SECOND = 1_000_000_000
@@ -25,7 +25,7 @@ def tracker(
     found = Unconfirmed(
         Target.of(info, "2.10.27"), INBOX, CopyCounters(), exclusive=exclusive, keeps_sequence=keeps_sequence
     )
-    found.last = last
+    found.messages.last = last
     return found
 
 
@@ -66,7 +66,7 @@ def take(unconfirmed: Unconfirmed, answers: list[Delivered], now: float = 1.0) -
 
 
 def numbers(unconfirmed: Unconfirmed) -> list[int]:
-    return [int(name) for name, _ in unconfirmed.operations]
+    return [int(name) for name, _ in unconfirmed.messages.operations]
 
 
 def test_the_messages_of_a_group_ask_with_one_reply_subject() -> None:
@@ -74,7 +74,7 @@ def test_the_messages_of_a_group_ask_with_one_reply_subject() -> None:
     names = asked(unconfirmed.add(operations(*range(1, 71)), 1.0))
     assert [number for number, _ in names] == list(range(1, 71))
     assert [name for _, name in names] == [b"g64"] * 64 + [b"g70"] * 6
-    assert unconfirmed.size == sum(len(data) for _, data in operations(*range(1, 71)))
+    assert unconfirmed.messages.size == sum(len(data) for _, data in operations(*range(1, 71)))
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -88,13 +88,13 @@ def test_a_group_is_confirmed_by_its_last_answer_however_reads_are_cut(learned: 
     unconfirmed.add(operations(2, 3, 4), 1.0)
     unconfirmed.add(operations(5, 6), 1.0)
     assert take(unconfirmed, stored(b"g4", 12, 15)) == (False, False)
-    assert (unconfirmed.last_confirmed, unconfirmed.last) == ((1, 11) if learned else (0, 10))
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last) == ((1, 11) if learned else (0, 10))
     assert take(unconfirmed, [*stored(b"g4", 16), *stored(b"g6", 17)]) == (False, False)
-    assert (unconfirmed.last_confirmed, unconfirmed.last) == (4, 16)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last) == (4, 16)
     assert numbers(unconfirmed) == [5, 6]
     assert take(unconfirmed, stored(b"g6", 99)) == (False, False)
-    assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 99, 0)
-    counters = unconfirmed._counters
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last, unconfirmed.messages.size) == (6, 99, 0)
+    counters = unconfirmed.messages.counters
     assert (counters.copied, counters.duplicates, counters.asked_again) == (5 + before, 0, 0)
 
 
@@ -102,17 +102,17 @@ def test_duplicates_in_a_group_are_counted_and_no_reason_to_ask_again() -> None:
     unconfirmed = tracker(last=50)
     unconfirmed.add(operations(1, 2, 3), 1.0)
     assert take(unconfirmed, [duplicate(b"g3", 7), *stored(b"g3", 51), duplicate(b"g3", 8)]) == (False, False)
-    counters = unconfirmed._counters
+    counters = unconfirmed.messages.counters
     assert (counters.copied, counters.duplicates) == (1, 2)
-    assert (unconfirmed.last_confirmed, unconfirmed.last) == (3, 51)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last) == (3, 51)
 
 
 def test_duplicates_only() -> None:
     unconfirmed = tracker(last=50)
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, [duplicate(b"g2", 7), duplicate(b"g2", 8)])
-    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates) == (0, 2)
-    assert (unconfirmed.last_confirmed, unconfirmed.last) == (2, 50)
+    assert (unconfirmed.messages.counters.copied, unconfirmed.messages.counters.duplicates) == (0, 2)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last) == (2, 50)
 
 
 def test_a_later_group_may_be_answered_first() -> None:
@@ -124,7 +124,11 @@ def test_a_later_group_may_be_answered_first() -> None:
     assert numbers(unconfirmed) == [1, 2, 3, 4]
     take(unconfirmed, stored(b"g2", 3, 4))
     assert numbers(unconfirmed) == []
-    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates, unconfirmed.last) == (2, 2, 4)
+    assert (
+        unconfirmed.messages.counters.copied,
+        unconfirmed.messages.counters.duplicates,
+        unconfirmed.messages.last,
+    ) == (2, 2, 4)
 
 
 def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
@@ -132,8 +136,8 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
     unconfirmed.add(operations(1, 2), 1.0)
     unconfirmed.add(operations(3, 4, 5), 1.0)
     assert take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3), refused(b"g5")]) == (True, True)
-    assert asked(unconfirmed.ask_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
-    assert unconfirmed._counters.asked_again == 3
+    assert asked(unconfirmed.request_again(2.0)) == [(3, b"3"), (4, b"4"), (5, b"5")]
+    assert unconfirmed.messages.counters.asked_again == 3
     # The rest of the first answers belong to no message: they do not show which one is stored.
     assert take(unconfirmed, stored(b"g5", 4)) == (False, False)
     assert numbers(unconfirmed) == [3, 4, 5]
@@ -143,14 +147,14 @@ def test_after_a_refusal_each_message_is_asked_for_alone() -> None:
     take(unconfirmed, [duplicate(b"3", 3), refused(b"4"), duplicate(b"5", 4), *stored(b"6", 5)])
     assert unconfirmed.all_answered
     assert numbers(unconfirmed) == [4, 5, 6]
-    assert unconfirmed.pub_acks[b"4"].kind == "refused"
-    unconfirmed.pub_acks.pop(b"4")
-    unconfirmed.skip()
-    unconfirmed.take_off(2.0)
+    operation, pub_ack = unconfirmed.first_unstored()
+    assert (operation, pub_ack.kind) == (operations(4)[0], "refused")
+    unconfirmed.messages.skip()
+    unconfirmed.settle(2.0)
     assert numbers(unconfirmed) == []
-    counters = unconfirmed._counters
+    counters = unconfirmed.messages.counters
     assert (counters.copied, counters.duplicates, counters.out_of_order) == (5, 0, 0)
-    assert (unconfirmed.last_confirmed, unconfirmed.last, unconfirmed.size) == (6, 5, 0)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last, unconfirmed.messages.size) == (6, 5, 0)
     # With nothing in flight, groups begin again.
     assert asked(unconfirmed.add(operations(7, 8), 3.0)) == [(7, b"g8"), (8, b"g8")]
 
@@ -159,10 +163,14 @@ def test_what_was_stored_behind_later_ones_is_counted() -> None:
     unconfirmed = tracker()
     unconfirmed.add(operations(1, 2, 3), 1.0)
     assert take(unconfirmed, [refused(b"g3", 503, 10023), *stored(b"g3", 1, 2)]) == (True, True)
-    unconfirmed.ask_again(1.0)
+    unconfirmed.request_again(1.0)
     take(unconfirmed, [*stored(b"1", 3), duplicate(b"2", 1), duplicate(b"3", 2)])
     assert numbers(unconfirmed) == []
-    assert (unconfirmed._counters.out_of_order, unconfirmed._counters.copied, unconfirmed.last) == (1, 3, 3)
+    assert (
+        unconfirmed.messages.counters.out_of_order,
+        unconfirmed.messages.counters.copied,
+        unconfirmed.messages.last,
+    ) == (1, 3, 3)
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"window": 10, "alone": True}, {"keeps_sequence": True}])
@@ -170,7 +178,7 @@ def test_where_asking_again_could_come_too_late_each_message_asks_for_itself(opt
     unconfirmed = tracker(**options)
     assert asked(unconfirmed.add(operations(1, 2), 1.0)) == [(1, b"1"), (2, b"2")]
     assert take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)]) == (False, False)
-    assert (unconfirmed.last_confirmed, unconfirmed._counters.copied) == (2, 2)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.counters.copied) == (2, 2)
 
 
 def test_what_could_be_stored_twice_is_not_asked_for_again() -> None:
@@ -178,7 +186,7 @@ def test_what_could_be_stored_twice_is_not_asked_for_again() -> None:
     unconfirmed.add(operations(1, 2), 1.0)
     assert take(unconfirmed, [refused(b"g2")]) == (True, True)
     with pytest.raises(LostTrackError, match="may have forgotten the ids"):
-        unconfirmed.ask_again(32.0)
+        unconfirmed.request_again(32.0)
 
 
 def test_alone_only_the_last_of_a_group_asks() -> None:
@@ -189,13 +197,13 @@ def test_alone_only_the_last_of_a_group_asks() -> None:
     assert numbers(unconfirmed) == [65, 66]
     # Another client has stored one: then it must be asked what is stored, also of what was confirmed.
     assert take(unconfirmed, stored(b"66", 67)) == (True, False)
-    again = asked(unconfirmed.ask_again(2.0))
+    again = asked(unconfirmed.request_again(2.0))
     assert again == [(number, b"%d" % number) for number in range(1, 67)]
     take(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 65)])
     take(unconfirmed, [duplicate(b"65", 65), duplicate(b"66", 67)])
-    counters = unconfirmed._counters
+    counters = unconfirmed.messages.counters
     assert (counters.copied, counters.duplicates, counters.out_of_order) == (66, 0, 0)
-    assert (unconfirmed.last_confirmed, unconfirmed.last) == (66, 67)
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.last) == (66, 67)
     assert asked(unconfirmed.add(operations(67, 68), 3.0)) == [(67, b"g68"), (68, b"g68")]
 
 
@@ -245,10 +253,10 @@ def test_a_kept_sequence_that_is_another_one_ends_the_rule() -> None:
 
 def test_what_is_no_new_copy_is_not_counted() -> None:
     unconfirmed = tracker(keeps_sequence=True)
-    unconfirmed.count_no_copies(operations(1))
+    unconfirmed.messages.uncounted.add(b"1")
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, [*stored(b"1", 1), *stored(b"2", 2)])
-    assert unconfirmed._counters.copied == 1
+    assert unconfirmed.messages.counters.copied == 1
 
 
 @pytest.mark.parametrize(
@@ -266,11 +274,11 @@ def test_what_was_stored_before_it_was_sent_first_is_a_duplicate_although_it_was
     unconfirmed = tracker(exclusive=True, last=50)
     unconfirmed.add(operations(1, 2, 3, 4), 1.0)
     assert take(unconfirmed, [duplicate(b"4", 7)]) == (True, False)
-    unconfirmed.ask_again(1.0)
+    unconfirmed.request_again(1.0)
     # 1 and 3 are stored; 2 has the id of an earlier message, and 4 that of 3.
     take(unconfirmed, [duplicate(b"1", 51), duplicate(b"2", 7), duplicate(b"3", 52), duplicate(b"4", 52)])
-    counters = unconfirmed._counters
-    assert (counters.copied, counters.duplicates, unconfirmed.count) == (2, 2, 0)
+    counters = unconfirmed.messages.counters
+    assert (counters.copied, counters.duplicates, unconfirmed.messages.count) == (2, 2, 0)
 
 
 def test_a_message_that_was_taken_for_a_copy_is_counted_once() -> None:
@@ -278,9 +286,9 @@ def test_a_message_that_was_taken_for_a_copy_is_counted_once() -> None:
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, stored(b"2", 52))
     unconfirmed.add(operations(3), 1.0)
-    assert asked(unconfirmed.ask_again(1.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert asked(unconfirmed.request_again(1.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
     take(unconfirmed, [duplicate(b"1", 51), duplicate(b"2", 7), *stored(b"3", 53)])
-    assert (unconfirmed._counters.copied, unconfirmed._counters.duplicates) == (2, 1)
+    assert (unconfirmed.messages.counters.copied, unconfirmed.messages.counters.duplicates) == (2, 1)
 
 
 def test_a_message_that_was_counted_as_a_duplicate_is_not_asked_for_again() -> None:
@@ -288,7 +296,7 @@ def test_a_message_that_was_counted_as_a_duplicate_is_not_asked_for_again() -> N
     unconfirmed.add(operations(1), 1.0)
     take(unconfirmed, [duplicate(b"1", 7)])
     unconfirmed.add(operations(2), 1.0)
-    assert asked(unconfirmed.ask_again(1.0)) == [(2, b"2")]
+    assert asked(unconfirmed.request_again(1.0)) == [(2, b"2")]
 
 
 def test_names_begin_again() -> None:
@@ -296,8 +304,12 @@ def test_names_begin_again() -> None:
     unconfirmed.add(operations(1, 2), 1.0)
     take(unconfirmed, stored(b"2", 2))
     unconfirmed.forget_names()
-    assert (unconfirmed.last_confirmed, unconfirmed.placed) == (0, (0, 2))
+    assert (unconfirmed.messages.last_confirmed, unconfirmed.messages.placed) == (0, (0, 2))
     unconfirmed.add(operations(1), 1.0)
-    assert asked(unconfirmed.ask_again(1.0)) == [(1, b"1")]
+    assert asked(unconfirmed.request_again(1.0)) == [(1, b"1")]
     take(unconfirmed, stored(b"1", 3))
-    assert (unconfirmed._counters.copied, unconfirmed.last_confirmed, unconfirmed.count) == (3, 1, 0)
+    assert (unconfirmed.messages.counters.copied, unconfirmed.messages.last_confirmed, unconfirmed.messages.count) == (
+        3,
+        1,
+        0,
+    )

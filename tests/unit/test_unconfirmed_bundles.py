@@ -9,7 +9,7 @@ import pytest
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.writing.bundle import operations_of, size_of
 from nats_bridge.kinds.copying.writing.encoder import Operation
-from nats_bridge.kinds.copying.writing.in_flight import LostTrackError, Unconfirmed
+from nats_bridge.kinds.copying.writing.unconfirmed import LostTrackError, Unconfirmed
 from tests.unit.test_unconfirmed import INBOX, asked, duplicate, numbers, operations, refused, stored, take, tracker
 
 
@@ -47,18 +47,19 @@ def bundle(first: int, last: int) -> Rows:
 
 
 def counted(unconfirmed: Unconfirmed) -> CopyCounters:
-    return unconfirmed._counters
+    return unconfirmed.messages.counters
 
 
 def test_the_messages_of_a_bundle_ask_with_one_reply_subject_however_many_they_are() -> None:
     unconfirmed = tracker()
     names = asked(unconfirmed.add(bundle(1, 150), 1.0))
     assert names == [(number, b"g150") for number in range(1, 151)]
-    assert (unconfirmed.count, unconfirmed.size) == (150, bundle(1, 150).size)
+    assert (unconfirmed.messages.count, unconfirmed.messages.size) == (150, bundle(1, 150).size)
     assert take(unconfirmed, stored(b"g150", *range(1, 150))) == (False, False)
-    assert (unconfirmed.count, unconfirmed.last_confirmed) == (150, 0)
+    assert (unconfirmed.messages.count, unconfirmed.messages.last_confirmed) == (150, 0)
     assert take(unconfirmed, stored(b"g150", 150)) == (False, False)
-    assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed, unconfirmed.last) == (0, 0, 150, 150)
+    messages = unconfirmed.messages
+    assert (messages.count, messages.size, messages.last_confirmed, messages.last) == (0, 0, 150, 150)
     assert counted(unconfirmed).copied == 150
 
 
@@ -70,7 +71,7 @@ def test_alone_only_the_last_of_each_group_of_a_bundle_asks() -> None:
     assert take(unconfirmed, stored(b"64", 64)) == (False, False)
     assert numbers(unconfirmed) == list(range(65, 151))
     assert take(unconfirmed, [*stored(b"128", 128), *stored(b"150", 150)]) == (False, False)
-    assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 150)
+    assert (unconfirmed.messages.count, unconfirmed.messages.size, unconfirmed.messages.last_confirmed) == (0, 0, 150)
 
 
 def test_lists_and_bundles_follow_one_another() -> None:
@@ -79,25 +80,24 @@ def test_lists_and_bundles_follow_one_another() -> None:
     unconfirmed.add(bundle(3, 5), 1.0)
     unconfirmed.add(operations(6), 1.0)
     assert numbers(unconfirmed) == [1, 2, 3, 4, 5, 6]
-    assert unconfirmed.first == operations(1)[0]
+    assert unconfirmed.messages.operations[0] == operations(1)[0]
     take(unconfirmed, [*stored(b"g2", 1, 2), *stored(b"g5", 3, 4, 5)])
-    assert (numbers(unconfirmed), unconfirmed.first) == ([6], operations(6)[0])
-    assert unconfirmed.size == size_of(operations(6))
+    assert unconfirmed.messages.operations == operations(6)
+    assert unconfirmed.messages.size == size_of(operations(6))
 
 
 def test_after_a_refusal_each_message_of_a_bundle_is_asked_for_alone() -> None:
     unconfirmed = tracker()
     unconfirmed.add(bundle(1, 3), 1.0)
     assert take(unconfirmed, [*stored(b"g3", 1), refused(b"g3"), *stored(b"g3", 2)]) == (True, True)
-    assert asked(unconfirmed.ask_again(2.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert asked(unconfirmed.request_again(2.0)) == [(1, b"1"), (2, b"2"), (3, b"3")]
     # What follows asks alone, too, for as long as something is in flight.
     assert asked(unconfirmed.add(bundle(4, 5), 2.0)) == [(4, b"4"), (5, b"5")]
     take(unconfirmed, [duplicate(b"1", 1), refused(b"2"), duplicate(b"3", 2), *stored(b"4", 3), *stored(b"5", 4)])
-    assert unconfirmed.first == operations(2)[0]
-    unconfirmed.pub_acks.pop(b"2")
-    unconfirmed.skip()
-    unconfirmed.take_off(2.0)
-    assert (unconfirmed.count, unconfirmed.size, unconfirmed.last_confirmed) == (0, 0, 5)
+    assert unconfirmed.first_unstored()[0] == operations(2)[0]
+    unconfirmed.messages.skip()
+    unconfirmed.settle(2.0)
+    assert (unconfirmed.messages.count, unconfirmed.messages.size, unconfirmed.messages.last_confirmed) == (0, 0, 5)
     assert (counted(unconfirmed).copied, counted(unconfirmed).asked_again) == (4, 3)
     assert asked(unconfirmed.add(bundle(6, 7), 3.0)) == [(6, b"g7"), (7, b"g7")]
 
@@ -107,11 +107,11 @@ def test_what_was_confirmed_of_a_bundle_is_asked_for_again_after_another_writer(
     unconfirmed.add(bundle(1, 66), 1.0)
     assert take(unconfirmed, stored(b"64", 64)) == (False, False)
     assert take(unconfirmed, stored(b"66", 67)) == (True, False)
-    assert asked(unconfirmed.ask_again(2.0)) == [(number, b"%d" % number) for number in range(1, 67)]
-    assert unconfirmed.size == bundle(1, 66).size
+    assert asked(unconfirmed.request_again(2.0)) == [(number, b"%d" % number) for number in range(1, 67)]
+    assert unconfirmed.messages.size == bundle(1, 66).size
     take(unconfirmed, [duplicate(b"%d" % number, number) for number in range(1, 67)])
     assert (counted(unconfirmed).copied, counted(unconfirmed).duplicates) == (66, 0)
-    assert (unconfirmed.count, unconfirmed.size) == (0, 0)
+    assert (unconfirmed.messages.count, unconfirmed.messages.size) == (0, 0)
 
 
 @pytest.mark.parametrize("options", [{"window": 10}, {"keeps_sequence": True}])
@@ -125,7 +125,7 @@ def test_a_bundle_that_could_be_stored_twice_is_not_asked_for_again() -> None:
     unconfirmed.add(bundle(1, 2), 1.0)
     assert take(unconfirmed, [refused(b"g2")]) == (True, True)
     with pytest.raises(LostTrackError, match="may have forgotten the ids"):
-        unconfirmed.ask_again(32.0)
+        unconfirmed.request_again(32.0)
     assert numbers(unconfirmed) == [1, 2]
 
 

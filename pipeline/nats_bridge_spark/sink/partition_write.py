@@ -184,7 +184,7 @@ class PartitionWrite:
             raise RowError(f"{error}; {f'stream {others} does' if others else 'no stream does'}") from None
         if builder.saw_ids and not self._saw_ids:
             self._saw_ids = True  # from now on the stream reports duplicates
-            rounds.ask_for_all()
+            rounds.request_each()
         return bundle
 
     def _window_of(self, target: Target) -> Window:

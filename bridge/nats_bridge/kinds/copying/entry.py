@@ -184,7 +184,7 @@ class CopyEntry:
     @property
     def _is_unanswered(self) -> bool:
         """Whether the target left messages without an answer, and has not answered since."""
-        return self._context.silence.lasts
+        return self._context.outlet.is_silent
 
     @property
     def has_work(self) -> bool:

@@ -46,8 +46,8 @@ from nats_bridge.kinds.copying.writing.counting import Counting, turns
 from nats_bridge.kinds.copying.writing.dead_letters import DeadLetters
 from nats_bridge.kinds.copying.writing.encoder import CopyEncoder, Operation, Rejected, Special
 from nats_bridge.kinds.copying.writing.gap_filler import GapFiller
-from nats_bridge.kinds.copying.writing.publisher import Publisher
-from nats_bridge.kinds.copying.writing.silence import Silence
+from nats_bridge.kinds.copying.writing.publisher import Outlet, Publisher
+from nats_bridge.kinds.copying.writing.publishing import Terms
 from nats_bridge.kinds.copying.writing.window import Window
 from nats_bridge.observability.rule_metrics import Backlog, RuleMetrics
 from nats_transforms.copy_id import entry_key
@@ -77,7 +77,7 @@ class EntryContext:
         backlog: how much waits in the source.
         stream_position: up to where everything is known to be stored, between two rounds; None before the first.
         blocked: the stream that does not exist or does not answer, in words; empty for none.
-        silence: whether the target leaves messages without an answer.
+        outlet: the way to the target, which publishers use.
         twin: whether the target takes source records under another name only.
     """
 
@@ -97,13 +97,14 @@ class EntryContext:
     objects: ObjectMetadata | None = field(init=False, default=None)
     stream_position: StreamPosition | None = field(init=False, default=None)
     blocked: str = field(init=False, default="")
-    silence: Silence = field(init=False, default_factory=Silence)
+    outlet: Outlet = field(init=False)
     twin: bool = field(init=False, default=False)
     warned_of_renamed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         plan = self.plan
         self.backlog = self.metrics.backlog()
+        self.outlet = Outlet(self.target, plan.rule, self.counters, self.metrics, self.fence)
         self.dead_letters = DeadLetters(plan, self.target, self.counters, self.fence)
         self.resuming = Resuming(plan)
         self.counting = Counting(plan, self.target.api, self.counters)
@@ -123,7 +124,7 @@ class EntryContext:
 
 
 class Round:
-    """One round, and the sink of its reader (see `BatchSink`); made by `begin`.
+    """One round: the sink of its reader (see `BatchSink`), and the owner of its publisher; made by `begin`.
 
     Args:
         context: what the entry's rounds have in common.
@@ -142,7 +143,6 @@ class Round:
         self.life = life
         self._context = context
         self._streams, target = streams, streams.target
-        acknowledging = context.acknowledging
         # A message that is left out would shift all later numbers, and each addition is made of the one before.
         one_by_one = (
             plan.one_by_one
@@ -150,20 +150,16 @@ class Round:
             or (plan.keep_sequence and target.full_is_refused)
         )
         self.publisher = Publisher(
-            context.target,
+            context.outlet,
             target,
-            context.counters,
-            context.metrics,
-            self._refused,
+            Terms(
+                exclusive=plan.exclusive,
+                keeps_sequence=plan.keep_sequence,
+                one_by_one=math.inf if one_by_one else 1,
+            ),
             life,
-            rule=plan.rule,
-            exclusive=plan.exclusive,
-            stop_and_wait=math.inf if one_by_one else 1,
-            keeps_sequence=plan.keep_sequence,
-            fence=context.fence,
-            window=Window.shared(plan.sources, context.target.server_version),
-            stored=(lambda: None) if acknowledging is None else (lambda: acknowledging.stored(self.publisher)),
-            silence=context.silence,
+            self,
+            Window.shared(plan.sources, context.target.server_version),
         )
         self.encoder = CopyEncoder(
             plan.sourcing,
@@ -267,7 +263,7 @@ class Round:
                 life.happened("leave")
         finally:  # also where this is cancelled, for a cut must not wait for a server
             confirmed = Confirmed(*publisher.confirmed, publisher.placed)
-            context.resuming.remember(confirmed, publisher.window.widest)
+            context.resuming.remember(confirmed, publisher.widest)
             if confirmed.sequence:
                 context.stream_position = replace(self.reader.stream_position, handled=confirmed.sequence)
             await publisher.close()
@@ -368,7 +364,7 @@ class Round:
                 await send([special])
                 await publisher.settled()
             elif not self.life.over:
-                publisher.ask_for_all()  # a dead letter may land in the target, too
+                publisher.request_each()  # a dead letter may land in the target, too
                 await self._context.dead_letters.handle(special)
             else:
                 return  # it is neither copied nor a dead letter, so nothing after it may be stored
@@ -424,9 +420,15 @@ class Round:
                 self.life.interrupt(f"the fillers are not removed yet ({error})")  # the next round begins with that
             self._context.counters.fillers += filled
 
-    # -- what the target does not take -------------------------------------------------------------------------------
+    # -- what the target has stored, and what it refuses (PublisherOwner) ---------------------------------------------
 
-    async def _refused(self, operation: Operation, pub_ack: PubAck) -> None:
+    def stored(self) -> None:
+        """Acknowledge to the source what is stored, if the entry does that; see `PublisherOwner`."""
+        if self._context.acknowledging is not None:
+            self._context.acknowledging.stored(self.publisher)
+
+    async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
+        """Let the rule's policy decide; see `PublisherOwner`."""
         plan = self.plan
         if pub_ack.err_code == SOURCE_RECORD_REFUSED and not self._context.twin:
             # A cluster in the middle of an upgrade: the stream's leader is newer than the server we talk to.

@@ -1,0 +1,505 @@
+"""The three ways to request PubAcks, and to read them.
+
+The problem: a PubAck for each message, with a reply subject of its own, costs the target's server and us as much as the
+message. The idea: messages that are sent together form a group, and share what they request. All three ways have one
+interface, `PubAckRequests`; `Unconfirmed` chooses one and changes to another when answers do not fit. They stay three
+because of what they gain: a reply subject that it has not seen just before costs a server 9.2 µs a message instead of
+6.9 (2.10.27), and no PubAck at all costs less still.
+
+| way | written | what shows that a group is stored | if an answer does not fit |
+|---|---|---|---|
+| `EachMessage` | every message has its own reply subject | its PubAck | the answer names its message |
+| `SharedReply` | a group has one reply subject | as many PubAcks that say "stored" | `EachMessage` |
+| `LastOfGroup` | the last of a group has a reply subject | the sequence advanced by the group's size | `EachMessage` |
+
+Each way reads answers twice. `take` is the fast path: it compares bytes with the form of the last answer that said
+"stored", as long as answers come for the first group. What it leaves, `note` gets one by one, parsed; then `settle`
+confirms what the noted answers show.
+
+Invariants:
+
+* The groups in flight were all written by the present way.
+* A group is confirmed only when all groups before it are.
+* No way takes an answer for another message's: in doubt it is `unclear`, and everything is sent again, with ids.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nats_bridge.client.pub_ack import PubAck
+from nats_bridge.client.wire import Delivered
+from nats_bridge.kinds.copying.writing.bundle import Bundle, BundleSlice, Messages, operations_of, size_of
+from nats_bridge.kinds.copying.writing.encoder import Operation
+from nats_bridge.kinds.copying.writing.in_flight import SHARED, MessageGroup, MessagesInFlight
+
+_GROUP = 64  # messages per group, but a bundle whose messages all request PubAcks is one group
+_RECENT_GROUPS = 16  # confirmed groups that are sent again when the numbers stop fitting
+
+
+@dataclass(slots=True)
+class StoredAnswer:
+    """The form of an answer that says "stored", which differs between servers; learned from the first one.
+
+    Attributes:
+        beginning: how it begins, up to the sequence.
+        repeated: matches any number of such answers, joined.
+    """
+
+    beginning: bytes = b"\0"
+    repeated: re.Pattern[bytes] = field(default_factory=lambda: re.compile(b"\0"))
+
+    def learn(self, answer: bytes) -> None:
+        """Learn from an answer that says "stored"."""
+        beginning = answer[: answer.rindex(b":") + 1]
+        if beginning != self.beginning:
+            self.beginning, self.repeated = beginning, re.compile(b"(?:%b[0-9]+})*" % re.escape(beginning))
+
+
+class AnswerTally(NamedTuple):
+    """The answers for a group so far.
+
+    Attributes:
+        answers: how many have come.
+        duplicates: how many of them say "duplicate".
+        last: the last sequence in those that say "stored".
+    """
+
+    answers: int = 0
+    duplicates: int = 0
+    last: int = 0
+
+
+class PubAckRequests(ABC):
+    """One way to request PubAcks.
+
+    Args:
+        in_flight: what is in flight, which it appends to and confirms.
+        inbox: what reply subjects begin with, the last dot included.
+        stored: the form of the answers.
+    """
+
+    def __init__(self, in_flight: MessagesInFlight, inbox: bytes, stored: StoredAnswer) -> None:
+        self._in_flight = in_flight
+        self._inbox = inbox
+        self._stored = stored
+
+    @abstractmethod
+    def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """Return what to write for messages that follow those in flight.
+
+        Args:
+            messages: with their names, without reply subjects.
+            now: the loop's time.
+        """
+
+    @abstractmethod
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """Confirm what answers say is stored, as long as they come as they should.
+
+        Returns:
+            How many answers were read; `note` must get the others.
+        """
+
+    @abstractmethod
+    def note(self, name: bytes, pub_ack: PubAck) -> None:
+        """Keep an answer to a group in flight until `settle`."""
+
+    @abstractmethod
+    def settle(self, now: float) -> None:
+        """Confirm what noted answers show, up to the first group that is unknown or not stored."""
+
+    @property
+    @abstractmethod
+    def unclear(self) -> bool:
+        """Whether the noted answers do not show which messages are stored, so that all must be sent again."""
+
+    @property
+    def refusal(self) -> tuple[bytes, PubAck] | None:
+        """The name of a message that a noted answer refuses, and that answer; None for none."""
+        return None
+
+    def recent(self, since: float) -> list[tuple[int, Messages]]:
+        """What was confirmed since a moment, and may be wrong if the numbers stop fitting.
+
+        Returns:
+            The stream's last sequence before each group, and its messages.
+        """
+        return []
+
+    def with_reply(self, operation: Operation) -> bytes:
+        """The operation of a message with its own reply subject."""
+        name, data = operation
+        subject_end = data.index(b" ", 5) + 1
+        return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])
+
+
+class SharedReply(PubAckRequests):
+    """All messages of a group request PubAcks, with one reply subject.
+
+    As many PubAcks that say "stored" as the group has messages mean that all of them are. One that says something else
+    does not name its message. Example: the target ended at 90, and refuses message 6 because it is full.
+
+    ```text
+    time  written                answers                     then
+    0 ms  1 2 3, reply g3
+    1 ms  4 5 6, reply g6
+    2 ms                         g3: 91, 92                  2 of 3 answers for [g3]
+    3 ms                         g3: 93                      [g3] is stored: last_confirmed 3, last 93
+    4 ms                         g6: 94, 95, refused         unclear: `EachMessage` sends 4 5 6 again
+    ```
+
+    Duplicates are counted, and are no reason to send again. In a cluster they overtake what is being replicated, so
+    that answers can come for a later group first.
+    """
+
+    def __init__(self, in_flight: MessagesInFlight, inbox: bytes, stored: StoredAnswer) -> None:
+        super().__init__(in_flight, inbox, stored)
+        self._first = AnswerTally()  # of the first group in flight
+        self._later: dict[bytes, AnswerTally] = {}  # of other groups, by name
+        self._unclear = False
+
+    @property
+    def unclear(self) -> bool:
+        """Whether an answer says anything but "stored": it does not name its message."""
+        return self._unclear
+
+    @property
+    def answers_for_first(self) -> int:
+        """How many messages of the first group have answers."""
+        return self._first.answers
+
+    def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """See `PubAckRequests`."""
+        if not isinstance(messages, list):
+            return self._write_bundle(messages, now)
+        parts = []
+        for start in range(0, len(messages), _GROUP):
+            group = messages[start : start + _GROUP]
+            name, size = SHARED + group[-1][0], size_of(group)
+            self._in_flight.append([MessageGroup(name, len(group), size, now, group)], len(group), size)
+            reply = self._inbox + name
+            for _, data in group:
+                subject_end = data.index(b" ", 5) + 1
+                parts.append(b"%b%b %b" % (data[:subject_end], reply, data[subject_end:]))
+        return b"".join(parts)
+
+    def _write_bundle(self, bundle: Bundle, now: float) -> bytes:
+        count, size = len(bundle), bundle.size
+        name = b"%b%d" % (SHARED, bundle.names[-1])
+        self._in_flight.append([MessageGroup(name, count, size, now, BundleSlice(bundle, 0, count))], count, size)
+        return bundle.written(self._inbox + name)
+
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """See `PubAckRequests`; nothing is read one by one if every answer says "stored"."""
+        if self._stored.repeated.fullmatch(b"".join([payload for *_, payload in answers])) is None:
+            return 0
+        in_flight, digits = self._in_flight, len(self._stored.beginning)
+        groups = in_flight.groups
+        subjects = [subject for subject, *_ in answers]
+        done = 0
+        stored: list[MessageGroup] = []
+        while groups and done < len(answers):
+            group, tally = groups[0], self._first
+            fresh = min(group.number - tally.answers, len(answers) - done)
+            if subjects[done : done + fresh] != [self._inbox + group.name] * fresh:
+                break
+            last = int(answers[done + fresh - 1][3][digits:-1])
+            if last - max(tally.last, in_flight.last) < fresh:
+                break
+            done += fresh
+            if tally.answers + fresh < group.number:
+                self._first = AnswerTally(tally.answers + fresh, tally.duplicates, last)
+                break
+            in_flight.last = last
+            stored.append(self._next(tally.duplicates))
+        in_flight.confirm(stored)
+        return done
+
+    def note(self, name: bytes, pub_ack: PubAck) -> None:
+        """See `PubAckRequests`."""
+        if pub_ack.kind not in ("stored", "duplicate"):
+            self._unclear = True
+            return
+        first = name == self._in_flight.groups[0].name
+        answers, duplicates, last = self._first if first else self._later.get(name, AnswerTally())
+        duplicate = pub_ack.kind == "duplicate"
+        tally = AnswerTally(answers + 1, duplicates + duplicate, last if duplicate else pub_ack.sequence)
+        if first:
+            self._first = tally
+        else:
+            self._later[name] = tally
+
+    def settle(self, now: float) -> None:
+        """See `PubAckRequests`."""
+        in_flight = self._in_flight
+        while in_flight.groups and self._first.answers >= in_flight.groups[0].number:
+            in_flight.last = max(in_flight.last, self._first.last)
+            in_flight.confirm([self._next(self._first.duplicates)])
+
+    def _next(self, duplicates: int) -> MessageGroup:
+        """Remove the first group; its duplicates are among those that `confirm` counts as copied."""
+        groups, counters = self._in_flight.groups, self._in_flight.counters
+        group = groups.popleft()
+        counters.duplicates += duplicates
+        counters.copied -= duplicates
+        self._first = self._later.pop(groups[0].name, AnswerTally()) if groups else AnswerTally()
+        return group
+
+
+class _OneAnswer(PubAckRequests):
+    """A way with one PubAck for each group, which names the group by its last message.
+
+    Args:
+        keeps_sequence: whether every message must be stored under the sequence that is its name.
+
+    Attributes:
+        pub_acks: noted answers, by the name of the message.
+    """
+
+    def __init__(
+        self, in_flight: MessagesInFlight, inbox: bytes, stored: StoredAnswer, *, keeps_sequence: bool = False
+    ) -> None:
+        super().__init__(in_flight, inbox, stored)
+        self.pub_acks: dict[bytes, PubAck] = {}
+        self._keeps = keeps_sequence
+
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """See `PubAckRequests`."""
+        if self.pub_acks:
+            return 0
+        in_flight, beginning, start = self._in_flight, self._stored.beginning, len(self._inbox)
+        groups, digits = in_flight.groups, len(beginning)
+        stored: list[MessageGroup] = []
+        before: list[int] = []
+        for subject, _, _, payload in answers:
+            if not groups or not payload.startswith(beginning):
+                break
+            group = groups[0]
+            sequence = payload[digits:-1]
+            if subject[start:] != group.name or not sequence.isdigit():
+                break
+            last = int(sequence)
+            if last <= in_flight.last or (group.number > 1 and last - in_flight.last != group.number):
+                break
+            if self._keeps and last != group.last:
+                break
+            before.append(in_flight.last)
+            in_flight.last = last
+            stored.append(group)
+            groups.popleft()
+        in_flight.confirm(stored)
+        self._remember(stored, before, now)
+        return len(stored)
+
+    def note(self, name: bytes, pub_ack: PubAck) -> None:
+        """See `PubAckRequests`."""
+        self.pub_acks[name] = pub_ack
+
+    def settle(self, now: float) -> None:
+        """See `PubAckRequests`."""
+        in_flight = self._in_flight
+        while in_flight.groups:
+            group, before = in_flight.groups[0], in_flight.last
+            pub_ack = self.pub_acks.get(group.name)
+            if pub_ack is None or not self._shows_stored(group, pub_ack):
+                return
+            del self.pub_acks[group.name]
+            self._accept(group.name, pub_ack)
+            in_flight.groups.popleft()
+            if group.name not in in_flight.uncounted:
+                self._remember([group], [before], now)
+            in_flight.confirm([group])
+
+    @property
+    def refusal(self) -> tuple[bytes, PubAck] | None:
+        """See `PubAckRequests`."""
+        return next((each for each in self.pub_acks.items() if each[1].kind == "refused"), None)
+
+    def _shows_stored(self, group: MessageGroup, pub_ack: PubAck) -> bool:
+        """Whether the answer shows that all messages of the first group are stored."""
+        if group.number == 1:
+            return pub_ack.kind in ("stored", "duplicate")
+        return pub_ack.kind == "stored" and pub_ack.sequence - self._in_flight.last == group.number
+
+    def _accept(self, name: bytes, pub_ack: PubAck) -> None:
+        """Take note of where the first group is stored."""
+        in_flight = self._in_flight
+        if pub_ack.kind == "duplicate":
+            self._count_duplicate(name)
+        else:
+            in_flight.last = max(in_flight.last, pub_ack.sequence)
+
+    def _count_duplicate(self, name: bytes) -> None:
+        in_flight = self._in_flight
+        in_flight.counters.duplicates += 1
+        in_flight.counters.copied -= name in in_flight.uncounted
+        in_flight.uncounted.add(name)
+
+    def _remember(self, stored: list[MessageGroup], before: list[int], now: float) -> None:
+        """Remember groups that are confirmed, and the stream's last sequence before each, if they may be wrong."""
+
+
+class LastOfGroup(_OneAnswer):
+    """Only the last message of a group requests a PubAck.
+
+    The PubAck has a sequence. If that has advanced by exactly the size of the group, all of them are stored: nothing
+    else writes to the stream. So this way needs a target that the rule writes to exclusively, with one replica, that
+    takes everything. The connection gets no echo of its own messages, and subscribes to the target's subjects: it
+    notices other writers. Example: the target ended at 90, and another client writes 97.
+
+    ```text
+    time  written                   answers       then
+    0 ms  1 2 3, reply of 3: "3"
+    1 ms  4 5 6, reply of 6: "6"
+    2 ms                            "3": 93       93 - 90 = 3, so [3] is stored
+    3 ms  7 8 9, reply of 9: "9"    "6": 96       96 - 93 = 3, so [6] is stored
+    4 ms                            "9": 100      100 - 96 is not 3, so it is unclear: one of 7 8 9 may be missing
+    5 ms  1 … 9 again, each with its own reply subject (`EachMessage`)
+    ```
+
+    Groups that were confirmed just before are sent again as well (1 … 6): the other client may have written earlier, in
+    the place of a message that was not stored. Ids keep all of them from being stored twice.
+    """
+
+    def __init__(
+        self, in_flight: MessagesInFlight, inbox: bytes, stored: StoredAnswer, *, keeps_sequence: bool = False
+    ) -> None:
+        super().__init__(in_flight, inbox, stored, keeps_sequence=keeps_sequence)
+        self._recent: deque[tuple[float, int, Messages]] = deque(maxlen=_RECENT_GROUPS)
+
+    @property
+    def unclear(self) -> bool:
+        """Whether an answer is left that does not fit."""
+        return bool(self.pub_acks)
+
+    def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """See `PubAckRequests`."""
+        if not isinstance(messages, list):
+            return self._write_bundle(messages, now)
+        parts = []
+        for start in range(0, len(messages), _GROUP):
+            group = messages[start : start + _GROUP]
+            size = size_of(group)
+            self._in_flight.append([MessageGroup(group[-1][0], len(group), size, now, group)], len(group), size)
+            parts += [data for _, data in group[:-1]]
+            parts.append(self.with_reply(group[-1]))
+        return b"".join(parts)
+
+    def _write_bundle(self, bundle: Bundle, now: float) -> bytes:
+        count, names = len(bundle), bundle.names
+        replies = [b""] * count
+        groups = []
+        rest = bundle.size
+        for start in range(0, count, _GROUP):
+            stop = min(start + _GROUP, count)
+            name = b"%d" % names[stop - 1]
+            replies[stop - 1] = self._inbox + name
+            size = rest * (stop - start) // (count - start)  # the last one's is all that is left
+            rest -= size
+            groups.append(MessageGroup(name, stop - start, size, now, BundleSlice(bundle, start, stop)))
+        self._in_flight.append(groups, count, bundle.size)
+        return bundle.written(replies)
+
+    def recent(self, since: float) -> list[tuple[int, Messages]]:
+        """See `PubAckRequests`."""
+        return [(before, messages) for confirmed, before, messages in self._recent if confirmed > since]
+
+    def forget_recent(self) -> None:
+        """Forget what was confirmed: names begin again."""
+        self._recent.clear()
+
+    def _remember(self, stored: list[MessageGroup], before: list[int], now: float) -> None:
+        self._recent.extend([(now, last, group.messages) for group, last in zip(stored, before, strict=True)])
+
+
+class EachMessage(_OneAnswer):
+    """Every message requests its own PubAck; its reply subject ends in its name.
+
+    The only way that shows which message was not stored, so the others end in it. It is the first choice if copies must
+    keep their sequences, or if the target forgets ids too soon to send anything again. Example: messages 4, 5 and 6
+    went out with one reply subject. The target stored 4 as 94, had no room for 5, and stored 6 as 95.
+
+    ```text
+    time  written                  answers                      then
+    5 ms  4, 5, 6 with a reply
+          subject each
+    6 ms                           "4": duplicate, 94           4 is stored
+    6 ms                           "5": full                    noted; the publisher's recovery has to decide
+    6 ms                           "6": duplicate, 95           noted: 5 is before it
+    9 ms  5 again, by the recovery
+    10 ms                          "5": 96                      5 is stored, and 6 is; 6 before 5, which is counted
+    ```
+
+    A duplicate of a message that was sent again is the message itself, if it is stored behind `after` and no other
+    message was confirmed there. Else an earlier message had the same id.
+
+    Args:
+        resent: names of messages that were sent before in another way.
+        after: the stream's last sequence before the first of them was sent for the first time.
+    """
+
+    def __init__(
+        self,
+        in_flight: MessagesInFlight,
+        inbox: bytes,
+        stored: StoredAnswer,
+        *,
+        keeps_sequence: bool = False,
+        resent: set[bytes] | None = None,
+        after: int = 0,
+    ) -> None:
+        super().__init__(in_flight, inbox, stored, keeps_sequence=keeps_sequence)
+        self._resent = resent or set()  # those that are not confirmed yet
+        self._after = after
+        self._places: set[int] = set()  # where those of them are stored that are confirmed
+        self._last_place = 0  # where the last confirmed one of them is stored
+
+    @property
+    def unclear(self) -> bool:
+        """Never: every answer names its message."""
+        return False
+
+    @property
+    def all_answered(self) -> bool:
+        """Whether every message in flight has its PubAck."""
+        return all(group.name in self.pub_acks for group in self._in_flight.groups)
+
+    def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
+        """See `PubAckRequests`."""
+        operations = operations_of(messages)
+        self._in_flight.append(
+            [MessageGroup(operation[0], 1, len(operation[1]), now, [operation]) for operation in operations],
+            len(operations),
+            size_of(operations),
+        )
+        return b"".join([self.with_reply(operation) for operation in operations])
+
+    def take(self, answers: list[Delivered], now: float) -> int:
+        """See `PubAckRequests`; a message that was sent again is examined."""
+        return 0 if self._resent else super().take(answers, now)
+
+    def _accept(self, name: bytes, pub_ack: PubAck) -> None:
+        in_flight, sequence = self._in_flight, pub_ack.sequence
+        if name not in self._resent:
+            super()._accept(name, pub_ack)
+            return
+        self._resent.discard(name)
+        if pub_ack.kind == "duplicate" and not self._is_own(sequence):
+            self._count_duplicate(name)
+            return
+        self._places.add(sequence)
+        in_flight.counters.out_of_order += sequence < self._last_place
+        self._last_place = sequence
+        in_flight.last = max(in_flight.last, sequence)
+
+    def _is_own(self, sequence: int) -> bool:
+        """Whether a message there may be the one that was sent before, and not another one with the same id.
+
+        A cluster that is still storing it may give no sequence.
+        """
+        return not sequence or (sequence > self._after and sequence not in self._places)
