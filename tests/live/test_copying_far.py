@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from benchmarks.far_wire import FarWire
 from nats_bridge.app.sidecar import Sidecar
 from nats_bridge.consuming.replay import Replay
-from nats_bridge.kinds.copying.position import left_out, resuming
+from nats_bridge.kinds.copying.position import comparing, resuming
 from nats_bridge.kinds.copying.position import tail_reader as target_tail
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.resume_point import Resume
@@ -144,9 +144,9 @@ FEW = 8
 @pytest.fixture
 def checks_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_tail, "FIRST_PIECE", 4)
-    monkeypatch.setattr(resuming, "NEWEST", FEW)
-    for module in (resuming, left_out):
-        monkeypatch.setattr(module, "CHECKED_COPIES", 8 * FEW)
+    for module in (resuming, comparing):
+        monkeypatch.setattr(module, "NEWEST", FEW)
+    monkeypatch.setattr(comparing, "CHECKED_COPIES", 8 * FEW)
 
 
 async def arranged(here: Copies, url: str, copied: int, order: list[int], entry: dict[str, Any] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nats_bridge.kinds.copying.position import resuming
+from nats_bridge.kinds.copying.position import comparing, resuming
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from tests.live.copied_messages import copied, everything
@@ -104,8 +104,8 @@ async def test_what_a_schedule_of_the_target_makes_of_a_copy_is_no_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it fires has the headers of the message that it names (2.14), the source record among them."""
-    for checked in ("NEWEST", "CHECKED_COPIES"):
-        monkeypatch.setattr(resuming, checked, 2)  # two records are enough
+    for module, checked in ((resuming, "NEWEST"), (comparing, "NEWEST"), (comparing, "CHECKED_COPIES")):
+        monkeypatch.setattr(module, checked, 2)  # two records are enough
     url = await servers.url(version)
     peer = await raw_peer(url)
     copies = await Copies.make(peer, unique_name("f"), target={"allow_msg_schedules": True, **FORGETFUL})

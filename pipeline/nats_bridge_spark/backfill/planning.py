@@ -19,7 +19,7 @@ from nats_bridge.kinds.copying.model import CopyingRule, KvSourcesRule
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.position.resuming import Resuming
-from nats_bridge.kinds.copying.reading.filter_choice import consumer_filters
+from nats_bridge.kinds.copying.reading.source import consumer_filters
 from nats_bridge.kinds.copying.run import CopyRun
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.rules.context import RuleContext
@@ -160,9 +160,7 @@ async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStre
     if wanted is not None:
         source = plan.source.model_copy(update={"opt_start_seq": wanted + 1, "opt_start_time": None})
         begun = replace(plan, source=source)
-    resuming = Resuming(begun)
-    position = resuming.keep_sequence_position if plan.keep_sequence else resuming.position
-    handled = (await position(streams)).handled
+    handled = (await Resuming(begun).position(streams)).handled
     if wanted is not None and wanted > handled:
         tail = await streams.newest(1)
         if tail.copies:

@@ -1,6 +1,6 @@
 """Decides which of a target's copies are of the present source, also while its server is away.
 
-See `nats_bridge.kinds.copying.position.source_identity`. A source that does not answer is known by what its server
+See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not answer is known by what its server
 said before: by its first and last message only.
 """
 
@@ -13,9 +13,8 @@ from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.stream_identity import Bounds, KnownStream, MessageStamp, judge
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.jobs.failover.copied_stream import CopiedStream, Entry
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.resuming import NEWEST
-from nats_bridge.kinds.copying.position.source_identity import SourceIdentity, identity_by_copies
+from nats_bridge.kinds.copying.position.comparing import NEWEST
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity, identity_by_copies
 from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, read_tail
 from nats_bridge.kinds.copying.target import Target
 from nats_transforms import header_block

@@ -37,9 +37,8 @@ from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
 from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.position.resume_point import Resume
 from nats_bridge.kinds.copying.position.resuming import Confirmed, Resuming
-from nats_bridge.kinds.copying.reading.filter_choice import consumer_filters
 from nats_bridge.kinds.copying.reading.object_metadata import ObjectMetadata
-from nats_bridge.kinds.copying.reading.source import Reading
+from nats_bridge.kinds.copying.reading.source import Reading, consumer_filters
 from nats_bridge.kinds.copying.round_life import RoundLife
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.counting import Counting, turns
@@ -237,13 +236,10 @@ class Round:
         context, streams, resuming = self._context, self._streams, self._context.resuming
         if self._gap_filler is not None:
             self._gap_filler.follow(streams.last)
-            return await resuming.keep_sequence_position(streams)
-        if context.acknowledging is not None:
-            copies, lost = await resuming.copies(streams, 2 * self.plan.max_pending)
-            handled = await context.acknowledging.position(copies, streams.source_info)
-            resume = Resume(handled, target_lost=lost)
-        else:
-            resume = await resuming.position(streams)
+        acknowledging = context.acknowledging
+        resume = await resuming.position(streams, None if acknowledging is None else acknowledging.position)
+        if self._gap_filler is not None:
+            return resume  # nothing can be missing, and nothing is added up
         context.counters.out_of_order += resume.missing
         context.counters.shorter_targets += resume.target_lost
         context.counters.shorter_streams += resume.source_lost

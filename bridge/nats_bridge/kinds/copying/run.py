@@ -23,7 +23,7 @@ from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
 from nats_bridge.kinds.copying.model import OBJECT_STREAM, CopyingRule, MirrorRule
 from nats_bridge.kinds.copying.position.former_consumers import FormerConsumers
-from nats_bridge.kinds.copying.reading.filter_choice import SETS_APART
+from nats_bridge.kinds.copying.reading.source import SETS_APART
 from nats_bridge.kinds.copying.round import EntryContext
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.target_subjects import common_subject, compiled_entry, destinations

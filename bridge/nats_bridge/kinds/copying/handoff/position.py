@@ -14,8 +14,8 @@ from nats_bridge.client.jetstream_api import Json
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.kinds.copying.handoff.native_search import Found
+from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_entry
 from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.resuming import NEWEST, compared_entry
 
 _MOST_LISTED = 5
 

@@ -1,12 +1,42 @@
-"""Finds where an entry resumes, from what its target holds; `resume_point` compares."""
+"""Finds where an entry resumes, from what its target holds; `Resuming.position` is the way in.
+
+The problem: after a crash, only the target says what was copied. It says so by its newest copies, and they can mislead:
+copies can be missing between them, be removed since, be of an earlier stream of the source's name, or be of messages
+that the source has lost.
+
+The idea: each round asks four questions, in this order.
+
+1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start.
+2. Is the target the stream that the round before has written to, and does it still hold what it had confirmed? If so,
+   everything up to that is stored, even if it was removed since, and only copies behind it are compared (`comparing`).
+3. Does the target hold copies at all? If not, the entry's configured start counts.
+4. Which messages between the newest copies have none (`comparing`)? They are sent; what is behind them is `there`.
+
+Two kinds of entries have a shorter way: with `keep_sequence`, the target's last sequence is the position; where the
+source's messages are acknowledged, the durable consumer has it, and copies only say what not to send again.
+
+Example: a round has confirmed 500, stored as 800 in the target, and is interrupted with 501 … 510 in flight. The target
+has stored 501, 502 and 505 of these.
+
+```text
+the next round of this process    the target is the same and holds 800: 500 is confirmed.
+                                  behind it: 501 502 505, so resume after 500; 501 502 505 are there; 2 are missing
+the first round of a new process  nothing is confirmed: the newest copies are compared, from 505 back.
+                                  503 is missing, so resume after 502; 505 is there; 2 are missing (503, 504)
+```
+
+Invariants:
+
+* The position is never behind a message that the source holds, the entry selects, and the target never stored.
+* `remember` is called once at the end of a round, before the next one asks for a position.
+* Times of source and target are never compared with each other: their clocks can differ.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -14,36 +44,22 @@ import structlog
 from nats_bridge.client.jetstream_api import JetStreamApi, Json
 from nats_bridge.client.settled_stream import settled_stream
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp, Verdict
-from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
-from nats_bridge.kinds.copying.position.entry_streams import EntryStreams
-from nats_bridge.kinds.copying.position.left_out import leaves_out
-from nats_bridge.kinds.copying.position.resume_point import (
-    Resume,
-    SourceMessage,
-    behind_confirmed,
-    compare,
-    is_of,
-)
-from nats_bridge.kinds.copying.position.source_identity import SourceIdentity
+from nats_bridge.kinds.copying.position.comparing import NEWEST, compared_behind, compared_entry
+from nats_bridge.kinds.copying.position.entry_streams import EntryStreams, SourceIdentity
+from nats_bridge.kinds.copying.position.resume_point import Resume, SourceMessage, is_of
 from nats_bridge.kinds.copying.position.tail_reader import StoredCopy, TargetTail
-from nats_bridge.kinds.copying.target import Target
-from nats_bridge.kinds.copying.writing.window import CHECKED_COPIES, LEAST
 from nats_transforms import header_block
 from nats_transforms.copy_id import CopyId
-from nats_transforms.republish import Republish, StoredMessage
-from nats_transforms.sourcing import Sourcing
+from nats_transforms.republish import StoredMessage
 from nats_transforms.timestamp import nanoseconds_of
 
 _log = structlog.get_logger("bridge.copying")
 
-NEWEST = 2 * LEAST
-"""Copies that are compared first, in every detail."""
-
-Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
-"""Reads so many of an entry's newest copies: whatever their age, or only what may have been in flight together."""
+Acknowledged: TypeAlias = Callable[[dict[int, StoredCopy], Json], Awaitable[int]]
+"""Gives the sequence after which a consumer begins: of the newest copies, by the source's sequences, and its info."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +101,27 @@ class Resuming:
         self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
 
-    async def position(self, streams: EntryStreams) -> Resume:
+    async def position(self, streams: EntryStreams, acknowledged: Acknowledged | None = None) -> Resume:
         """Return where to resume.
 
+        Args:
+            streams: the entry's, with the target's last sequence behind everything that was sent before.
+            acknowledged: of an entry that acknowledges to its source, where its consumer stands.
+
         Raises:
-            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
+            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then; or sequences
+                cannot be kept.
             ApiError: a server cannot be asked.
         """
+        if self._plan.keep_sequence:
+            return await self._by_last_sequence(streams)
+        if acknowledged is not None:
+            copies, target_lost = await self._newest_copies(streams, 2 * self._plan.max_pending)
+            return Resume(await acknowledged(copies, streams.source_info), target_lost=target_lost)
+        return await self._by_records(streams)
+
+    async def _by_records(self, streams: EntryStreams) -> Resume:
+        """By the records of the newest copies, and by what was confirmed in the round before."""
         tail = await streams.newest(max(NEWEST, 2 * self._widest))
         streams = await self._identified(streams, tail)
         confirmed, target, target_lost = await self._recall(streams)
@@ -102,7 +132,7 @@ class Resuming:
         if confirmed.sequence and await _source_holds(streams, tail.copies):
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
-            resume = await _behind_confirmed(confirmed.sequence, streams, tail, self._reported)
+            resume = await compared_behind(confirmed.sequence, streams, tail, self._reported)
             self._reported = resume.left_out
             self._report(resume)
             return replace(resume, handled=min(confirmed.sequence, streams.source_last))
@@ -174,13 +204,13 @@ class Resuming:
 
     async def _by_copies(self, streams: EntryStreams, tail: TargetTail) -> Resume:
         """Compare the newest copies, at least one, with the source: nothing else is known of what is stored."""
-        highest, source_last = max(map(_order, tail.copies)), streams.source_last
+        highest, source_last = max(copy.record.sequence for copy in tail.copies), streams.source_last
         if highest > source_last:
             info = await settled_stream(streams.source.api, streams.source.stream, highest)
             source_last = int(info["state"]["last_seq"])
 
         def left(tail: TargetTail) -> TargetTail:
-            return replace(tail, copies=tuple(copy for copy in tail.copies if _order(copy) <= source_last))
+            return replace(tail, copies=tuple(copy for copy in tail.copies if copy.record.sequence <= source_last))
 
         async def read(wanted: int, whatever_age: bool) -> TargetTail:
             return left(await streams.newest_of_present(wanted, whatever_age))
@@ -213,26 +243,18 @@ class Resuming:
                 meaning="an interruption left copies out; they are made now, behind later ones",
             )
 
-    async def copies(self, streams: EntryStreams, wanted: int) -> tuple[dict[int, StoredCopy], bool]:
-        """The newest copies of the present source, by its sequences: where acknowledgements are the position.
-
-        Args:
-            streams: the entry's.
-            wanted: how many of them.
+    async def _newest_copies(self, streams: EntryStreams, wanted: int) -> tuple[dict[int, StoredCopy], bool]:
+        """Read the newest copies of the present source.
 
         Returns:
-            The copies, and whether the target has lost some that it had confirmed.
-
-        Raises:
-            RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then.
-            ApiError: the target cannot be asked.
+            The copies, by the source's sequences, and whether the target has lost some that it had confirmed.
         """
         tail = await streams.newest(wanted, whatever_age=True)
         streams = await self._identified(streams, tail)
         _, _, target_lost = await self._recall(streams)
         if self.identity.recreated:
             self.decide_about_recreated(streams.created)
-        return {_order(copy): copy for copy in streams.of_present(tail).copies}, target_lost
+        return {copy.record.sequence: copy for copy in streams.of_present(tail).copies}, target_lost
 
     def remember(self, confirmed: Confirmed, widest: int) -> None:
         """Remember the state of the round that ends.
@@ -246,8 +268,8 @@ class Resuming:
             placed = confirmed.placed if confirmed.placed[0] else self._confirmed.placed
             self._confirmed = replace(confirmed, placed=placed)
 
-    async def keep_sequence_position(self, streams: EntryStreams) -> Resume:
-        """With the source's numbers, the target's last one is the position; unless it is not of the source.
+    async def _by_last_sequence(self, streams: EntryStreams) -> Resume:
+        """By the target's last sequence, which is the source's too; unless it is not of a copy.
 
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
         """
@@ -325,7 +347,7 @@ class Resuming:
 
 async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
     """Whether the source still holds the newest message that was copied, and not another one in its place."""
-    newest = max(copies, default=None, key=_order)
+    newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
     if newest is None:
         return True
     message = await streams.source.api.stored_message(streams.source.stream, newest.record.sequence)
@@ -366,103 +388,6 @@ async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId
     if copy_id is not None:
         return message.time_ns == copy_id.time_ns
     return (streams.sourcing.destination(message.subject), message.payload) == (stored.subject, stored.payload)
-
-
-async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
-    """Compare the newest copies of an entry with its source; see `compared`, also for errors."""
-    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(leaves_out, streams))
-
-
-async def compared(
-    source: Replay,
-    rule: Sourcing | Republish,
-    target: Target,
-    tail: TargetTail,
-    read: Read,
-    left_behind: Callable[[int], Awaitable[bool]] | None = None,
-) -> Resume:
-    """Compare the newest copies with the source, which is read for that.
-
-    The newest few are compared. Where these are complete and there are more of about the same age, it is asked whether
-    anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
-    left out is compared.
-
-    What still seems to be missing is looked for further back: it is there if the tail begins among copies that made up
-    for an interruption. They were in flight together, so those that are stored are not far before them.
-
-    Args:
-        source: reads the source, headers only.
-        rule: the entry, or whatever gives the copies their subjects.
-        target: the stream that receives.
-        tail: its newest copies of this source, at least one, read as `read` does.
-        read: reads more of them.
-        left_behind: whether a message before this one was left out; None where no window is wider than `LEAST`.
-
-    Raises:
-        ApiError: the server cannot be asked.
-    """
-
-    async def named_by(copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
-        sequences = [_order(copy) for copy in copies]
-        return await _source_between(source, rule, min(sequences), max(sequences))
-
-    messages = await named_by(tail.copies)
-    observed = _compared_with(messages, target, tail)
-    wide = left_behind is not None and tail.is_cut
-    if wide and left_behind is not None and (observed.missing or await left_behind(min(map(_order, tail.copies)))):
-        tail = await read(CHECKED_COPIES, False)
-        messages = await named_by(tail.copies)
-        observed = _compared_with(messages, target, tail)
-    if not observed.missing:
-        return observed
-    further = await read(2 * (CHECKED_COPIES if wide else NEWEST), True)
-    return _compared_with(messages, target, replace(tail, copies=further.copies))
-
-
-async def _behind_confirmed(
-    confirmed: int, streams: EntryStreams, tail: TargetTail, reported: frozenset[int]
-) -> Resume:
-    """The messages missing between the confirmed ones and the newest copy, perhaps left out by an interruption."""
-    newer = tuple(copy for copy in tail.copies if _order(copy) > confirmed)
-    highest = max(map(_order, newer), default=confirmed)
-    if highest - confirmed == len(newer):
-        return behind_confirmed(confirmed, newer, Resume(highest), reported)
-    messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
-    # Whatever is not there now is sent again, so nothing is taken for deleted.
-    observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
-    return behind_confirmed(confirmed, newer, observed, reported)
-
-
-def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: TargetTail) -> Resume:
-    return compare(
-        tail.copies,
-        messages,
-        ids=tail.ids,
-        has_gaps=tail.has_gaps,
-        kept_per_subject=target.kept_per_subject,
-        remembered_since_ns=target.now_ns - target.window_ns // 2,
-    )
-
-
-async def _source_between(
-    source: Replay, rule: Sourcing | Republish, first: int, last: int
-) -> dict[int, SourceMessage]:
-    """The rule's selection of the source between two sequences, both included."""
-    messages: dict[int, SourceMessage] = {}
-    where = rule.where if isinstance(rule, Sourcing) else None
-    async with contextlib.aclosing(source.between(first, last)) as batches:
-        async for batch in batches:
-            for subject, reply, block, _ in batch:
-                destination = rule.destination(subject)
-                if destination is not None and (where is None or where.holds(block)):
-                    ack = AckReply.parse(reply)
-                    message_id = header_block.read(block, b"Nats-Msg-Id")
-                    messages[ack.stream_sequence] = SourceMessage(ack.time_ns, destination, message_id)
-    return messages
-
-
-def _order(copy: StoredCopy) -> int:
-    return copy.record.sequence
 
 
 def _moment_ns(time_text: str) -> int:
