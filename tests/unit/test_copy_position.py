@@ -237,10 +237,10 @@ def test_behind_what_is_confirmed_each_hole_is_reported_once() -> None:
     found = compared(newer, source(11, 12, 14, 15, 16))  # 13 is deleted there, or not selected by the entry
     resume = behind_confirmed(10, copies, found, ())
     assert resume == Resume(10, frozenset({12, 15, 16}), missing=2)
-    assert resume.left_out == {11, 14}
-    assert behind_confirmed(10, copies, found, resume.left_out).missing == 0
+    assert resume.missing_sequences == {11, 14}
+    assert behind_confirmed(10, copies, found, resume.missing_sequences).missing == 0
     further = compared([*newer, copy(18)], source(11, 12, 14, 15, 16, 17, 18))
-    assert behind_confirmed(10, [*copies, copy(18)], further, resume.left_out).missing == 1
+    assert behind_confirmed(10, [*copies, copy(18)], further, resume.missing_sequences).missing == 1
 
 
 def test_behind_what_is_confirmed_nothing_is_missing_where_the_target_replaced_it() -> None:

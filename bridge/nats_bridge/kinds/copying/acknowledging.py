@@ -5,7 +5,7 @@ is acknowledged when everything up to it is stored in the target or has become a
 answer for a group can turn out to be wrong, and the source deletes what is acknowledged. A crash in between leaves
 messages that are stored and not acknowledged. They were in flight together, so they are among the entry's newest
 copies; a round begins by reading these, and acknowledges what they name instead of copying it again. A copy's id holds
-the time stamp of its message, so that another message with the same sequence is not taken for it.
+the time stamp of its message, so that another message with the same sequence is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Acknowledging:
         self._former = plan.former
         self._copies: dict[int, StoredCopy] = {}
         self._reader: AcknowledgingReader | None = None
-        self._done = 0  # the sequence of the last message that was taken: sent, or nothing is to be sent of it
+        self._done = 0  # the sequence of the last message that was handled: sent, or nothing is to be sent of it
         self._gone_until = 0  # up to this sequence, no consumer has held messages for the rule
         self._gone = 0  # how many of these have not come yet
 
@@ -94,7 +94,7 @@ class Acknowledging:
 
         Raises:
             RuleRefusedError: another process reads through the consumer, or it is not the rule's.
-            ApiError: a server cannot be asked.
+            ApiError: a server refuses, or does not answer.
         """
         self._copies, self._done, self._gone_until = copies, 0, 0
         oldest = min(copies, default=1) - 1
@@ -128,14 +128,14 @@ class Acknowledging:
 
     def copied(self, batch: list[Delivered]) -> set[int]:
         """The sequences of a batch whose copies are in the target."""
-        found: set[int] = set()
+        copied: set[int] = set()
         newest = max(self._copies, default=0)
         for subject, reply, block, _ in batch if newest else ():
             ack = AckReply.parse(reply)
             copy = self._copies.get(ack.stream_sequence)
             message = SourceMessage(ack.time_ns, b"", header_block.read(block, b"Nats-Msg-Id"))
             if copy is not None and is_of(copy, message):
-                found.add(ack.stream_sequence)
+                copied.add(ack.stream_sequence)
             elif ack.stream_sequence < newest and self._plan.sourcing.destination(subject) is not None:
                 self._counters.out_of_order += 1
             self._gone -= copy is None and ack.stream_sequence <= self._gone_until
@@ -146,7 +146,7 @@ class Acknowledging:
                 first = next((sequence for sequence in later if sequence > self._gone_until), self._gone_until + 1)
                 self._counters.lost += max(self._gone, 0) + first - 1 - self._gone_until
             self._copies = {}
-        return found
+        return copied
 
     def accepted(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
         """Acknowledge a batch when nothing of it is in flight; `work` is what is awaited until it is sent."""

@@ -25,8 +25,8 @@ class CopyCounters(ReaderCounters):
         bytes_out: bytes of the written operations.
         waits: times that the target was full or away, and copying waited.
         asked_again: written again to learn whether they are stored, which message ids make harmless.
-        out_of_order: stored after later ones of the same source, because the target left them out at first.
-        rounds: times that an entry asked the target where to resume.
+        out_of_order: stored after later ones of the same source, because the target did not store them at first.
+        rounds: times that an entry read in the target where to resume.
         fillers: stored and purged to keep sequence numbers.
         shorter_targets: times that the target's server had lost copies that it had confirmed.
     """

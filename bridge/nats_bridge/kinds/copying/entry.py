@@ -183,7 +183,7 @@ class CopyEntry:
 
     @property
     def _is_unanswered(self) -> bool:
-        """Whether the target left messages without an answer, and has not answered since."""
+        """Whether the target did not answer, and has not answered since."""
         return self._context.outlet.is_silent
 
     @property

@@ -21,7 +21,7 @@ class EntryPlan:
         sourcing: the same, compiled.
         stream: the target's name.
         probe: a subject that the target stores, for barriers.
-        filters: what the source's consumer is asked for; none for everything.
+        filters: those of the source's consumer; none for everything.
         on_recreated: what to do when the source is a new stream of the same name.
         sources: how many entries the rule has.
         keep_sequence: whether copies have the source's sequence numbers.
@@ -58,7 +58,7 @@ class EntryPlan:
         return self.sources == 1 and not self.durable
 
     def consumer(self, filters: tuple[str, ...]) -> ConsumerPlan:
-        """How the entry reads its source, asked for these subjects; none for all."""
+        """How the entry reads its source, with these filters; none for all."""
         return ConsumerPlan(
             stream=self.source.name,
             filters=filters,

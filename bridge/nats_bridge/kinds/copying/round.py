@@ -1,7 +1,33 @@
 """One round of an entry: finds the position in the target, and copies from there until the next interruption.
 
-A round is born open and dies closed, and owns what it works with: the publisher, the encoder, and the reader of the
-source. `round_life` has its states. What an entry remembers from one round to the next is in `EntryContext`.
+The problem: whenever it is unknown what the target has stored (a connection broke, an answer did not come, a leader
+changed), guessing would lose messages or copy them twice.
+
+The idea: do not guess. A round ends then, whatever it has in flight, and the next one reads in the target what it
+holds. So a start of the process and a trouble in the middle of it are the same case. A round is born open and dies
+closed, and owns what it works with: the publisher, whose owner it is; the encoder; and the reader of the source, whose
+sink it is (see `BatchSink`). `round_life` has its states. What an entry remembers from one round to the next is in
+`EntryContext`.
+
+Example: the target's connection breaks while messages 501 … 510 are in flight.
+
+```text
+event                         state      what the round does
+begin                         opening    subscribes to answers; settles what was sent before; reads the position: 500
+opened                        copying    reads from 501; encodes, publishes, 501 … 510 in flight
+connection lost: interrupted  broken     sends nothing more; what the reader hands on is dropped
+                              closed     remembers that 500 is confirmed
+begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
+opened                        copying    reads from 501, and sends from 506
+```
+
+Invariants:
+
+* Nothing is published before the position is known, nor after the round's end.
+* When the position is read, everything that was sent before on this connection is stored, or never will be
+  (`last_sequence_probe`).
+* Batches are handled one after the other. One that is dropped is read again in the next round.
+* A round is closed exactly once, also if it is cancelled while it opens.
 """
 
 from __future__ import annotations
@@ -71,7 +97,7 @@ class EntryContext:
         counters: where to count.
         metrics: updated with every batch.
         tracing: makes spans around batches; None for none.
-        fence: asked before anything is written, and before a round begins.
+        fence: checked before anything is written, and before a round begins.
         reader: what reads the source for a round; None for a consumer of the rule.
         backlog: how much waits in the source.
         stream_position: up to where everything is known to be stored, between two rounds; None before the first.
@@ -142,7 +168,7 @@ class Round:
         self.life = life
         self._context = context
         self._streams, target = streams, streams.target
-        # A message that is left out would shift all later numbers, and each addition is made of the one before.
+        # A message that is skipped would shift all later numbers, and each addition is made of the one before.
         one_by_one = (
             plan.one_by_one
             or (target.replicas > 1 and (plan.keep_sequence or target.counts))
@@ -323,7 +349,7 @@ class Round:
         context.resuming.source_recreated(info, key, nanoseconds_of(target_info["state"]["last_ts"]))
 
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
-        """Let the next round compare what the target holds with what is left of the source; see `BatchSink`."""
+        """Let the next round compare what the target holds with what the source still holds; see `BatchSink`."""
         self.life.interrupt("the server lost the end of the source")
 
     async def read_on(self, info: Json, after: int) -> None:
@@ -348,7 +374,7 @@ class Round:
     # -- what needs care ---------------------------------------------------------------------------------------------
 
     async def _carefully(self, batch: list[Delivered], out: list[Operation], done: int, special: Special) -> None:
-        """Send messages that the target may refuse alone, so that no later one is stored before the answer."""
+        """Send messages that the target may refuse one at a time, so that no later one is stored before the answer."""
         publisher = self.publisher
         send = partial(self._count, batch) if self.encoder.counts else self._send
         while True:
@@ -443,7 +469,7 @@ class Round:
 
 
 Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
-"""What reads the source for a round, asked for these subjects; none for all."""
+"""Makes the reader of the source for a round, with these filters; none for all."""
 
 
 def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:

@@ -1,8 +1,35 @@
 """Requests the newest message that a removal leaves on a subject, as soon as the advisory arrives.
 
-The server looks a predecessor up just before it stores a message. A request before that finds the same one; afterwards
-the message itself, a rollup or another removal may have removed it. So the request does not wait for the next message.
-An answer that comes too late is counted as uncertain.
+The problem: after a removal, `retention` may not know which message is a subject's newest. Only the server does, and
+only for as long as nothing else is stored or removed there.
+
+The idea: the server looks a predecessor up just before it stores a message. A request before that finds the same one;
+afterwards the message itself, a rollup or another removal may have removed it. So the request does not wait for the
+next message. An answer that comes too late is counted as uncertain.
+
+Example: subject b has messages 3 and 6, and a client deletes 6.
+
+```text
+time  in the stream      here
+0 ms  6 is deleted
+1 ms                     the advisory; the encoder knows that 6 was on b; request: the newest message of b?
+2 ms  answers: 3         kept: the answer for 6, in time
+9 ms  7 b is stored
+10 ms                    7 comes; the newest message seen on b is 6, a hole; the answer for 6 is 3
+```
+
+If 7 had been stored before the request arrived, the answer would be 7. It is newer than 6, so the newest below 6 is
+searched. That may have been removed by 7 itself: the answer is right most of the time, and counted as uncertain.
+
+Three things can keep a request from being made at once, and each has its place: the encoder has not seen the deleted
+message yet (`_coming`); more than `_MOST_AT_ONCE` were deleted together, so that the encoder asks when it needs an
+answer (`left`); the answer of a request is deleted in turn, before a message came (`_left` has its subject).
+
+Invariants:
+
+* A removal reaches `retention` in the order of its time stamp, whether or not the request is answered.
+* There is at most one request at a time for each deleted message, and one for each purge.
+* Every removal is counted once, when it is known what it means.
 """
 
 from __future__ import annotations

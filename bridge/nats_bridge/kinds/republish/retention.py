@@ -1,7 +1,9 @@
 """Models what a stream has removed, to compute `Nats-Last-Sequence`.
 
-The server looks the last sequence of a subject up just before it stores a message. A message that is removed by
-then does not count. This model follows the server's removals, from outside and in stream order:
+The problem: the server looks the last sequence of a subject up just before it stores a message. A message that is
+removed by then does not count. From outside, a removal shows late, or not at all.
+
+The idea: follow the server's removals in the order in which messages are stored.
 
 * exactly: `max_msgs`, `max_msgs_per_subject`, rollups (they are deterministic), and message deletes and purges
   whose advisories arrive in time;
@@ -14,6 +16,28 @@ message with a later time.
 
 `skipped` are sequences that were never delivered: a predecessor may be among them, which only the server knows. They
 matter until the stream is known to hold none of them (`gone_at`).
+
+Example: a stream with `max_msgs: 3`. A client deletes message 4 between 5 and 6.
+
+```text
+message  stream before it  floor  holes  newest message seen on its subject  Nats-Last-Sequence
+1 a      -                 1             none                                0
+2 b      1                 1             none                                0
+3 b      1 2               1             2                                   2
+4 b      1 2 3             1             3                                   3
+5 a      2 3 4             2             1, which is below the floor         0
+6 b      3 5               3      4      4, a hole: `suspects`               the server is asked: 3 (`predecessors`)
+```
+
+With `max_msgs_per_subject: 1`, the server need not be asked: nothing older can be left, so it would be 0. With a
+greater one, or rollups, and `max_msgs`, the model keeps the sequences of each subject (`history`).
+
+Invariants:
+
+* `floor` never decreases, and no hole is below it.
+* While `active` is false, the newest message that was seen on a subject still exists.
+* A removal is applied once, before the first message that was stored after it, and to none that was stored before.
+* Calls come in stream order: `advance` for each batch; for each message `apply_until`, `reach`, then `stored`.
 
 Sequences here are ints; nothing here does I/O.
 """

@@ -30,7 +30,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
         connections: the open connections by name.
 
     Raises:
-        BridgeError: a server cannot be asked, or the stream does not exist.
+        BridgeError: a server refuses, or does not answer; or the stream does not exist.
     """
     connection = connections[rule.target_connection]
     config = (await existing_stream(connection, rule.name, rule.target_stream))["config"]

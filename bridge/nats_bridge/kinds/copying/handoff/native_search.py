@@ -94,7 +94,7 @@ async def find(api: JetStreamApi, stream: str, last: int, wanted: Sequence[Searc
         wanted: what to look for.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     first = await first_sequence(api, stream)
     found: list[Found | None] = [None] * len(wanted)

@@ -29,7 +29,7 @@ async def copied_up_to(streams: EntryStreams) -> int | None:
 
     Raises:
         EntryRefusedError: something must be done first.
-        ApiError: a server cannot be asked.
+        ApiError: a server refuses, or does not answer.
     """
     source, stream = streams.source.stream, streams.target.name
     tail = await streams.newest(NEWEST)
@@ -67,7 +67,7 @@ async def check_newest(streams: EntryStreams, newest: Found | None, reached: int
 
     Raises:
         EntryRefusedError: some may have been.
-        ApiError: a server cannot be asked.
+        ApiError: a server refuses, or does not answer.
     """
     gaps = await _gaps(streams, newest.stored if newest else 0)
     doubted = await _perhaps_copied(streams, gaps, reached or 0) if gaps.lost else []

@@ -81,7 +81,7 @@ class CopyingHandoff:
         """The configuration that takes over.
 
         Raises:
-            BridgeError: a server cannot be asked, or a stream does not exist.
+            BridgeError: a server refuses, or does not answer; or a stream does not exist.
         """
         rule, target = self._rule, self._target
         info = await existing_stream(target, self._rule.name, rule.target_stream)
@@ -380,7 +380,7 @@ async def copying_consumer(connection: Connection, source: str, owner: str) -> s
         owner: how the descriptions of the rule's consumers begin.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     for info in await connection.api.consumers(source):
         if info.get("push_bound") and str(info["config"].get("description", "")).startswith(owner):

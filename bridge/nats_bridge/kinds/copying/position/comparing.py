@@ -5,9 +5,9 @@ not earlier ones. So the newest copy alone does not show where to resume.
 
 The idea: the newest few copies (`NEWEST`) are compared with the source in every detail. Only if more of them may have
 been in flight together, more are checked: a copy can be lost while as many later ones are stored as a window is wide
-at its widest (`window`), and a start cannot know how wide it was (`CHECKED_COPIES`). These many are not kept. They are
-asked a plain question: is there a sequence in the source, between those of the copies, that none of them has? If the
-copies' own sequences have no gap, the source need not even be read.
+at its widest (`window`), and a start cannot know how wide it was (`CHECKED_COPIES`). Of these many only
+the sequences are read: is there one in the source, between those of the copies, that none of them has? If the copies'
+own sequences have no gap, the source need not be read.
 
 Example: `NEWEST` is 4, `CHECKED_COPIES` is 8, and the entry selects everything.
 
@@ -15,7 +15,7 @@ Example: `NEWEST` is 4, `CHECKED_COPIES` is 8, and the entry selects everything.
 source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
-newest 8   91 92 94 … 99: a gap at 93, which the source holds: something is left out
+newest 8   91 92 94 … 99: a gap at 93, which the source holds
 result     resume after 92; 94 … 99 are there and not sent again; 93 is missing, and is stored behind 99
 ```
 
@@ -70,7 +70,7 @@ Read: TypeAlias = Callable[[int, bool], Awaitable[TargetTail]]
 
 async def compared_entry(streams: EntryStreams, tail: TargetTail, read: Read) -> Resume:
     """Compare the newest copies of an entry with its source; see `compared`, also for errors."""
-    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(leaves_out, streams))
+    return await compared(streams.source, streams.sourcing, streams.target, tail, read, partial(has_gap, streams))
 
 
 async def compared(
@@ -79,16 +79,16 @@ async def compared(
     target: Target,
     tail: TargetTail,
     read: Read,
-    left_behind: Callable[[int], Awaitable[bool]] | None = None,
+    has_gap_before: Callable[[int], Awaitable[bool]] | None = None,
 ) -> Resume:
     """Compare the newest copies with the source, which is read for that.
 
-    The newest few are compared. Where these are complete and there are more of about the same age, it is asked whether
-    anything is left out behind them; if so, and where something is missing among the newest, all that a window can have
-    left out is compared.
+    The newest few are compared. If these are complete and there are more of about the same age, those are searched for
+    a gap. If there is one, or something is missing among the newest, as many are compared as a window can have had in
+    flight.
 
-    What still seems to be missing is looked for further back: it is there if the tail begins among copies that made up
-    for an interruption. They were in flight together, so those that are stored are not far before them.
+    If something still seems to be missing, more copies are read: the tail can begin among copies that made up for an
+    interruption. They were in flight together with those before them, so these are not far.
 
     Args:
         source: reads the source, headers only.
@@ -96,10 +96,10 @@ async def compared(
         target: the stream that receives.
         tail: its newest copies of this source, at least one, read as `read` does.
         read: reads more of them.
-        left_behind: whether a message before this one was left out; None where no window is wider than `LEAST`.
+        has_gap_before: whether a message before a sequence has no copy; None if no window is wider than `LEAST`.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
 
     async def named_by(copies: Sequence[StoredCopy]) -> dict[int, SourceMessage]:
@@ -108,9 +108,9 @@ async def compared(
 
     messages = await named_by(tail.copies)
     observed = _compared_with(messages, target, tail)
-    wide = left_behind is not None and tail.is_cut
+    wide = has_gap_before is not None and tail.is_cut
     lowest = min(copy.record.sequence for copy in tail.copies)
-    if wide and left_behind is not None and (observed.missing or await left_behind(lowest)):
+    if wide and has_gap_before is not None and (observed.missing or await has_gap_before(lowest)):
         tail = await read(CHECKED_COPIES, False)
         messages = await named_by(tail.copies)
         observed = _compared_with(messages, target, tail)
@@ -130,14 +130,14 @@ async def compared_behind(confirmed: int, streams: EntryStreams, tail: TargetTai
         reported: sequences that were reported as missing before.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server refuses, or does not answer.
     """
     newer = tuple(copy for copy in tail.copies if copy.record.sequence > confirmed)
     highest = max((copy.record.sequence for copy in newer), default=confirmed)
     if highest - confirmed == len(newer):
         return behind_confirmed(confirmed, newer, Resume(highest), reported)
     messages = await _source_between(streams.source, streams.sourcing, confirmed + 1, highest)
-    # Whatever is not there now is sent again, so nothing is taken for deleted.
+    # Whatever is not there now is sent again, so nothing counts as deleted.
     observed = _compared_with(messages, streams.target, replace(tail, copies=newer, has_gaps=False))
     return behind_confirmed(confirmed, newer, observed, reported)
 
@@ -170,15 +170,15 @@ async def _source_between(
     return messages
 
 
-async def leaves_out(streams: EntryStreams, before: int) -> bool:
+async def has_gap(streams: EntryStreams, before: int) -> bool:
     """Whether the source holds a selected message of which no copy is among the newest `CHECKED_COPIES`.
 
     Args:
         streams: the entry's.
-        before: only of messages before this one in the source is it asked.
+        before: only messages before this sequence of the source count.
 
     Raises:
-        ApiError: a server cannot be asked.
+        ApiError: a server refuses, or does not answer.
     """
     sequences = [each for each in await _sequences(streams) if each <= before]
     held = set(sequences)

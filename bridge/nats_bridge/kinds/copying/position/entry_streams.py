@@ -93,7 +93,7 @@ class EntryStreams:
         """The newest copies of any stream of the source's name; see `read_tail`.
 
         Raises:
-            ApiError: the server cannot be asked.
+            ApiError: the server refuses, or does not answer.
         """
         return await read_tail(
             self.target_api,
@@ -127,7 +127,7 @@ async def identity_by_copies(streams: EntryStreams, copies: Sequence[StoredCopy]
         copies: the newest copies, in stored order.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     fresh = streams.fresh_key
     ours = [copy for copy in copies if copy.copy_id is not None and copy.copy_id.is_of(fresh)]

@@ -6,7 +6,7 @@ so it is no smaller than what any of our earlier copies got. (2.9.10, 2.10.27 an
 
 A counter stream with replicas does not look so far: it says that the increment is missing (10169; 2.12.15, 2.14.9,
 2.15.1). Behind that, what was sent before is stored as soon as the cluster agrees, so its end is read until it
-stays. What comes later still is sent again then, and left out because of its message id.
+stays. What comes later still is sent again then, and not stored again because of its message id.
 
 A server that finds a stream's file damaged drops what is behind the damage, and answers with the number of before until
 it stores the next message (2.15.1). So an answer that the stream does not show, twice, is not its end.
@@ -23,7 +23,7 @@ from nats_bridge.client.waiting import ANSWER_OF_LEADER, LEADER_AWAY
 from nats_bridge.errors import ApiError, RuleRefusedError
 
 _BEYOND = {"Nats-Expected-Last-Sequence": str(2**63 - 1)}
-_LOOKS = 50
+_MOST_CHECKS = 50
 
 
 async def last_sequence_behind(
@@ -96,7 +96,7 @@ async def _shown(connection: Connection, stream: str, last: int) -> tuple[int, b
         Its last sequence, -1 if it does not say it; and whether it has one replica, which has nothing to agree on.
     """
     shown, unreplicated = -1, False
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_CHECKS):
         try:
             info = await connection.api.stream_info(stream)
         except ApiError as error:

@@ -45,8 +45,8 @@ class Resume:
         there: sequences behind it that are not to be sent, because they are in the target or were.
         missing: how many messages before the newest copy are not in the target.
         foreign: how many copies are of messages that the source lost.
-        assumed: how many messages are not in the target and are taken for deleted there.
-        left_out: which messages before the newest copy are not in the target.
+        assumed: how many messages are not in the target and count as deleted there.
+        missing_sequences: the sequences of messages before the newest copy that are not in the target.
         target_lost: whether the target has lost copies that it had confirmed.
         source_lost: whether the source has lost messages that were copied, which was not seen before.
     """
@@ -56,7 +56,7 @@ class Resume:
     missing: int = 0
     foreign: int = 0
     assumed: int = 0
-    left_out: frozenset[int] = field(default=frozenset(), compare=False)
+    missing_sequences: frozenset[int] = field(default=frozenset(), compare=False)
     target_lost: bool = False
     source_lost: bool = False
 
@@ -137,11 +137,10 @@ def compare(
         else:
             missing.append(sequence)
     handled = min(missing) - 1 if missing else highest
-    left_out = frozenset(missing)
-    there = frozenset(
-        sequence for sequence in {*source, *present} if handled < sequence <= highest and sequence not in left_out
-    )
-    return Resume(handled, there, len(missing), foreign, assumed, left_out)
+    missing_sequences = frozenset(missing)
+    candidates = (sequence for sequence in {*source, *present} if handled < sequence <= highest)
+    there = frozenset(sequence for sequence in candidates if sequence not in missing_sequences)
+    return Resume(handled, there, len(missing), foreign, assumed, missing_sequences)
 
 
 def behind_confirmed(
@@ -159,7 +158,8 @@ def behind_confirmed(
         What to do; `missing` counts what was not reported before.
     """
     there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
-    return Resume(confirmed, there, missing=len(observed.left_out - set(counted)), left_out=observed.left_out)
+    missing = observed.missing_sequences
+    return Resume(confirmed, there, missing=len(missing - set(counted)), missing_sequences=missing)
 
 
 def is_of(copy: StoredCopy, message: SourceMessage) -> bool:

@@ -96,7 +96,7 @@ class Resuming:
         self._target: KnownStream | None = None
         self._key = b""  # the entry's, when its round began
         self._confirmed = Confirmed()
-        self._reported: frozenset[int] = frozenset()  # what is confirmed to be left out behind that, and was reported
+        self._reported: frozenset[int] = frozenset()  # sequences behind that which were reported as missing
         self._lost_at_source = 0  # the newest copy of a message that the source has lost, by its sequence there
         self._widest = 0  # the widest window of our own so far, in messages
         self._log = _log.bind(rule=plan.rule, stream=plan.stream, source=plan.source.name)
@@ -111,7 +111,7 @@ class Resuming:
         Raises:
             RuleRefusedError: the source is a new stream of the same name, and the rule is to stop then; or sequences
                 cannot be kept.
-            ApiError: a server cannot be asked.
+            ApiError: a server refuses, or does not answer.
         """
         if self._plan.keep_sequence:
             return await self._by_last_sequence(streams)
@@ -133,7 +133,7 @@ class Resuming:
             # The target is what it was, so what it has confirmed is or was there, even if it was removed since.
             self._confirmed = confirmed
             resume = await compared_behind(confirmed.sequence, streams, tail, self._reported)
-            self._reported = resume.left_out
+            self._reported = resume.missing_sequences
             self._report(resume)
             return replace(resume, handled=min(confirmed.sequence, streams.source_last))
         self._reported = frozenset()
@@ -209,13 +209,13 @@ class Resuming:
             info = await settled_stream(streams.source.api, streams.source.stream, highest)
             source_last = int(info["state"]["last_seq"])
 
-        def left(tail: TargetTail) -> TargetTail:
+        def of_held(tail: TargetTail) -> TargetTail:
             return replace(tail, copies=tuple(copy for copy in tail.copies if copy.record.sequence <= source_last))
 
         async def read(wanted: int, whatever_age: bool) -> TargetTail:
-            return left(await streams.newest_of_present(wanted, whatever_age))
+            return of_held(await streams.newest_of_present(wanted, whatever_age))
 
-        remaining = left(tail)
+        remaining = of_held(tail)
         beyond = len(tail.copies) - len(remaining.copies)
         resume = Resume(source_last)
         if remaining.copies:
@@ -274,7 +274,7 @@ class Resuming:
         Where the target holds no copy yet, the entry's `opt_start_seq` or `opt_start_time` counts, too.
         """
         plan, last, source_last = self._plan, streams.last, streams.source_last
-        await self.remove_fillers(streams.target_api)  # an earlier round may have left some
+        await self.remove_fillers(streams.target_api)  # an earlier round may not have removed all
         newest = await streams.target_api.stored_message(plan.stream, last) if last else None
         copy_id = CopyId.parse(header_block.read(newest.header_block, b"Nats-Msg-Id")) if newest else None
         if copy_id is not None and await self._is_of_another(streams, copy_id):

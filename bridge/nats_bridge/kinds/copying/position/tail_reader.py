@@ -1,10 +1,10 @@
 """The newest copies of an entry, as its target holds them.
 
 The target is read backwards from its end, headers only, in growing pieces, until enough copies of the entry are found
-to know where it stood and whether an interruption left some out.
+to know how far it came and whether some are missing after an interruption.
 
 A repaired interruption leaves copies after later ones: the piece can begin among them, and the later ones are
-in front of it, however long ago. So what seems to be left out is searched again, further back (`whatever_age`).
+in front of it, however long ago. So what seems to be missing is searched again, further back (`whatever_age`).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def read_tail(
         whatever_age: whether only the number counts, and not how much older than the newest one a copy is.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     first = await first_sequence(api, stream)
     copies: list[StoredCopy] = []
@@ -157,13 +157,15 @@ async def first_sequence(api: JetStreamApi, stream: str) -> int:
     """Where a stream begins.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     return max(int((await api.stream_info(stream))["state"]["first_seq"]), 1)
 
 
 def pieces_back(first: int, last: int, found: Sized = (), wanted: int = 0) -> Iterator[tuple[int, int]]:
-    """Cut [first, last] into growing pieces, from its end; where something is found, as long as hold what is left.
+    """Cut [first, last] into pieces from its end, each `_GROWTH` times longer than the one before.
+
+    Once something was found, a piece is no longer than the rest needs by the density so far.
 
     Args:
         first: a sequence.
@@ -183,20 +185,20 @@ def pieces_back(first: int, last: int, found: Sized = (), wanted: int = 0) -> It
 async def read_piece(
     replay: Replay, low: int, high: int, make: Callable[[], _Taker], *, newest: bool
 ) -> tuple[_Taker, int]:
-    """Let the messages in [low, high] be taken, in order.
+    """Read the messages in [low, high], in order.
 
     Args:
         replay: reads them.
         low: the first sequence.
         high: the last one.
-        make: makes what takes them; again where they are read again.
+        make: makes the receiver of the messages; again if they are read again.
         newest: whether `high` is the stream's end, which a replica may not have reached yet.
 
     Returns:
-        What has taken them, and how many there are.
+        The receiver, and how many messages it got.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     for patience in range(50, -1, -1):
         taker = make()

@@ -66,7 +66,7 @@ async def consumer_filters(api: JetStreamApi, info: Json, filters: tuple[str, ..
         filters: what is selected; empty for everything.
 
     Raises:
-        ApiError: the server cannot be asked.
+        ApiError: the server refuses, or does not answer.
     """
     messages = int(info["state"]["messages"])
     if not filters or not messages or info["config"].get("storage") == "memory":

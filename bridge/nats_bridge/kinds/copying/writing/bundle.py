@@ -1,4 +1,4 @@
-"""Messages whose bytes are made together, once it is known which of them ask for a PubAck.
+"""Messages whose bytes are made together, once it is known which of them request a PubAck.
 
 A pipeline on Spark has columns, not messages: to make a Python object of each costs more than all else that it does
 with them. So what is in flight may be a bundle instead of a list of operations, and operations are made of it only when

@@ -97,7 +97,7 @@ class Counting:
             limit: bytes that the target takes in one message.
 
         Raises:
-            ApiError: a server cannot be asked.
+            ApiError: a server refuses, or does not answer.
             RuleRefusedError: a message cannot be written.
         """
         taken_apart = [(name, *parts_of(data)) for name, data in operations]

@@ -28,7 +28,7 @@ class DeadLetters:
         plan: what the entry does.
         connection: the connection of the target.
         counters: where to count.
-        fence: asked before anything is published.
+        fence: checked before anything is published.
     """
 
     def __init__(self, plan: EntryPlan, connection: Connection, counters: CopyCounters, fence: WriteFence) -> None:
@@ -67,13 +67,13 @@ class DeadLetters:
         await requests.open()
         try:
             while True:
-                if await self._is_taken(requests, rejected, where):
+                if await self._is_stored(requests, rejected, where):
                     return
                 await NO_ANSWER.pause()
         finally:
             await requests.close()
 
-    async def _is_taken(self, requests: RawRequests, rejected: Rejected, where: str) -> bool:
+    async def _is_stored(self, requests: RawRequests, rejected: Rejected, where: str) -> bool:
         """Publish a dead letter; return whether the stream there has stored it, or plain subscribers take it."""
         assert self._skip is not None
         connection = self._connection

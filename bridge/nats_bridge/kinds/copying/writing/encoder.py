@@ -32,7 +32,7 @@ Operation: TypeAlias = tuple[bytes, bytes]
 """The message's sequence in the source, as text; and an `HPUB` operation without a reply subject."""
 
 Special: TypeAlias = "Operation | Rejected | None"
-"""What is to be sent alone, or skipped; None for nothing."""
+"""A message to send while no other is in flight, or to skip; None for none."""
 
 CopiedAs: TypeAlias = tuple[bytes, bytes] | str | None
 """The operation's beginning and the record's end; why it cannot be copied; or that it is not selected."""
@@ -237,7 +237,7 @@ class CopyEncoder:
         return b"%b%b\r\n\r\n" % (self._record_rest, name)
 
     def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
-        """A header block that may be stored in the target, and whether what is left may act there."""
+        """A header block that may be stored in the target, and whether a header that remains may act there."""
         block = self._sourcing.without_records(stored) if self._records else stored
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):

@@ -374,7 +374,7 @@ class LastOfGroup(_OneAnswer):
 
     @property
     def unclear(self) -> bool:
-        """Whether an answer is left that does not fit."""
+        """Whether a noted answer does not fit."""
         return bool(self.pub_acks)
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
@@ -399,7 +399,7 @@ class LastOfGroup(_OneAnswer):
             stop = min(start + _GROUP, count)
             name = b"%d" % names[stop - 1]
             replies[stop - 1] = self._inbox + name
-            size = rest * (stop - start) // (count - start)  # the last one's is all that is left
+            size = rest * (stop - start) // (count - start)  # the last one gets the rest
             rest -= size
             groups.append(MessageGroup(name, stop - start, size, now, BundleSlice(bundle, start, stop)))
         self._in_flight.append(groups, count, bundle.size)

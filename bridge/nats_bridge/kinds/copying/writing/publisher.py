@@ -80,7 +80,7 @@ class Outlet:
         rule: the rule's name, for the log.
         counters: where to count.
         metrics: updated when something is known to be stored.
-        fence: asked before every write. When it is closed, what is in flight is given up: until it opens again, the
+        fence: checked before every write. When it is closed, what is in flight is given up: until it opens again, the
             target may be another replica's.
         is_silent: whether answers were overdue, and none has come since. A server of 2.15.3 whose disk is full answers
             no publication at all. Each round then looks healthy until its answers are overdue, so this outlives the
@@ -254,7 +254,7 @@ class Publisher:
             await self._next_answer()
 
     async def source_recreated(self) -> None:
-        """Settle all that is to be asked of the old source: the sequences of the new one begin again."""
+        """Settle everything of the old source: the sequences of the new one begin again."""
         self.request_each()
         await self.settled()
         if not self._life.over:
@@ -287,10 +287,10 @@ class Publisher:
             if publishing.state == "stepping":
                 await self.settled()
                 if publishing.stepped():
-                    await self._look_for_room()
-        # What is left over an interruption is read again from the source.
+                    await self._read_room()
+        # What remains after an interruption is read again from the source.
 
-    async def _look_for_room(self) -> None:
+    async def _read_room(self) -> None:
         with contextlib.suppress(ApiError):  # then the room stays as it was
             info = await self._connection.api.stream_info(self._target.name)
             self._publishing.found_room(Target.of(info, self._connection.server_version).room)

@@ -4,7 +4,7 @@ The problem: operations have to be written as fast as the target takes them, in 
 Most go through; now and then a target is full, refuses a message permanently, or another client writes between them.
 
 The idea: messages are pipelined up to a window. An answer that is not "stored" begins a recovery, which goes through
-what is in flight in order, and does with the first message what its answer asks for, until all are stored or skipped.
+what is in flight in order, and does with the first message what its answer says, until all are stored or skipped.
 `PUBLISHING` draws the states.
 
 Example: messages 4, 5 and 6 are in flight; the target has room for one more, and gets room later.
@@ -63,11 +63,10 @@ PUBLISHING: StateTable[PublishingState, PublishingEvent] = StateTable(
 """The states of a publisher.
 
 * `pipelined`: a batch is written when it comes, as long as the window has room.
-* `stepping`: one message is in flight at a time. So it goes until one is stored, because where only the target shows
-  what was left out, no later message may be stored before an earlier one: a round looks for what an interruption left
-  out after the oldest copy, or after what was confirmed. If the first messages were lost and later ones stored, as when
-  a cluster changes its leader, no round would find them. So it goes, too, after a target was full, and near the end of
-  one that refuses messages when it is full.
+* `stepping`: one message is in flight at a time. It is the first state of a round, until one message is stored: the
+  next round searches for gaps only behind the oldest copy, or behind what was confirmed. If the first messages were
+  lost and later ones stored, as when a cluster changes its leader, no round would find them. It is the state, too,
+  after a target was full, and near the limit of one that refuses messages when it is full.
 * `recovering`: the answers to everything in flight are awaited, and the first that was not stored is dealt with.
 * `full`: the same, and the target takes nothing at the moment. It gets the first message again and again.
 * `over`: the round sends nothing more (`round_life`).
@@ -256,7 +255,7 @@ class Publishing:
         self._room = room
 
     def recovered(self) -> bool:
-        """Note that a recovery has left nothing in flight; return whether the target was full."""
+        """Note that nothing is in flight after a recovery; return whether the target was full."""
         was_full = self.state == "full"
         if was_full:
             self._steps = max(self._steps, _STEPS)
@@ -309,7 +308,7 @@ class Publishing:
         return [Transmit(data)] if data else []
 
     def answers_are_overdue(self) -> bool:
-        """Whether no answer has come since this was asked last, although one was due."""
+        """Whether no answer has come since the last check, although one was due."""
         overdue = self.has_work and self._answers == self._answers_before and not self.recovers
         self._answers_before = self._answers if self.has_work else -1
         return overdue

@@ -147,7 +147,7 @@ class Unconfirmed:
         return self._requests.take(answers, now)
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
-        """Handle the answers that `take` has left.
+        """Handle the answers that `take` has not read.
 
         Returns:
             Whether messages must be sent again, and whether the target did not store something.

@@ -38,10 +38,10 @@ in flight takes about 150 bytes of memory more than its own.
 """
 
 CHECKED_COPIES = 2 * MOST
-"""The newest copies among which every message that is left out shows.
+"""The newest copies among which every gap shows.
 
 A copy can be lost while those behind it in the window are stored: these are at most `MOST`. A round that makes up for
-that sends what was left out, and more behind it, and may be interrupted in the same way: as many again.
+that sends what is missing, and more behind it, and may be interrupted in the same way: as many again.
 """
 
 GAIN = 2
