@@ -17,6 +17,9 @@ duplicates of 40, 41    [5]              1      4               92    (2, 92)   
 refused: skipped        -                0      5               92    (2, 92)    `copied` is 2
 ```
 
+Its callers are the ways to request PubAcks: they `append` what they write, remove stored groups from the front of
+`groups`, set `last`, and `confirm` what they removed.
+
 Invariants:
 
 * `count` and `size` are the sums over `groups`.

@@ -18,6 +18,13 @@ permanently, about which the rule's policy decides (`dead_letters`). When it is 
 connection broke, an answer did not come), the round is interrupted (`round_life`): the entry finds out from the target
 what it holds, and begins its next round.
 
+Its caller awaits `open`, finds out the target's last sequence behind everything that was sent before, and calls `begin`
+with it. Then it calls `send` for one batch after the other, and awaits what that returns before the next one; `expect`
+before a batch makes latencies right. At the end it moves the round's life, and awaits `close`.
+
+A lost connection interrupts the round: `send` and `settled` return, what is in flight stays unknown, and nothing is
+sent again by this publisher.
+
 Invariants:
 
 * Nothing is written while the fence is closed: another replica may write then.

@@ -5,6 +5,10 @@ No input or output: operations go in and bytes to write come out, answers go in 
 changed: it begins as the cheapest one that the target allows, becomes `EachMessage` when answers do not fit, and stays
 that until nothing is in flight.
 
+Its caller, `publishing`, writes what `add` returns, passes each read of answers to `take`, and the rest of it to
+`sort_out`. If that says that it is unclear what is stored, it writes what `request_again` returns. If it says that
+something was not stored, the recovery decides about `first_unstored`, again and again.
+
 ```text
 exclusive, target counts copies   LastOfGroup ──request_again──▶ EachMessage ─┐
 ids are remembered for 20 s       SharedReply ──request_again──▶ EachMessage ─┤ nothing in flight: SharedReply
