@@ -1,9 +1,29 @@
 """Cuts reads into raw messages, in batches: stands in for nats-py's parser.
 
-nats-py builds an object and a dict of headers for every message; the dict loses duplicates, order and spacing, and the
-objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that one read holds for one
-subscription is handed over as one list. A read with messages for a hundred rules becomes a hundred batches, not one
-whenever the subscription changes.
+Theory of operation. nats-py builds an object and a dict of headers for every message. The dict loses duplicates, order
+and spacing, and the objects cost most of the time. Here a read is cut into plain tuples of bytes, and everything that
+one read holds for one subscription is delivered as one list. A read with messages for a hundred rules becomes a hundred
+batches, not one whenever the subscription changes.
+
+A message that is not complete stays unread, and its first line says how many bytes it needs. Later reads are only
+collected until they are there, and joined once. What must be awaited, such as an answer to a PING, is yielded as a
+step: the caller awaits it, or returns the rest of the read to a task that can.
+
+Worked example: one read, with subscriptions 5 and 9.
+
+    MSG orders.1 5 $JS.ACK.… 2  hi       sorted for 5
+    MSG audit.a 9 3  yes                 sorted for 9
+    MSG orders.2 5 $JS.ACK.… 2  ho       sorted for 5
+    PING                                 5 gets orders.1 and orders.2, 9 gets audit.a; then the PONG is a step
+    MSG orders.3 5 $JS.ACK.… 100  …      40 of 100 bytes are there: they wait for the other 60 and the line's end
+
+Invariants:
+
+* The messages of one subscription keep their order; those of different subscriptions need not.
+* All messages before a control line are delivered before the line has an effect.
+* A control message of a subscription (status 100) comes after the messages of this subscription before it.
+* After `reset`, nothing of the earlier connection is delivered.
+* What is not the NATS protocol is a `ProtocolError`: the connection ends, and is opened again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,27 @@
 """nats-py's TCP transport with whole reads, one write in a turn of the event loop, and fenced writes.
 
-Larger reads make larger batches when there is much to do, and change nothing when there is not; what the rules write
-because of a read leaves in one write behind it.
+Theory of operation. Larger reads make larger batches when there is much to do, and change nothing when there is not.
+What the rules write because of a read is gathered, and leaves in one write after it. A message that comes alone is
+read, delivered and written again within one turn of the event loop: no task wakes for it. nats-py's own reading task
+gets only what begins with something that must be awaited. With TLS it gets everything.
 
-A message that comes alone is read, handed on and written again within one turn of the event loop: no task wakes for it.
-nats-py's own reading task gets only what begins with something to wait for. With TLS it gets all.
+Worked example: three turns of the event loop.
+
+    turn 1  the socket has 900 bytes: one read, with four messages of two rules
+            `take` cuts them; each rule gathers 300 bytes of operations
+            the read is handled: 600 bytes leave in one system call
+    turn 2  a timer of a rule gathers 100 bytes, without a read
+    turn 3  they leave
+            the socket has a PING and two messages: `take` returns all of it, and nats-py's task wakes in turn 4
+
+Operations of more than `LARGE_WRITE` bytes on average are not joined: to copy them would take longer than a system call
+for each.
+
+Invariants:
+
+* Bytes leave in the order of the calls: every other write first sends what was gathered.
+* What was gathered under a fence is not sent after the fence has closed; see `fenced_socket`.
+* Nothing that was gathered for one connection is sent on the next one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Manages a rule's consumer on the server: finds, takes over, creates, deletes and acknowledges.
 
-A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once: sent is done; `all`
-for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
+Theory of operation. A durable rule's consumer keeps the position on the server (`ack_policy: none` for at_most_once:
+sent is done; `all` for at_least_once), and its description names its owner. The ordered reader handles its deliveries.
 
 Where each message is acknowledged one by one (`ack_policy: explicit`), the server redelivers the unacknowledged late,
 after others. So such a consumer is recreated at its position, and delivers them first and in order. A work queue allows
@@ -18,6 +18,23 @@ no client reads from.
 A process that takes over a consumer writes into its description from which inbox, and after which delivery. The process
 that had that inbox may still be draining: it publishes again what it has missed up to there, and nothing of its
 successor's.
+
+Worked example: rule `copy` of sidecar `shop` confirms what it has published. Process A reads by inbox a, and is paused.
+Its consumer `shop_copy` has delivered up to sequence 40, and 35 is acknowledged. Process B gets the lease.
+
+    B: CONSUMER.INFO                  bound to inbox a, ack floor 35
+    B: create `shop_copy_moving`      the marker, from 36 on: no client reads from it
+    B: delete `shop_copy`             A gets nothing more
+       (if B is killed here, the next leader finds 35 by the marker)
+    B: create `shop_copy`             from 36 on, to inbox b
+    B: delete `shop_copy_moving`      36 to 40 are delivered again, to B
+
+Invariants:
+
+* The consumer or its marker exists at every moment after the first start, except in a work queue.
+* A position is never after a message that is not acknowledged (`confirmed`), or not sent (`sent`).
+* Nothing is changed on the server while the fence is closed, except an ephemeral consumer of this process.
+* A durable consumer whose description does not begin with `owner` is refused, and stays as it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,25 @@
 """Leases in a key-value bucket: one key per rule, read and written with raw requests.
 
-A key-value bucket is a stream; its newest message of a key's subject is the key's value, and a publication that names
-the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The bucket's leader
-answers reads, so that no answer is older than a confirmed write.
+Theory of operation. A key-value bucket is a stream. Its newest message of a key's subject is the key's value, and a
+publication that names the sequence which it expects there is a compare and set. Every server from 2.9 on has both. The
+bucket's leader answers reads, so that no answer is older than a confirmed write.
+
+Other replicas subscribe to the same subjects. So they learn of a release as it is published, before it is stored, and
+read the bucket then. A publication that expects a sequence which no stream reaches is an announcement: subscribers get
+it, and the bucket refuses to store it.
+
+Worked example: bucket `locks`, sidecar `shop`, rule `copy`, and two replicas that see a lease which is free.
+
+    both    read $KV.locks.lease.shop.copy              sequence 7, `released`
+    A       writes, with Nats-Expected-Last-Subject-Sequence: 7         PubAck: sequence 8; A leads
+    B       writes, with Nats-Expected-Last-Subject-Sequence: 7         error 10071: B was overtaken
+    B       reads                                       sequence 8, held by A
+
+Invariants:
+
+* Of several writes over the same revision, one at most is stored.
+* No request is sent again here: without an answer it is unknown whether a write was stored, and the lease decides.
+* A record that cannot be read counts as a revision without a holder. It must still be waited for like a silent holder.
 """
 
 from __future__ import annotations

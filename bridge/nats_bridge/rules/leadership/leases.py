@@ -1,8 +1,33 @@
 """The leadership of replicas: one lease per rule, all in one bucket, over one connection of its own.
 
-A rule whose supervisor wants to lead it has a holding: a task that asks its `Lease` for the next step, takes it, and
-gives the lease the result. While the supervisor has a term, the same task renews the lease. Holdings of different rules
-do not wait for each other.
+Theory of operation. A rule whose supervisor wants to lead it has a holding: a task that asks its `Lease` for the next
+step, performs it, and gives the lease the result. While the supervisor has a term, the same task renews the lease.
+Holdings of different rules do not wait for each other.
+
+Worked example: a lease of 10 s (see `timing` for its parts), and a holder A whose network ends.
+
+              A, the holder                            B, a standby
+     0.0 s    sends a renewal
+     0.1 s    it is stored as revision 7:
+              A may write until 6.0 s
+     0.3 s                                             reads revision 7, and counts from now on
+     2.0 s    the next renewal gets no answer
+     2.3 s                                             reads revision 7 again, and so on every 2 s
+     6.0 s    its fence closes
+     9.0 s    the kernel drops what it could not send
+    10.3 s                                             revision 7 has not changed for 10 s:
+                                                       writes over it, and leads with revision 8
+    12.0 s    the network is back: reads revision 8,
+              and its term is lost: the run is cut
+
+Invariants:
+
+* A term begins only after a write of this process was stored, and its fence is open only while no other replica can
+  hold the lease.
+* A lease that was lost is never released: `end` has no effect then.
+* A lease is released only after the run has ended, and not if something may still leave this process: then the other
+  replicas wait for as long as for a silent holder.
+* A holding has one task at most. A new term waits until the task of the last one has ended.
 """
 
 from __future__ import annotations
