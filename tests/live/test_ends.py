@@ -182,7 +182,7 @@ async def test_a_batch_that_waits_for_a_predecessor_is_in_doubt_when_the_lead_is
         await here.peer.store(subject)
         await until(lambda: run.counters.as_dict()["received"] == 1 and run.has_work)
         await here.peer.store(subject)
-        await until(lambda: len(run._reader._queue) == 1)  # type: ignore[attr-defined]
+        await until(lambda: len(run._reader._life.queue) == 1)  # type: ignore[attr-defined]
         await lead_lost(sidecar)
         assert run.counters.as_dict()["in_doubt"] == 2
 

@@ -232,7 +232,7 @@ async def test_what_is_read_again_when_the_lead_is_lost_is_in_doubt(
         await _stored(here, b"1", b"2", b"3", b"4")
         await asyncio.wait_for(waits.wait(), LIMIT)
         await _stored(here, b"5")
-        await until(lambda: len(run._reader._queue) == 1)
+        await until(lambda: len(run._reader._life.queue) == 1)
         assert way.lost == 2
         await until(lambda: not run._delivery.has_work)
         monkeypatch.setattr(Replay, "between", between)

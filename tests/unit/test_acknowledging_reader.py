@@ -39,7 +39,9 @@ async def test_a_missing_delivery_before_a_redelivered_one_begins_another_round(
     reader = AcknowledgingReader(
         cast(Any, connection), cast(Any, consumer), cast(Any, sink), CopyCounters(), lambda _: None, broken.append
     )
-    reader._next = 1
+    reader._life.happened("open")
+    reader._life.happened("opened")
+    reader._life.happened("idle")
     reader._on_batch([delivered(1, 98, 1), delivered(1, 99, 2)])
     assert reader.acknowledge(99) == 2  # and the server does not get that of 98
     # Message 100 was the third delivery, which did not arrive.

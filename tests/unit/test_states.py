@@ -1,4 +1,4 @@
-"""The tables of states: of a round of copying, its publisher, a rule's run and its supervisor; every event in each."""
+"""The tables of states: of readers, rounds and publishers of copies, runs and supervisors; every event in each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from nats_bridge.consuming.reader_life import READER, ReaderEvent, ReaderState
 from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.round_life import ROUND, RoundEvent, RoundLife, RoundState
 from nats_bridge.kinds.copying.writing.publishing import PUBLISHING, PublishingEvent, PublishingState
@@ -20,6 +21,7 @@ TABLES = [
     pytest.param(ROUND, get_args(RoundState), get_args(RoundEvent), "opening", id="round"),
     pytest.param(PUBLISHING, get_args(PublishingState), get_args(PublishingEvent), "pipelined", id="publishing"),
     pytest.param(RUN, get_args(RunState), get_args(RunEvent), "starting", id="run"),
+    pytest.param(READER, get_args(ReaderState), get_args(ReaderEvent), "new", id="reader"),
     pytest.param(SUPERVISION, get_args(SupervisionState), get_args(SupervisionEvent), "new", id="supervision"),
 ]
 

@@ -17,6 +17,7 @@ from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.delivery_order import ConfirmAgain, Deliver, DeliveriesLost, Missing
 from nats_bridge.consuming.lag import StreamPosition
 from nats_bridge.consuming.reader import BatchSink, Reader
 from nats_bridge.consuming.rule_consumer import RuleConsumer
@@ -75,32 +76,23 @@ class AcknowledgingReader(Reader):
         self.connection.client.write_raw(b"".join([b"PUB %b 0\r\n\r\n" % reply for reply in replies]), self._fence)
         return True
 
-    def _hand_on(self, batch: list[Delivered], last: int) -> Any:
+    def _hand_on(self, batch: list[Delivered], last: int, *, again: bool = False) -> Any:
         self._unacknowledged += [(AckReply.parse(reply).stream_sequence, reply) for _, reply, _, _ in batch]
-        return super()._hand_on(batch, last)
+        return super()._hand_on(batch, last, again=again)
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
-        run: list[Delivered] = []
-        again: list[bytes] = []
-        following, newest = self._next, self.handled
-        for message in batch:
-            ack = AckReply.parse(message[1])
-            if ack.consumer_sequence != following or ack.stream_sequence <= self._began_behind:
-                self._lost()  # one is missing, or was unacknowledged when the round began, and its info did not show it
-                break
-            if ack.stream_sequence <= newest:
-                self._counters.repeated += 1
-                if ack.stream_sequence <= self._acknowledged:
-                    again.append(message[1])  # else it is acknowledged when it is done
-            else:
-                run.append(message)
-                newest = ack.stream_sequence
-            following = ack.consumer_sequence + 1
-        self._next = following
-        self._write(again)
-        await self._hand_on_all(run)
+        for step in self._order.sort_out_round(batch, self._began_behind, self._acknowledged):
+            match step:
+                case Deliver(messages):
+                    await self._hand_on_all(messages)
+                case ConfirmAgain(replies):
+                    self._write(replies)
+                case DeliveriesLost():
+                    self._lost()
+                case _:
+                    raise AssertionError("this reader reads nothing again")
 
-    async def _catch_up(self, upto: int, following: int) -> None:
+    async def _catch_up(self, missing: Missing) -> None:
         self._lost()
 
     def _lost(self) -> None:
@@ -112,13 +104,15 @@ class AcknowledgingReader(Reader):
         self._broken("the connection to the source was lost")
 
     async def _begin(self, *, seeded: bool = False) -> None:
+        order = self._order
         info = await self.consumer.take_over(None)
         if info is None:
             await self.consumer.create(self.handled)
-            self.handled = 0 if self.plan.work_queue else self.handled  # there it begins with the first message
-        self._prove(self.handled, self._messages, self._jumped)
-        self._began_behind = self.handled
-        self._next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
+            if self.plan.work_queue:
+                order.handled = 0  # there it begins with the first message
+        self._prove_all()
+        self._began_behind = order.handled
+        order.next = int(info["delivered"]["consumer_seq"]) + 1 if info is not None else 1
         self._last_read = asyncio.get_running_loop().time()
 
     async def _check(self) -> None:
@@ -132,7 +126,7 @@ class AcknowledgingReader(Reader):
             self._broken(f"the consumer of the source cannot be asked ({error})")
             return
         if edits:
-            self.consumer.proven = self._unproven.after
+            self.consumer.proven = self._order.unproven.after
             self._say_edited(edits)
             self._broken("another client has changed the consumer of the source")
         elif info is None or not self.consumer.delivers_here(info):

@@ -24,6 +24,7 @@ from nats_bridge.client.stream_identity import KnownStream
 from nats_bridge.client.waiting import MISSING_AGAIN
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
+from nats_bridge.consuming.delivery_order import CheckStream, ConfirmAgain, Deliver, DeliveriesLost, Missing
 from nats_bridge.consuming.reader import Reader
 from nats_bridge.consuming.replay import Replay
 from nats_bridge.consuming.rule_consumer import TAKEOVER
@@ -56,7 +57,8 @@ class OrderedReader(Reader):
             is_ours = self.consumer.delivers_here(info)
             if not is_ours or not info.get("push_bound") or asyncio.get_running_loop().time() > deadline:
                 if last := self.consumer.last_delivered_here(info):
-                    await self._fill(*last)
+                    upto, delivered = last
+                    await self._fill(Missing(upto, delivered + 1))
                     return
                 break
             await asyncio.sleep(_LEAVING_POLL)
@@ -76,21 +78,23 @@ class OrderedReader(Reader):
             info = await consumer.info()
             if info is None or not consumer.delivers_here(info):
                 return  # it is no longer ours
-            self.handled = self._done if held else self.handled
+            if held:
+                self._order.handled = self._order.earlier
             await consumer.delete()
             await consumer.create(self.handled)
 
     # -- deliveries that are not the next ones -----------------------------------------------------------------------
 
-    async def _catch_up(self, upto: int, following: int) -> None:
-        if not await self._was_sent(following - 1):
+    async def _catch_up(self, missing: Missing) -> None:
+        last = missing.following - 1
+        if not await self._was_sent(last):
             return
-        self._sent = following - 1
-        await self._fill(upto, following - 1)
-        self._next = following
-        if self._reports_arrival:
+        self._order.sent = last
+        await self._fill(missing)
+        self._order.next = missing.following
+        if self._newest is not None:
             # A whole window of deliveries may be missing: no later one would make the consumer send more.
-            self._newest = self.consumer.reply(upto, following - 1)
+            self._newest = self.consumer.reply(missing.upto, last)
             self._report_arrival()
 
     async def _was_sent(self, consumer_sequence: int) -> bool:
@@ -108,34 +112,21 @@ class OrderedReader(Reader):
 
     async def _sort_out(self, batch: list[Delivered]) -> None:
         """Drop what was handled, read again what is missing."""
-        run: list[Delivered] = []
-        repeated, inbox, is_checked = b"", self.consumer.inbox, False
-        self._sent = AckReply.parse(batch[-1][1]).consumer_sequence
-        for message in batch:
-            ack = AckReply.parse(message[1])
-            last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
-            if ack.stream_sequence <= last and not is_checked and self._is_of_another_life(ack):
-                await self._hand_on_all(run)
-                run, is_checked = [], True
-                await self._revive()
-                if self.consumer.inbox != inbox:
-                    return  # the stream is read from its start, or from where it was the same, by another consumer
-                last = self.handled
-            if ack.stream_sequence <= last:
-                self._counters.repeated += 1
-                repeated = message[1]
-            elif ack.consumer_sequence != self._next or ack.deliveries > 1:
-                await self._hand_on_all(run)
-                self._counters.gaps += 1
-                await self._fill(ack.stream_sequence - 1, ack.consumer_sequence - 1)
-                run = [message]
-            else:
-                run.append(message)
-            self._next = ack.consumer_sequence + 1
-        await self._hand_on_all(run)
-        if repeated and not run and self.plan.position == "confirmed":
-            # Its first acknowledgement may not have reached the server.
-            await self._confirm(repeated)
+        inbox, confirms = self.consumer.inbox, self.plan.position == "confirmed"
+        for step in self._order.sort_out(batch, self._is_of_another_life, confirms=confirms):
+            match step:
+                case Deliver(messages):
+                    await self._hand_on_all(messages)
+                case Missing():
+                    await self._fill(step)
+                case CheckStream():
+                    await self._revive()
+                    if self.consumer.inbox != inbox:
+                        return  # another consumer reads the stream, from its start or from where it was the same
+                case ConfirmAgain(replies):
+                    await self._confirm(replies[-1])
+                case DeliveriesLost():
+                    raise AssertionError("this reader can read again")
 
     def _is_of_another_life(self, ack: AckReply) -> bool:
         """Whether a message is younger than one of the stream with a higher sequence: then the stream has begun again.
@@ -152,35 +143,23 @@ class OrderedReader(Reader):
         if waiting is not None:
             await waiting
 
-    async def _fill(self, upto: int, delivered: int) -> None:
-        """Read (handled, upto] again from the stream.
-
-        Args:
-            upto: the last missing stream sequence.
-            delivered: the consumer sequence of its delivery; those from `_next` on are missing.
-        """
-        if upto <= self.handled:
+    async def _fill(self, missing: Missing) -> None:
+        """Read again what is missing after `handled`."""
+        plan, order, upto = self.plan, self._order, missing.upto
+        if upto <= order.handled:
             return
-        before, start, first = self._counters.received, self.handled, self._next
-        plan = self.plan
-        missing = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
-        self._filling = True
-        attached, failures = self.attached, 0
+        before, start, first = self._counters.received, order.handled, order.next
+        stream = Replay(self.connection.api, plan.stream, plan.filters, plan.headers_only, plan.direct)
+        failures = 0
         try:
-            while self.handled < upto:
+            while order.handled < upto:
                 try:
-                    async with contextlib.aclosing(missing.between(self.handled + 1, upto)) as batches:
-                        async for batch in batches:
-                            self._next = min(self._next + len(batch), delivered + 1)
-                            if plan.position == "confirmed":
-                                batch = self.consumer.numbered(batch, self._next - 1)
-                            await self._hand_on_all(batch)
+                    await self._read_again(stream, missing)
                 except ApiError as error:
                     if error.err_code == STREAM_NOT_FOUND:
                         break
                     if not error.passing:
                         raise
-                    self.attached = False
                     self._say_waiting(error)
                     failures += 1
                     await MISSING_AGAIN.pause(failures)
@@ -188,45 +167,46 @@ class OrderedReader(Reader):
                 else:
                     break
         finally:
-            self._filling, self.waits_for = False, ""
-        self.attached = attached
+            self.waits_for = ""
         recovered = self._counters.received - before
-        self._counters.recovered += recovered
-        lost = max(min(delivered - first + 1, upto - start) - recovered, 0)
-        self._counters.lost += lost
         self._log.info("reader.recovered", consumer=self.consumer.name, messages=recovered, upto=upto)
-        if not plan.filters:
-            self._sink.vanished(upto - start - recovered - lost)
-            if self.handled < upto and self._gap_after is None:
-                self._gap_after = self.handled
-        self.handled = max(self.handled, upto)
+        self._sink.vanished(order.filled(missing, start, first, recovered))
         if plan.position == "confirmed":
-            await self._confirm(self.consumer.reply(upto, delivered))
+            await self._confirm(self.consumer.reply(upto, missing.following - 1))
+
+    async def _read_again(self, stream: Replay, missing: Missing) -> None:
+        order = self._order
+        async with contextlib.aclosing(stream.between(order.handled + 1, missing.upto)) as batches:
+            async for batch in batches:
+                order.next = min(order.next + len(batch), missing.following)
+                if self.plan.position == "confirmed":
+                    batch = self.consumer.numbered(batch, order.next - 1)
+                await self._hand_on_all(batch, again=True)
 
     # -- the consumer's life -----------------------------------------------------------------------------------------
 
     async def _begin(self, *, seeded: bool = False) -> None:
+        order = self._order
         info = await self.consumer.take_over(self.handled if seeded else None)
-        self._sent = 0
+        order.sent = 0
         if info is not None:
             state = info["delivered"] if self.plan.position == "sent" else info["ack_floor"]
-            self._next = int(state["consumer_seq"]) + 1
+            order.next = int(state["consumer_seq"]) + 1
             delivered = info["delivered"]
         else:
             # Before the consumer exists: its first messages can arrive with the answer, and it waits for their arrival.
-            self._newest = b""
-            self._reports_arrival = self.plan.position == "none" and self.consumer.is_limited
+            self._newest = b"" if self.plan.position == "none" and self.consumer.is_limited else None
             await self.consumer.create(self.handled)
-            self._next = 1
-            if self._reports_arrival:
-                self._report_arrival()  # what came before the consumer's name was known
+            order.next = 1
+            self._report_arrival()  # what came before the consumer's name was known
             delivered = {"consumer_seq": 0, "stream_seq": 0}
-        self._prove(self.handled, self._messages, self._jumped)
+        self._prove_all()
         self._last_read = asyncio.get_running_loop().time()
         # What the durable consumer sent to an earlier process. What it sends now waits in the queue.
-        if int(delivered["consumer_seq"]) >= self._next:
-            await self._fill(int(delivered["stream_seq"]), int(delivered["consumer_seq"]))
-        self._next = int(delivered["consumer_seq"]) + 1
+        missing = Missing(int(delivered["stream_seq"]), int(delivered["consumer_seq"]) + 1)
+        if missing.following > order.next:
+            await self._fill(missing)
+        order.next = missing.following
 
     async def _check(self) -> None:
         while not await self._is_sound():
@@ -273,7 +253,7 @@ class OrderedReader(Reader):
             if self.plan.position == "none":  # the limit of the connection has changed since it was asked for
                 return False
             await consumer.keep_limit(info)
-        self._next = min(self._next, int(info["delivered"]["consumer_seq"]) + 1)
+        self._order.next = min(self._order.next, int(info["delivered"]["consumer_seq"]) + 1)
         self._last_read = asyncio.get_running_loop().time()
         return True
 
@@ -294,29 +274,27 @@ class OrderedReader(Reader):
         await self._sink.settled()
         incomplete = skipped != 0 or any(edit.field == "headers_only" for edit in edits)
         if self.plan.position == "confirmed" and incomplete:
-            self._jumped = self._unproven.jumped  # counted when they are read again
-            self.handled, self._gap_after, self._last_reply = self._unproven.after, None, b""
+            self._order.read_unproven_again()
         else:
-            self._counters.lost += skipped or 0
-            self._jumped = max(self._jumped - (skipped or 0), self._unproven.jumped)
+            self._order.give_up(skipped or 0)
         if incomplete:
             await self._sink.read_on(stream, self.handled)
         # Messages that the old consumer may have sent must not mix with those of its successor.
         await self._listen()
-        self._queue.clear()
+        self._life.discard()
         await consumer.delete()
         return True
 
     async def _left_out(self) -> int | None:
         """The number of messages that the stream holds of what is unproven, and were left out; None if unknown."""
-        unproven, plan = self._unproven, self.plan
+        unproven, plan = self._order.unproven, self.plan
         if unproven.after >= self.handled:
             return 0
         if plan.direct:
             return None
         replay = Replay(self.connection.api, plan.stream, plan.filters)
         held = await replay.after(unproven.after) - await replay.after(self.handled)
-        return max(held - (self._messages - unproven.messages), 0)
+        return max(held - (self._order.messages - unproven.messages), 0)
 
     async def _listen_again(self) -> None:
         """Unsubscribe from the inbox and subscribe again, so that the server sees renewed interest.
@@ -348,11 +326,12 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
-        self.handled, self._gap_after, self._last_reply = 0, None, b""
+        self._order.resume(0)
 
     async def _resume_point(self, last: int) -> int | None:
         """Return up to where the stream is what was read, by its last sequence; None if that is everything."""
-        plan, last_delivery = self.plan, AckReply.parse(self._last_reply) if self._last_reply else None
+        plan, reply = self.plan, self._order.last_reply
+        last_delivery = AckReply.parse(reply) if reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)
         if last_delivery is None:
             return await held_until(reading, self.handled, 0, last)
@@ -368,9 +347,9 @@ class OrderedReader(Reader):
         await self._sink.stream_shortened(stream, resume_after)
         # Messages that the old consumer may have sent must not mix with those of its successor.
         await self._listen()
-        self._queue.clear()
+        self._life.discard()
         await self.consumer.delete()
-        self.handled, self._gap_after, self._last_reply = resume_after, None, b""
+        self._order.resume(resume_after)
 
     async def _usable_consumer(self) -> Json | None:
         """Return the consumer's info; None if it does not exist, or must be recreated."""
@@ -395,7 +374,7 @@ class OrderedReader(Reader):
             info = await consumer.info(patience=0)
             if info is not None and not (consumer.is_within_limit and consumer.delivers_here(info)):
                 reason = "it sends more or less ahead than the connection takes"
-            elif info is None or int(info["delivered"]["consumer_seq"]) >= self._next - 1:
+            elif info is None or int(info["delivered"]["consumer_seq"]) >= self._order.next - 1:
                 return info
             else:
                 reason = "its server has started again, and it begins where it began before"
@@ -405,7 +384,7 @@ class OrderedReader(Reader):
         self._log.warning("reader.consumer_away", consumer=consumer.name, reason=reason)
         # Messages that the old consumer may still send must not mix with those of its successor.
         await self._listen()
-        self._queue.clear()
+        self._life.discard()
         return None
 
 

@@ -1,12 +1,29 @@
 """Reads one stream through a consumer: deliveries arrive, queue, and reach the sink in order.
 
-Theory of operation. The consumer (`rule_consumer`) is a push consumer with flow control and heartbeats. A reader keeps
-the stream sequence of the last message delivered to the sink, and the next consumer sequence. A batch that follows both
-is delivered at once (the hot path). A subclass handles deliveries that are missing or repeated, and checks the consumer
-after a reconnect: `ordered_reader` reads the stream again, `acknowledging_reader` begins another round.
+Theory of operation. The consumer (`rule_consumer`) is a push consumer with flow control and heartbeats. Two cores
+without I/O decide. `reader_life` says whether an item that arrives is delivered at once or joins the queue.
+`delivery_order` says whether a batch is the next one, and what is missing if it is not. This module performs it: it
+subscribes, delivers, requests and acknowledges. A batch that is the next one reaches the sink in one call (the hot
+path).
 
-One worker at a time: arriving batches queue while the reader waits for a slow target, a request, or a check; flow
-control requests are answered in order with the batches, so the server stops sending before the queue grows large.
+Readers differ in what they do about deliveries that are missing or repeated, and about a consumer that has changed:
+`ordered_reader` reads the stream again, `acknowledging_reader` begins another round.
+
+Worked example: a heartbeat every 2 s, and a server that stops without closing its connection.
+
+     0.0 s  the last batch arrives
+     2.0 s  no heartbeat: 2.0 s of silence are too few
+     5.0 s  2.5 heartbeats are missing: consumer and stream are checked, and no answer comes
+     5.5 s  the check is repeated, and from then on twice per second
+    20.0 s  the server answers; the consumer has sent two more messages, which did not arrive
+    20.1 s  its next heartbeat names them: the reader reads them again from the stream
+
+Invariants:
+
+* The sink receives each message once and in order, and the next batch only after it has finished the last one.
+* Flow control requests are answered in order with the batches, so the server stops before the queue grows large.
+* What arrives after a lost connection is not delivered before consumer and stream have been checked.
+* While the fence is closed nothing is changed on the server.
 """
 
 from __future__ import annotations
@@ -14,11 +31,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import structlog
 
@@ -29,8 +44,17 @@ from nats_bridge.client.permission_violations import not_allowed, refused_public
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
 from nats_bridge.client.tasks import end_tasks, task_over
 from nats_bridge.client.wire import BatchSubscription, Delivered
-from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control, fields_behind
+from nats_bridge.consuming.ack_reply import ACK, AckReply, asks_for_flow_control
+from nats_bridge.consuming.delivery_order import (
+    CheckStream,
+    DeliveryOrder,
+    Missing,
+    is_delivery,
+    last_named,
+    last_sent,
+)
 from nats_bridge.consuming.lag import StreamPosition
+from nats_bridge.consuming.reader_life import Queued, ReaderLife
 from nats_bridge.consuming.rule_consumer import Edit, RuleConsumer
 from nats_bridge.errors import ApiError
 from nats_bridge.observability.counters import ReaderCounters
@@ -41,7 +65,6 @@ _log = structlog.get_logger("bridge.reader")
 
 _SILENT_BEATS = 2.5  # missing heartbeats after which the consumer is checked
 _COMPARED_BEATS = 10  # heartbeats after which a consumer's configuration is compared, if nothing else asks for it
-_Item: TypeAlias = list[Delivered] | tuple[bytes, bytes]
 
 
 class BatchSink(Protocol):
@@ -75,21 +98,6 @@ class BatchSink(Protocol):
         """Forget what was read after that sequence: the stream has lost it, and may hold other messages there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unproven:
-    """Deliveries since the consumer was last known to be as it was created: another client may have changed it since.
-
-    Attributes:
-        after: the stream sequence up to which it was.
-        messages: how many were delivered.
-        jumped: how many sequences were missing where no filter explains it: removed, or selected out by that client.
-    """
-
-    after: int
-    messages: int = 0
-    jumped: int = 0
-
-
 class Reader(ABC):
     """Reads one stream for one rule.
 
@@ -111,40 +119,40 @@ class Reader(ABC):
     ) -> None:
         self.connection = connection
         self.consumer = consumer
-        self._fence = consumer.fence  # another replica may use the durable consumer by now
-        self.plan = consumer.plan
-        self.handled = 0  # stream sequence of the last message delivered to the sink
-        self.attached = False  # whether the consumer is known to exist and to deliver to our inbox
+        self.plan = plan = consumer.plan
         self.waits_for = ""  # the request that a server does not answer at this moment
-        self._log = _log.bind(rule=self.plan.rule, stream=self.plan.stream)
+        self._fence = consumer.fence  # another replica may use the durable consumer by now
+        self._log = _log.bind(rule=plan.rule, stream=plan.stream)
         self._sink = sink
         self._counters = counters
         self._failed = failed
+        self._life = ReaderLife()
+        redelivers = plan.position not in ("none", "sent")
+        self._order = DeliveryOrder(counters, filtered=bool(plan.filters), redelivers=redelivers)
         self._seen = KnownStream("")  # the stream when its identity was last decided
         self._lives = 0  # how often streams of its name were created since
         self._creations: BatchSubscription | None = None
-        self._next = 1  # next consumer sequence
-        self._sent = 0  # the last consumer sequence known to be sent, of what is being sorted out or read again
-        self._queue: deque[_Item | None] = deque()  # None: what follows arrived after the connection was lost
+        self._subscription: BatchSubscription | None = None
         self._context: Context | None = None  # that of the rule, also for what a delivery makes it do
         self._worker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._subscription: BatchSubscription | None = None
-        self._last_read = 0.0
-        self._pace = Pace()
         self._check_due = asyncio.Event()
-        self._unverified = False  # whether batches wait until it is known that the stream is still what was read
-        self._last_reply = b""  # the reply subject of the last message delivered to the sink
-        self._opening = False
-        self._filling = False  # whether a range is read again: what is missing in it is counted afterwards
-        self._gap_after: int | None = None  # sequences after this one are missing, and nothing was delivered since
-        self._closing = False
-        self._done = 0
-        self._unproven = Unproven(0)
-        self._messages = self._jumped = 0  # since then
+        self._last_read = 0.0
         self._compared_at = 0.0
-        self._reports_arrival = False  # whether the consumer waits for that
-        self._newest = b""  # what the newest message of such a consumer is acknowledged by
+        self._pace = Pace()
+        # The newest delivery of a consumer that waits for our reports; None for one that does not.
+        self._newest: bytes | None = None
+
+    @property
+    def handled(self) -> int:
+        """The stream sequence of the last message that was delivered to the sink."""
+        return self._order.handled
+
+    @property
+    def attached(self) -> bool:
+        """Whether the consumer is known to exist and to deliver to our inbox."""
+        known = self._life.state in ("flowing", "busy", "draining", "finishing", "closed")
+        return known and not self._life.uncertain and not self.waits_for
 
     async def open(self, handled: int, info: Json) -> None:
         """Start delivering what follows stream sequence `handled` of the stream with this `STREAM.INFO`.
@@ -153,13 +161,12 @@ class Reader(ABC):
             RuleRefusedError: another process is bound to the durable consumer.
             ApiError: the server refuses.
         """
-        self.handled, self._context = handled, copy_context()
+        self._order.handled, self._context = handled, copy_context()
         self._seen = KnownStream.of(info)
         created = f"$JS.EVENT.ADVISORY.STREAM.CREATED.{self.plan.stream}"
         self._creations = await self.connection.client.subscribe_batches(created, self._on_creations, lambda *_: None)
+        self._life.happened("open")  # until the consumer's own sequences are known, batches have to wait
         await self._listen()
-        # Until the consumer's own sequences are known, batches have to wait.
-        self._opening = True
         begun = asyncio.Event()
         self._work(self._open(begun))
         assert self._worker is not None
@@ -169,7 +176,6 @@ class Reader(ABC):
         await end_tasks(waiting)
         if not begun.is_set():
             await worker
-        self.attached = True
         self._watcher = asyncio.create_task(self._watch())
         self.connection.on_disconnect(self._disconnected)
         self.connection.on_reconnect(self._reconnected)
@@ -188,15 +194,16 @@ class Reader(ABC):
 
     async def _open(self, begun: asyncio.Event) -> None:
         await self._begin(seeded=True)
-        self._opening = False
+        self._life.happened("opened")
         begun.set()
 
     async def close(self) -> None:
         """Stop the server's delivery, and deliver everything that it has sent."""
-        self._closing = True
         self.connection.forget(self._disconnected, self._reconnected, self._refused)
+        self._life.happened("close")
         await end_tasks(self._watcher)
-        self._sure()
+        if self._life.queue and self._worker is None:
+            self._work(asyncio.sleep(0))  # which delivers what has waited since a lost connection
         if self._subscription is None:  # the limit changed with the last connection: the worker would create a consumer
             await end_tasks(self._worker)
             await self._release()
@@ -225,11 +232,10 @@ class Reader(ABC):
             How many messages the server is known to have sent, and were not delivered to the sink.
         """
         await self._halt()
-        if self._opening:  # its own numbers are not known yet
-            pending = sum([len(item) for item in self._queue if isinstance(item, list)])
+        if self._life.state == "opening":  # the consumer's numbers are not known yet
+            pending = sum(len(item) for item in self._life.queue if isinstance(item, list))
         else:
-            sent = [_sent_by(item) for item in self._queue if item is not None]
-            pending = max(self._sent, *sent, self._next - 1) + 1 - self._next
+            pending = self._order.pending([_sent_by(item) for item in self._life.items])
         await self._release()
         return pending
 
@@ -238,8 +244,8 @@ class Reader(ABC):
         await end_tasks(self._watcher, self._worker)
 
     async def _release(self) -> None:
-        self._queue.clear()
-        self._prove(self.handled, self._messages, self._jumped)
+        self._life.happened("end")
+        self._prove_all()
         for subscription in (self._subscription, self._creations):
             if subscription is not None:
                 await subscription.release()
@@ -247,14 +253,14 @@ class Reader(ABC):
     @property
     def has_work(self) -> bool:
         """Whether messages have arrived that the sink has not received."""
-        return self._worker is not None or bool(self._queue)
+        return self._worker is not None or bool(self._life.items)
 
     @property
     def known(self) -> KnownStream:
         """The stream that is read, with the last message that was."""
-        if not self._last_reply:
+        if not self._order.last_reply:
             return self._seen
-        ack = AckReply.parse(self._last_reply)
+        ack = AckReply.parse(self._order.last_reply)
         return self._seen.also(MessageStamp(ack.stream_sequence, ack.time_ns))
 
     @property
@@ -274,7 +280,7 @@ class Reader(ABC):
         info = await self._info()
         if info is None or not self.consumer.delivers_here(info):
             return None
-        return int(info["num_pending"]) + max(int(info["delivered"]["consumer_seq"]) + 1 - self._next, 0)
+        return int(info["num_pending"]) + max(int(info["delivered"]["consumer_seq"]) + 1 - self._order.next, 0)
 
     async def idle(self) -> None:
         """Wait until everything that has arrived is delivered."""
@@ -285,11 +291,11 @@ class Reader(ABC):
 
     def _on_batch(self, batch: list[Delivered]) -> None:
         self._last_read = asyncio.get_running_loop().time()
-        if self._reports_arrival and batch[-1][1].startswith(ACK):
+        if self._newest is not None and batch[-1][1].startswith(ACK):
             self._newest = batch[-1][1]
             self._report_arrival()
-        if self._worker is not None or self._unverified:
-            self._queue.append(batch)
+        if self._life.queues:
+            self._life.queue.append(batch)
             return
         try:
             waiting = self._deliver(batch)
@@ -297,14 +303,14 @@ class Reader(ABC):
             self._failed(error)
             return
         if waiting is not None:
+            self._life.happened("wait")
             self._work(waiting)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         self._last_read = asyncio.get_running_loop().time()
-        if self._reports_arrival:
-            self._report_arrival()  # again: it may be lost with a connection
-        if self._worker is not None or self._unverified:
-            self._queue.append((reply, block))
+        self._report_arrival()  # again: it may be lost with a connection
+        if self._life.queues:
+            self._life.queue.append((reply, block))
             return
         try:
             waiting = self._control(reply, block)
@@ -312,6 +318,7 @@ class Reader(ABC):
             self._failed(error)
             return
         if waiting is not None:
+            self._life.happened("wait")
             self._work(waiting)
 
     def _report_arrival(self) -> None:
@@ -320,48 +327,27 @@ class Reader(ABC):
             self.connection.client.answer(self._newest)
 
     def _deliver(self, batch: list[Delivered]) -> Awaitable[None] | None:
-        steps = len(batch) - 1
         if not (batch[0][1].startswith(ACK) and batch[-1][1].startswith(ACK)):
             return self._deliver_own(batch)
-        first = AckReply.parse(batch[0][1])
-        last = AckReply.parse(batch[-1][1]) if steps else first
-        if (
-            first.consumer_sequence == self._next
-            and last.consumer_sequence - first.consumer_sequence == steps
-            and first.stream_sequence > self.handled
-            and last.stream_sequence - first.stream_sequence >= steps
-            and (self.plan.position in ("none", "sent") or not _any_redelivered(batch))
-        ):
-            self._next = last.consumer_sequence + 1
-            return self._hand_on(batch, last.stream_sequence)
-        return self._sort_out(batch) if _is_own(batch) else self._deliver_own(batch)
+        last = self._order.following(batch)
+        if last is not None:
+            return self._hand_on(batch, last)
+        return self._sort_out(batch) if all(map(is_delivery, batch)) else self._deliver_own(batch)
 
     def _deliver_own(self, batch: list[Delivered]) -> Awaitable[None] | None:
         """Take a batch without messages that another client has published to the inbox.
 
         Servers (2.9 to 2.15) let no client publish with such a reply subject as deliveries have.
         """
-        own = [message for message in batch if message[1].startswith(ACK)]
+        own = [message for message in batch if is_delivery(message)]
         self._say_forged(f"{len(batch) - len(own)} messages that are no deliveries")
         return self._deliver(own) if own else None
 
     def _say_forged(self, what: str) -> None:
         self._log.warning("reader.foreign_publisher", reason=what, meaning="another client publishes to the inbox")
 
-    def _hand_on(self, batch: list[Delivered], last: int) -> Awaitable[None] | None:
-        gap_after = None
-        if not self.plan.filters:
-            if jumped := last - self.handled - len(batch):
-                gap_after = self.handled
-                if not self._filling:
-                    self._jumped += jumped
-            if self._gap_after is not None:
-                gap_after, self._gap_after = self._gap_after, None
-        self._messages += len(batch)
-        self._done = self.handled  # the caller has awaited the batch before
-        self.handled = last
-        self._last_reply = batch[-1][1]
-        return self._sink.accept(batch, gap_after)
+    def _hand_on(self, batch: list[Delivered], last: int, *, again: bool = False) -> Awaitable[None] | None:
+        return self._sink.accept(batch, self._order.deliver(batch, last, again=again))
 
     # -- the worker --------------------------------------------------------------------------------------------------
 
@@ -371,11 +357,9 @@ class Reader(ABC):
     async def _run(self, first: Awaitable[None]) -> None:
         try:
             await first
-            while self._queue:
-                item = self._queue.popleft()
-                if item is None:
-                    if self.connection.client.is_connected and not self._closing:
-                        await self._revive()
+            while (item := self._life.next_item(connected=self.connection.client.is_connected)) is not None:
+                if item == "check":
+                    await self._revive()
                     continue
                 waiting = self._control(*item) if isinstance(item, tuple) else self._deliver(item)
                 if waiting is not None:
@@ -383,9 +367,10 @@ class Reader(ABC):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._queue.clear()
-            if self._opening:
+            if self._life.state == "opening":
+                self._life.discard()
                 raise  # to the caller of `open`
+            self._life.failed()
             self._failed(error)
         finally:
             self._worker = None
@@ -394,27 +379,25 @@ class Reader(ABC):
         answer = reply or header_block.read(block, b"Nats-Consumer-Stalled") or b""
         if asks_for_flow_control(answer, self.plan.stream.encode()):
             self.connection.client.answer(answer)
-        delivered = header_block.read(block, b"Nats-Last-Consumer")
-        if delivered is not None and int(delivered) < self._next - 1:
-            self._check_due.set()  # the consumer has begun again, perhaps with its stream
-        if delivered is not None and int(delivered) >= self._next:
-            self._counters.gaps += 1
-            upto = int(header_block.read(block, b"Nats-Last-Stream") or 0)
-            return self._catch_up(upto, int(delivered) + 1)
+        match self._order.heartbeat(block):
+            case Missing() as missing:
+                return self._catch_up(missing)
+            case CheckStream():
+                self._check_due.set()
+            case None:
+                pass
         return None
 
-    async def _hand_on_all(self, batch: list[Delivered]) -> None:
+    async def _hand_on_all(self, batch: list[Delivered], *, again: bool = False) -> None:
         if batch:
-            waiting = self._hand_on(batch, AckReply.parse(batch[-1][1]).stream_sequence)
+            waiting = self._hand_on(batch, AckReply.parse(batch[-1][1]).stream_sequence, again=again)
             if waiting is not None:
                 await waiting
 
     # -- the consumer's life -----------------------------------------------------------------------------------------
 
     def _disconnected(self) -> None:
-        self.attached, self._unverified = False, True
-        if self._worker is not None:
-            self._queue.append(None)
+        self._life.happened("lost")
         if self.plan.position == "none" and self._subscription is not None and not self.consumer.is_within_limit:
             # Or the old consumer would send too much again as soon as the connection is back.
             self._subscription.forget()
@@ -449,7 +432,7 @@ class Reader(ABC):
                 now = asyncio.get_running_loop().time()
                 self.connection.api.delivery_limit.look(now)
                 is_due = (
-                    self._jumped > self._unproven.jumped
+                    self._order.jumped > self._order.unproven.jumped
                     or now - self._compared_at >= _COMPARED_BEATS * waiting.HEARTBEAT
                 )
                 if not self._is_silent and self.consumer.is_within_limit and not (is_due and await self._is_edited()):
@@ -458,27 +441,25 @@ class Reader(ABC):
             await self.connection.connected()
             # As the worker, so that batches that arrive now wait; no await may come between these lines.
             await self.idle()
-            self._unverified = False
+            self._life.happened("check")
             self._work(self._revive())
             await self.idle()
 
-    def _prove(self, upto: int, until: int, jumped: int) -> None:
-        """Note that up to a stream sequence all is delivered that there was, and count what had been removed.
-
-        Args:
-            upto: the sequence.
-            until: how many messages were delivered up to it, as `_messages` counts.
-            jumped: how many sequences were missing up to it, as `_jumped` counts.
-        """
-        self._sink.vanished(jumped - self._unproven.jumped)
-        self._unproven = Unproven(upto, until, jumped)
+    def _prove(self, upto: int, messages: int, jumped: int) -> None:
+        """Note that up to a stream sequence all is delivered that there was; see `DeliveryOrder.prove`."""
+        self._sink.vanished(self._order.prove(upto, messages, jumped))
         self._compared_at = asyncio.get_running_loop().time()
+
+    def _prove_all(self) -> None:
+        order = self._order
+        self._prove(order.handled, order.messages, order.jumped)
 
     async def _info(self) -> Json | None:
         """`CONSUMER.INFO`; None without a consumer, or if another client has changed it. The watcher repairs that."""
-        earlier, before = self._unproven, (self.handled, self._messages, self._jumped)
+        order = self._order
+        earlier, before = order.unproven, (order.handled, order.messages, order.jumped)
         info = await self.consumer.info(patience=0)
-        if info is None or earlier is not self._unproven:
+        if info is None or earlier is not order.unproven:
             return info
         if self.consumer.edits(info):
             self._check_due.set()
@@ -488,7 +469,7 @@ class Reader(ABC):
 
     def _say_edited(self, edits: Iterable[Edit], **more: Any) -> None:
         for edit in edits:
-            span = {"after": self._unproven.after, "upto": self.handled, **more}
+            span = {"after": self._order.unproven.after, "upto": self.handled, **more}
             self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
 
     async def _is_edited(self) -> bool:
@@ -497,13 +478,6 @@ class Reader(ABC):
             await self._info()
         return self._check_due.is_set()
 
-    def _sure(self) -> None:
-        """Deliver what has waited since a reconnect."""
-        if self._unverified:
-            self._unverified = False
-            if self._queue and self._worker is None:
-                self._work(asyncio.sleep(0))
-
     @property
     def _is_silent(self) -> bool:
         """Whether heartbeats are missing."""
@@ -511,12 +485,12 @@ class Reader(ABC):
 
     async def _revive(self) -> None:
         """Check until the server answers."""
-        self.attached = False
+        self._life.happened("check")
         while True:
             try:
                 await self._check()
             except ApiError as error:
-                if error.err_code == STREAM_NOT_FOUND and self._closing:
+                if error.err_code == STREAM_NOT_FOUND and self._life.closes:
                     return  # the deleted stream held everything that was to come
                 if error.err_code != STREAM_NOT_FOUND and not error.passing:
                     raise
@@ -524,7 +498,8 @@ class Reader(ABC):
                 await asyncio.sleep(waiting.HEARTBEAT / 4)
                 await self.connection.connected()
             else:
-                self.attached, self.waits_for = True, ""
+                self._life.happened("checked")
+                self.waits_for = ""
                 return
 
     def _say_waiting(self, error: ApiError) -> None:
@@ -543,8 +518,8 @@ class Reader(ABC):
         """Handle a batch that is not simply the next one."""
 
     @abstractmethod
-    async def _catch_up(self, upto: int, following: int) -> None:
-        """Handle that what was sent up to a stream sequence, and before a consumer sequence, did not arrive."""
+    async def _catch_up(self, missing: Missing) -> None:
+        """Handle that deliveries were sent and did not arrive, of which a heartbeat reports."""
 
     @abstractmethod
     async def _check(self) -> None:
@@ -555,20 +530,6 @@ class Reader(ABC):
         """
 
 
-def _sent_by(item: _Item) -> int:
-    """The last consumer sequence that a batch or a heartbeat shows to be sent."""
-    if isinstance(item, list):
-        own = [reply for _, reply, _, _ in item if reply.startswith(ACK)]
-        return AckReply.parse(own[-1]).consumer_sequence if own else 0
-    return int(header_block.read(item[1], b"Nats-Last-Consumer") or 0)
-
-
-def _is_own(batch: list[Delivered]) -> bool:
-    return all(message[1].startswith(ACK) for message in batch)
-
-
-def _any_redelivered(batch: list[Delivered]) -> bool:
-    """Whether a message's delivery count is not 1; the numbers before it are the same in the whole batch."""
-    reply = batch[0][1]
-    opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
-    return not all(message[1].startswith(opening) for message in batch)
+def _sent_by(item: Queued) -> int:
+    """The last delivery that a batch or a heartbeat shows to be sent, by its number."""
+    return last_sent(item) if isinstance(item, list) else last_named(item[1])

@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from nats_bridge.consuming.reader_life import READER
 from nats_bridge.kinds.copying.round_life import ROUND
 from nats_bridge.kinds.copying.writing.publishing import PUBLISHING
 from nats_bridge.rules.run import RUN
@@ -19,7 +20,11 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 CHANGES = (ROOT / "docs" / "extending.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("drawing", [table.drawing for table in (ROUND, PUBLISHING, RUN, SUPERVISION)])
+@pytest.mark.parametrize(
+    "drawing",
+    [table.drawing for table in (ROUND, PUBLISHING, RUN, SUPERVISION, READER)],
+    ids=["round", "publishing", "run", "supervision", "reader"],
+)
 def test_tables_of_states_are_those_of_the_program(drawing: str) -> None:
     assert dedent(drawing).strip("\n") in PAGE
 

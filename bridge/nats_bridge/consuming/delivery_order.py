@@ -1,0 +1,317 @@
+"""Which delivery follows which, without I/O: the sequences of one reader.
+
+Theory of operation. The reply subject of each delivery holds two numbers: the sequence of the message in the stream,
+and the number of the delivery at its consumer. A stream has gaps, because messages are removed and filters select. The
+numbers of deliveries have none. So a delivery that does not have the next number shows that others are missing, and a
+stream sequence that was read before shows a repeated message. A heartbeat names the last delivery that was sent: it
+shows missing deliveries that no other delivery follows.
+
+Worked example: the stream held messages 1 to 9, and 3 and 4 were removed. `next` is the number of the next delivery.
+
+    arrives                    handled  next
+                               0        1
+    messages 1 2 5 as 1 2 3    5        4     the next ones: delivered at once; two sequences were jumped
+    message 7 as 5             5        4     delivery 4 is missing: `Missing` (up to 6), then `Deliver`
+                               7        6
+    message 7 as 6             7        7     sequence 7 was read before: repeated
+    heartbeat: last is 8, 9    7        7     deliveries 7 and 8 are missing: `Missing`, up to sequence 9
+                               9        9
+
+Invariants:
+
+* `handled` and `next` grow, but for `resume`, and a check that finds a consumer which begins again.
+* What is at or before `handled` is never delivered again.
+* Each sequence that was jumped without a filter is counted once: as removed, recovered or lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from nats_bridge.client.wire import Delivered
+from nats_bridge.consuming.ack_reply import ACK, AckReply, fields_behind
+from nats_bridge.observability.counters import ReaderCounters
+from nats_transforms import header_block
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """Deliveries since the consumer was last known to be as it was created: another client may have changed it since.
+
+    Attributes:
+        after: the stream sequence up to which it was.
+        messages: how many were delivered.
+        jumped: how many sequences were missing where no filter explains it: removed, or selected out by that client.
+    """
+
+    after: int
+    messages: int = 0
+    jumped: int = 0
+
+
+class Deliver(NamedTuple):
+    """Deliver messages to the sink."""
+
+    messages: list[Delivered]
+
+
+class Missing(NamedTuple):
+    """Read again what did not arrive: up to stream sequence `upto`, and before delivery `following`."""
+
+    upto: int
+    following: int
+
+
+class CheckStream(NamedTuple):
+    """Check whether the stream is still the one that was read."""
+
+
+class ConfirmAgain(NamedTuple):
+    """Acknowledge messages again that were delivered before: the first acknowledgement may be lost."""
+
+    replies: list[bytes]
+
+
+class DeliveriesLost(NamedTuple):
+    """Begin another round: deliveries are missing, and only the consumer can send them again."""
+
+
+SortingStep: TypeAlias = Deliver | Missing | CheckStream | ConfirmAgain | DeliveriesLost
+
+
+class DeliveryOrder:
+    """The sequences of one reader.
+
+    Args:
+        filtered: whether the consumer has filters: then a jump in the stream's sequences means nothing.
+        redelivers: whether the server sends messages again that are not acknowledged.
+        counters: where to count.
+
+    Attributes:
+        handled: the stream sequence of the last message that was delivered to the sink, or found to be missing.
+        earlier: `handled` before the last batch.
+        next: the number of the consumer's next delivery.
+        sent: the last delivery that is known to be sent, of a batch that is being sorted out or read again.
+        gap_after: missing sequences follow this one, and nothing was delivered since; None if there are none.
+        last_reply: the reply subject of the last message delivered; empty after `resume`.
+        messages: how many were delivered.
+        jumped: how many sequences were missing where no filter explains it.
+        unproven: the counts of both when the consumer was last known to be unchanged.
+    """
+
+    def __init__(self, counters: ReaderCounters, *, filtered: bool, redelivers: bool) -> None:
+        self.handled = self.earlier = 0
+        self.next = 1
+        self.sent = 0
+        self.gap_after: int | None = None
+        self.last_reply = b""
+        self.messages = self.jumped = 0
+        self.unproven = Unproven(0)
+        self._counters = counters
+        self._filtered = filtered
+        self._redelivers = redelivers
+
+    # -- the hot path ------------------------------------------------------------------------------------------------
+
+    def following(self, batch: list[Delivered]) -> int | None:
+        """Take a batch if it is the next one; return its last stream sequence, or None for any other batch.
+
+        Args:
+            batch: deliveries only; the first one and the last one decide.
+        """
+        steps = len(batch) - 1
+        first = AckReply.parse(batch[0][1])
+        last = AckReply.parse(batch[-1][1]) if steps else first
+        if (
+            first.consumer_sequence == self.next
+            and last.consumer_sequence - first.consumer_sequence == steps
+            and first.stream_sequence > self.handled
+            and last.stream_sequence - first.stream_sequence >= steps
+            and not (self._redelivers and _any_redelivered(batch))
+        ):
+            self.next = last.consumer_sequence + 1
+            return last.stream_sequence
+        return None
+
+    def deliver(self, batch: list[Delivered], last: int, *, again: bool = False) -> int | None:
+        """Note that a batch is delivered to the sink.
+
+        Args:
+            batch: the batch.
+            last: its last stream sequence.
+            again: whether it is of a range that is read again, in which `filled` counts what is missing.
+
+        Returns:
+            The last sequence before missing ones; None if none are missing, or a filter makes that unknown.
+        """
+        gap_after = None
+        if not self._filtered:
+            if jumped := last - self.handled - len(batch):
+                gap_after = self.handled
+                if not again:
+                    self.jumped += jumped
+            if self.gap_after is not None:
+                gap_after, self.gap_after = self.gap_after, None
+        self.messages += len(batch)
+        self.earlier = self.handled  # the caller has awaited the batch before
+        self.handled = last
+        self.last_reply = batch[-1][1]
+        return gap_after
+
+    # -- deliveries that are not the next ones -----------------------------------------------------------------------
+
+    def heartbeat(self, block: bytes) -> Missing | CheckStream | None:
+        """Compare with the last delivery that a heartbeat or a flow control request names; None if it has arrived."""
+        delivered = header_block.read(block, b"Nats-Last-Consumer")
+        if delivered is None:
+            return None
+        if int(delivered) < self.next - 1:
+            return CheckStream()  # the consumer has begun again, perhaps with its stream
+        if int(delivered) >= self.next:
+            self._counters.gaps += 1
+            return Missing(int(header_block.read(block, b"Nats-Last-Stream") or 0), int(delivered) + 1)
+        return None
+
+    def sort_out(
+        self, batch: list[Delivered], began_again: Callable[[AckReply], bool], *, confirms: bool
+    ) -> Iterator[SortingStep]:
+        """Sort out a batch for a reader that can read the stream again.
+
+        The caller performs each step before it asks for the next one; a step may change the sequences.
+
+        Args:
+            batch: deliveries, not all of which are the next ones.
+            began_again: whether a delivery shows that the stream has begun again.
+            confirms: whether messages are acknowledged.
+        """
+        run: list[Delivered] = []
+        repeated, is_checked = b"", False
+        self.sent = AckReply.parse(batch[-1][1]).consumer_sequence
+        for message in batch:
+            ack = AckReply.parse(message[1])
+            last = AckReply.parse(run[-1][1]).stream_sequence if run else self.handled
+            if ack.stream_sequence <= last and not is_checked and began_again(ack):
+                yield Deliver(run)
+                run, is_checked = [], True
+                yield CheckStream()
+                last = self.handled
+            if ack.stream_sequence <= last:
+                self._counters.repeated += 1
+                repeated = message[1]
+            elif ack.consumer_sequence != self.next or ack.deliveries > 1:
+                yield Deliver(run)
+                self._counters.gaps += 1
+                yield Missing(ack.stream_sequence - 1, ack.consumer_sequence)
+                run = [message]
+            else:
+                run.append(message)
+            self.next = ack.consumer_sequence + 1
+        yield Deliver(run)
+        if repeated and not run and confirms:
+            yield ConfirmAgain([repeated])
+
+    def sort_out_round(self, batch: list[Delivered], began_behind: int, acknowledged: int) -> Iterator[SortingStep]:
+        """Sort out a batch for a reader whose consumer alone can send messages again.
+
+        Args:
+            batch: deliveries, not all of which are the next ones.
+            began_behind: the stream sequence behind which the round began.
+            acknowledged: the stream sequence up to which everything delivered is acknowledged.
+        """
+        run: list[Delivered] = []
+        again: list[bytes] = []
+        following, newest = self.next, self.handled
+        for message in batch:
+            ack = AckReply.parse(message[1])
+            if ack.consumer_sequence != following or ack.stream_sequence <= began_behind:
+                # One is missing, or was unacknowledged when the round began, and its info did not show it.
+                yield DeliveriesLost()
+                break
+            if ack.stream_sequence <= newest:
+                self._counters.repeated += 1
+                if ack.stream_sequence <= acknowledged:
+                    again.append(message[1])  # else it is acknowledged when it is done
+            else:
+                run.append(message)
+                newest = ack.stream_sequence
+            following = ack.consumer_sequence + 1
+        self.next = following
+        yield ConfirmAgain(again)
+        yield Deliver(run)
+
+    def filled(self, missing: Missing, start: int, first: int, recovered: int) -> int:
+        """Note that a missing range was read again; return how many of its sequences were removed.
+
+        Args:
+            missing: the range.
+            start: `handled` before it was read.
+            first: `next` before it was read.
+            recovered: how many messages were delivered of it.
+        """
+        upto, following = missing
+        self._counters.recovered += recovered
+        lost = max(min(following - first, upto - start) - recovered, 0)
+        self._counters.lost += lost
+        if not self._filtered and self.handled < upto and self.gap_after is None:
+            self.gap_after = self.handled
+        self.handled = max(self.handled, upto)
+        return 0 if self._filtered else upto - start - recovered - lost
+
+    # -- other consumers, other streams ------------------------------------------------------------------------------
+
+    def resume(self, after: int) -> None:
+        """Continue after a stream sequence, before which nothing counts as read any more."""
+        self.handled, self.gap_after, self.last_reply = after, None, b""
+
+    def read_unproven_again(self) -> None:
+        """Continue after the last sequence at which the consumer was known to be unchanged."""
+        self.jumped = self.unproven.jumped  # counted when they are read again
+        self.resume(self.unproven.after)
+
+    def give_up(self, messages: int) -> None:
+        """Count messages that a changed consumer left out, which will not be read, as lost and not as removed."""
+        self.jumped = max(self.jumped - messages, self.unproven.jumped)
+        self._counters.lost += messages
+
+    def prove(self, upto: int, messages: int, jumped: int) -> int:
+        """Note that up to a stream sequence all is delivered that the consumer selects.
+
+        Args:
+            upto: the sequence.
+            messages, jumped: the counts up to it.
+
+        Returns:
+            How many sequences had been removed since the last proof.
+        """
+        removed = jumped - self.unproven.jumped
+        self.unproven = Unproven(upto, messages, jumped)
+        return removed
+
+    def pending(self, queued: Sequence[int]) -> int:
+        """The number of deliveries that were sent and not delivered, by the last ones of what is queued."""
+        return max(self.sent, *queued, self.next - 1) + 1 - self.next
+
+
+def is_delivery(message: Delivered) -> bool:
+    """Whether a message is a consumer's delivery, by its reply subject."""
+    return message[1].startswith(ACK)
+
+
+def last_sent(batch: list[Delivered]) -> int:
+    """The last delivery in a batch, by its number; 0 if there is none."""
+    own = [message[1] for message in batch if is_delivery(message)]
+    return AckReply.parse(own[-1]).consumer_sequence if own else 0
+
+
+def last_named(block: bytes) -> int:
+    """The last delivery that a heartbeat names; 0 if it names none."""
+    return int(header_block.read(block, b"Nats-Last-Consumer") or 0)
+
+
+def _any_redelivered(batch: list[Delivered]) -> bool:
+    """Whether a message's delivery count is not 1; the numbers before it are the same in the whole batch."""
+    reply = batch[0][1]
+    opening = reply.rsplit(b".", fields_behind(reply) + 1)[0] + b".1."
+    return not all(message[1].startswith(opening) for message in batch)
