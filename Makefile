@@ -29,11 +29,16 @@ CHAOS_REPORT ?= build/chaos
 # Of the smoke run: bounded by messages and faults, not by time.
 SMOKE := --seed smoke --minutes 0 --faults 5 --messages 3000
 
+# Of make simulate.
+SEEDS ?= 200
+FIRST ?= 1
+SEED ?=
+
 # What make stress repeats, and how often.
 T ?=
 N ?= 30
 
-.PHONY: help install spark demo unit test test-all versions-test follow stress mutants twins spark-test spark-parts browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
+.PHONY: help install spark demo unit test test-all versions-test follow stress mutants twins simulate spark-test spark-parts browser-test container-test manifests docs package release conform conform-native conform-bridge chaos chaos-smoke \
 	soak audit lint format types bench figures lock clean
 
 help:
@@ -48,6 +53,7 @@ help:
 	@echo "             (FOLLOW='--versions 2.16.0' for some, FOLLOW='--from 2.15.1' as if the table ended there; needs Go)"
 	@echo "make stress  T='tests/live/test_twin.py -k 2.15.1' N=30: chosen tests, N times next to busy loops and stopped processes"
 	@echo "make mutants   whether tests find changes of pure modules; M=nats_transforms.subject for one module"
+	@echo "make simulate  SEEDS=200: the sidecar in virtual time with a simulated server and drawn faults; SEED=7 for one again"
 	@echo "make twins   200,000 messages in random streams with all that servers of 2.10 to 2.15 store: native next to the bridge"
 	@echo "make spark-test    the data source and the jobs on Spark (needs Java 17 or newer; installs PySpark)"
 	@echo "make spark-parts   those of them that start no Java (a minute)"
@@ -136,6 +142,10 @@ stress: install
 mutants: $(TESTS)
 	@$(BIN)/nats-bridge servers fetch $(TESTED) > /dev/null
 	$(BIN)/python .ci/mutants $(M)
+
+# FIRST=1000 for other seeds than the first ones.
+simulate: install
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST))
 
 # TWINS='--messages 8000 --versions 2.15.1 --seed 7' for a part, or the same again.
 twins: install

@@ -121,6 +121,8 @@ class StreamModel:
         return 0
 
     def _check_expectations(self, message: Message) -> None:
+        if b"\nNats-Expected-" not in message.header_block:
+            return
         of_subject = header(message.header_block, b"Nats-Expected-Last-Subject-Sequence")
         of_stream = header(message.header_block, b"Nats-Expected-Last-Sequence")
         for expected, found in ((of_subject, self.newest(message.subject)), (of_stream, self.last_sequence)):
@@ -197,6 +199,14 @@ class StreamModel:
             chosen = chosen[: -request["keep"]]
         for sequence in chosen:
             del self.messages[sequence]
+
+    def remember_id(self, message_id: bytes, sequence: int) -> None:
+        """Take a message id for that of a stored message."""
+        self._ids[message_id] = sequence
+
+    def forget_id(self, message_id: bytes) -> None:
+        """Take the next message with this id for a new one."""
+        self._ids.pop(message_id, None)
 
     def _bytes(self) -> int:
         return sum(self._size(each.message) for each in self.messages.values())

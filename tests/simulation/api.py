@@ -1,0 +1,242 @@
+"""The JetStream API of a simulated server: what the bridge asks, answered as servers do."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from nats_transforms.errors import StreamConfigError
+from nats_transforms.stream_config import validate
+from nats_transforms.timestamp import rfc3339_nano
+from tests.simulation.consumers import PushConsumer
+from tests.simulation.streams import KeptStream, matches_text
+
+if TYPE_CHECKING:
+    from tests.simulation.server import SimulatedServer
+
+PREFIX = b"$JS.API."
+_AUDITED = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.MSG.DELETE")
+_PAGE = 256
+_KEPT_BY_UPDATES = ("deliver_policy", "opt_start_seq", "opt_start_time", "ack_policy", "replay_policy")
+
+Body: TypeAlias = dict[str, Any]
+
+
+class ApiRefusal(Exception):  # noqa: N818 - an answer, not an error
+    """The API refuses: holds the server's error."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(description)
+        self.answer = {"error": {"code": code, "err_code": err_code, "description": description}}
+
+
+class SimulatedApi:
+    """Answers requests.
+
+    Args:
+        server: whose streams they are about.
+    """
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        self._requests: tuple[tuple[str, Callable[[list[str], Body], Body]], ...] = (
+            ("STREAM.INFO", self._stream_info),
+            ("STREAM.NAMES", self._stream_names),
+            ("STREAM.LIST", self._stream_list),
+            ("STREAM.CREATE", self._stream_create),
+            ("STREAM.UPDATE", self._stream_update),
+            ("STREAM.DELETE", self._stream_delete),
+            ("STREAM.PURGE", self._stream_purge),
+            ("STREAM.MSG.GET", self._message_get),
+            ("STREAM.MSG.DELETE", self._message_delete),
+            ("CONSUMER.INFO", self._consumer_info),
+            ("CONSUMER.LIST", self._consumer_list),
+            ("CONSUMER.DELETE", self._consumer_delete),
+            ("CONSUMER.DURABLE.CREATE", self._consumer_create),
+            ("CONSUMER.CREATE", self._consumer_create),
+            ("INFO", self._account_info),
+        )
+
+    def answer(self, subject: bytes, payload: bytes) -> bytes | None:
+        """Carry out a request, and answer; None: nothing answers that."""
+        request = subject.removeprefix(PREFIX).decode()
+        known = (each for each in self._requests if request == each[0] or request.startswith(each[0] + "."))
+        name, carry_out = next(known, ("", None))
+        if carry_out is None:
+            return None
+        names = request[len(name) + 1 :].split(".") if len(request) > len(name) else []
+        try:
+            found = carry_out(names, json.loads(payload) if payload else {})
+        except ApiRefusal as refused:
+            found = refused.answer
+        answer = json.dumps(found).encode()
+        if name in _AUDITED:
+            self._audit(subject, payload, answer)
+        return answer
+
+    def _audit(self, subject: bytes, payload: bytes, answer: bytes) -> None:
+        advisory = {
+            "type": "io.nats.jetstream.advisory.v1.api_audit",
+            "timestamp": rfc3339_nano(self._server.world.stamp()).decode(),
+            "subject": subject.decode(),
+            "request": payload.decode(),
+            "response": answer.decode(),
+        }
+        self._server.advise(b"$JS.EVENT.ADVISORY.API", advisory)
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def _stream(self, name: str) -> KeptStream:
+        stream = self._server.streams.get(name)
+        if stream is None:
+            raise ApiRefusal(404, 10059, "stream not found")
+        return stream
+
+    def _stream_info(self, names: list[str], body: Body) -> Body:
+        return self._stream(names[0]).info(self._server.world.now_ns, body)
+
+    def _stream_names(self, _: list[str], body: Body) -> Body:
+        wanted = body.get("subject")
+        found = [
+            name
+            for name, stream in sorted(self._server.streams.items())
+            if not wanted
+            or any(
+                matches_text(str(each).encode(), wanted) or matches_text(wanted.encode(), each)
+                for each in stream.model.config.get("subjects") or ()
+            )
+        ]
+        return self._page("streams", found, body)
+
+    def _stream_list(self, _: list[str], body: Body) -> Body:
+        found = [stream.info(self._server.world.now_ns, {}) for _, stream in sorted(self._server.streams.items())]
+        return self._page("streams", found, body)
+
+    def _page(self, member: str, found: list[Any], body: Body) -> Body:
+        offset = int(body.get("offset") or 0)
+        page = found[offset : offset + _PAGE]
+        return {"total": len(found), "offset": offset, "limit": _PAGE, member: page}
+
+    def _checked(self, body: Body, previous: KeptStream | None) -> Body:
+        others = {
+            name: stream.model.config for name, stream in self._server.streams.items() if name != body.get("name")
+        }
+        before = None if previous is None else previous.model.config
+        try:
+            return dict(validate(body, self._server.dialect, previous=before, sources=others))
+        except StreamConfigError as error:
+            raise ApiRefusal(error.http_code, error.err_code, error.description) from None
+
+    def _stream_create(self, names: list[str], body: Body) -> Body:
+        config = self._checked({"name": names[0], **body}, None)
+        stream = self._server.streams.get(names[0])
+        if stream is None:
+            stream = self._server.streams[names[0]] = KeptStream(config, self._server.world.stamp())
+            self._server.stream_event("CREATED", names[0])
+        elif stream.model.config != config:
+            raise ApiRefusal(400, 10058, "stream name already in use with a different configuration")
+        return stream.info(self._server.world.now_ns, {})
+
+    def _stream_update(self, names: list[str], body: Body) -> Body:
+        stream = self._stream(names[0])
+        stream.model.config = self._checked(body, stream)
+        stream.model.enforce_limits()
+        self._server.stream_event("UPDATED", names[0])
+        return stream.info(self._server.world.now_ns, {})
+
+    def _stream_delete(self, names: list[str], _: Body) -> Body:
+        stream = self._stream(names[0])
+        for name in list(stream.consumers):
+            self._server.delete_consumer(stream, name)
+        del self._server.streams[names[0]]
+        self._server.stream_event("DELETED", names[0])
+        return {"success": True}
+
+    def _stream_purge(self, names: list[str], body: Body) -> Body:
+        return {"success": True, "purged": self._stream(names[0]).purge(body)}
+
+    def _message_delete(self, names: list[str], body: Body) -> Body:
+        if not self._stream(names[0]).delete(int(body["seq"])):
+            raise ApiRefusal(400, 10057, f"sequence {body['seq']} not found")
+        return {"success": True}
+
+    def _message_get(self, names: list[str], body: Body) -> Body:
+        stream = self._stream(names[0])
+        messages, sequence = stream.model.messages, int(body.get("seq") or 0)
+        if wanted := body.get("last_by_subj"):
+            found = next(
+                (each for each in reversed(messages.values()) if matches_text(each.message.subject, wanted)), None
+            )
+        elif wanted := body.get("next_by_subj"):
+            later = (each for at, each in messages.items() if at >= sequence)
+            found = next((each for each in later if matches_text(each.message.subject, wanted)), None)
+        else:
+            found = messages.get(sequence)
+        if found is None:
+            raise ApiRefusal(404, 10037, "no message found")
+        message: Body = {
+            "subject": found.message.subject.decode(),
+            "seq": found.sequence,
+            "time": rfc3339_nano(found.time_ns).decode(),
+        }
+        if found.message.header_block:
+            message["hdrs"] = base64.b64encode(found.message.header_block).decode()
+        if found.message.payload:
+            message["data"] = base64.b64encode(found.message.payload).decode()
+        return {"message": message}
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def _consumer(self, names: list[str]) -> PushConsumer:
+        consumer = self._stream(names[0]).consumers.get(names[1])
+        if consumer is None:
+            raise ApiRefusal(404, 10014, "consumer not found")
+        return consumer
+
+    def _consumer_info(self, names: list[str], _: Body) -> Body:
+        return self._consumer(names).info(self._server.world.now_ns)
+
+    def _consumer_list(self, names: list[str], body: Body) -> Body:
+        consumers = self._stream(names[0]).consumers.values()
+        return self._page("consumers", [each.info(self._server.world.now_ns) for each in consumers], body)
+
+    def _consumer_delete(self, names: list[str], _: Body) -> Body:
+        consumer = self._consumer(names)
+        self._server.delete_consumer(consumer.stream, consumer.name)
+        return {"success": True}
+
+    def _consumer_create(self, names: list[str], body: Body) -> Body:
+        stream, wanted = self._stream(names[0]), dict(body["config"])
+        name = wanted.get("durable_name") or wanted.get("name") or (names[1] if len(names) > 1 else "")
+        if not name:
+            name = f"c{self._server.world.chance.randrange(10**8):08d}"
+        config = _with_defaults(wanted, name)
+        now_ns, existing = self._server.world.now_ns, stream.consumers.get(name)
+        if existing is None:
+            return self._server.add_consumer(stream, config).info(now_ns)
+        if body.get("action") == "create" and existing.config != config:
+            raise ApiRefusal(400, 10148, "consumer already exists")
+        if existing.config == config:
+            return existing.info(now_ns)
+        moved = existing.config.get("deliver_subject") != config.get("deliver_subject")
+        if moved and existing.inbox and self._server.has_interest(existing.inbox):
+            raise ApiRefusal(400, 10013, "consumer name already in use")
+        for member in _KEPT_BY_UPDATES:
+            if existing.config.get(member) != config.get(member):
+                raise ApiRefusal(500, 10012, f"{member.replace('_', ' ')} can not be updated")
+        existing.config = config
+        existing.is_bound = False
+        existing.begin()
+        return existing.info(now_ns)
+
+    def _account_info(self, _: list[str], __: Body) -> Body:
+        return {"memory": 0, "storage": 0, "streams": len(self._server.streams), "consumers": 0, "limits": {}}
+
+
+def _with_defaults(wanted: Body, name: str) -> Body:
+    config = {"deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant", **wanted, "name": name}
+    if config["ack_policy"] != "none":
+        config = {"ack_wait": 30 * 10**9, "max_ack_pending": 1000, "max_deliver": -1, **config}
+    return {"max_deliver": -1, "num_replicas": 0, **config}

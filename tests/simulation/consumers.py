@@ -1,0 +1,347 @@
+"""Consumers as a simulated server runs them: deliveries, flow control, heartbeats, acknowledgements, interest.
+
+| | delivers | pending |
+|---|---|---|
+| no interest | nothing | kept |
+| `pbytes` above the window, or `max_ack_pending` reached | nothing, until an answer | kept |
+| else | the next message that it selects | with an ack policy |
+
+The window of flow control is small, so that a simulation of a few messages meets it (a server's grows from 32 KiB).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nats_conformance.observation import Stored
+from nats_transforms.timestamp import nanoseconds_of, rfc3339_nano
+from tests.simulation.streams import KeptStream, matches_text
+
+if TYPE_CHECKING:
+    from tests.simulation.server import SimulatedServer
+
+_WINDOW = 4096  # bytes
+_HEARTBEAT = b"NATS/1.0 100 Idle Heartbeat\r\n"
+_FLOW_CONTROL = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+_NOTICES = 0.02  # seconds until a server notices that interest has come or gone
+_STATES = 256
+
+
+class Sequences(NamedTuple):
+    """A pair of positions: in the consumer, and in the stream."""
+
+    consumer: int
+    stream: int
+
+    def as_json(self) -> dict[str, int]:
+        return {"consumer_seq": self.consumer, "stream_seq": self.stream}
+
+
+class PushConsumer:
+    """One consumer; without a subject to deliver to, it only counts.
+
+    Args:
+        server: where it runs.
+        stream: what it reads.
+        config: as it is reported.
+    """
+
+    def __init__(self, server: SimulatedServer, stream: KeptStream, config: dict[str, Any]) -> None:
+        self.config = config
+        self.stream = stream
+        self.created_ns = server.world.stamp()
+        self.is_bound = False
+        self.is_gone = False
+        self._server = server
+        self._first: deque[int] = deque()  # what is delivered out of the common order: the last of each subject
+        self._pending: dict[int, int] = {}  # without an acknowledgement: consumer sequences, by stream sequence
+        self._bytes = 0
+        self._control = b""
+        self._controlled = 0  # bytes that the request for flow control was about
+        self._window = _WINDOW
+        self._pumping = self._beating = False
+        self._sent_at = 0.0
+        self._counted: tuple[int, int] = (-1, 0)
+        self._states: deque[tuple[int, Sequences, Sequences]] = deque(maxlen=_STATES)
+        self._begin()
+
+    @property
+    def name(self) -> str:
+        return str(self.config["name"])
+
+    @property
+    def is_durable(self) -> bool:
+        return bool(self.config.get("durable_name"))
+
+    @property
+    def inbox(self) -> bytes:
+        return str(self.config.get("deliver_subject", "")).encode()
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        return tuple(filter(None, self.config.get("filter_subjects") or (self.config.get("filter_subject"),)))
+
+    def _begin(self) -> None:
+        config, stream = self.config, self.stream
+        last = stream.model.last_sequence
+        match config.get("deliver_policy", "all"):
+            case "new":
+                next_one = last + 1
+            case "by_start_sequence":
+                next_one = int(config["opt_start_seq"])
+            case "by_start_time":
+                since = nanoseconds_of(config["opt_start_time"])
+                later = (sequence for sequence, each in stream.model.messages.items() if each.time_ns >= since)
+                next_one = next(later, last + 1)
+            case "last_per_subject":
+                newest = {
+                    each.message.subject: sequence
+                    for sequence, each in stream.model.messages.items()
+                    if self.selects(each)
+                }
+                self._first.extend(sorted(newest.values()))
+                next_one = last + 1
+            case _:
+                next_one = stream.first
+        next_one = max(next_one, stream.first if stream.model.messages else next_one)
+        self.next = min(next_one, last + 1) if config.get("deliver_policy") != "by_start_sequence" else next_one
+        self.delivered = self.floor = Sequences(0, self.next - 1)
+        self._note()
+
+    def selects(self, stored: Stored) -> bool:
+        filters = self.filters
+        return not filters or any(matches_text(stored.message.subject, each) for each in filters)
+
+    # -- interest ----------------------------------------------------------------------------------------------------
+
+    def interest_may_have_changed(self) -> None:
+        """Look whether a client subscribes, a moment later."""
+        self._server.world.after(self._server.world.draw(0, _NOTICES), self._look)
+
+    def _look(self) -> None:
+        if not self.is_alive:
+            return
+        bound = bool(self.inbox) and self._server.has_interest(self.inbox)
+        if bound == self.is_bound:
+            return
+        self.is_bound = bound
+        if bound:
+            self._bytes, self._control, self._window = 0, b"", _WINDOW
+            self.signal()
+            self.beat()
+        elif not self.is_durable:
+            threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
+            self._server.world.after(threshold, self._expire)
+
+    def _expire(self) -> None:
+        if self.is_alive and not self.is_bound:
+            self._server.delete_consumer(self.stream, self.name)
+
+    def begin(self) -> None:
+        """Begin to work: it was created, or its server started."""
+        if self.inbox and self._server.has_interest(self.inbox):
+            self.is_bound = True
+            self.signal()
+            self.beat()
+        elif not self.is_durable:
+            threshold = int(self.config.get("inactive_threshold") or 5 * 10**9) / 1e9
+            self._server.world.after(threshold, self._expire)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.is_gone and self.stream.consumers.get(self.name) is self
+
+    # -- deliveries --------------------------------------------------------------------------------------------------
+
+    def signal(self) -> None:
+        """There may be something to deliver."""
+        if not self._pumping and self.is_bound:
+            self._pumping = True
+            self._server.world.after(self._server.world.moment(0.0002, rarely=0.005, longest=0.1), self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        while self.is_alive and self.is_bound and not self._control_is_due():
+            most = int(self.config.get("max_ack_pending") or 0)
+            if self._keeps_pending and 0 < most <= len(self._pending):
+                break
+            stored = self._take_next()
+            if stored is None:
+                break
+            self._deliver(stored)
+        self._server.flush()
+
+    def _take_next(self) -> Stored | None:
+        messages, last = self.stream.model.messages, self.stream.model.last_sequence
+        while self._first:
+            stored = messages.get(self._first.popleft())
+            if stored is not None:
+                return stored
+        if self.next < self.stream.first:
+            self.next = self.stream.first
+        while self.next <= last:
+            stored = messages.get(self.next)
+            self.next += 1
+            if stored is not None and self.selects(stored):
+                return stored
+        return None
+
+    def _deliver(self, stored: Stored) -> None:
+        self.delivered = Sequences(self.delivered.consumer + 1, max(stored.sequence, self.delivered.stream))
+        if self._keeps_pending:
+            self._pending[stored.sequence] = self.delivered.consumer
+        else:
+            self.floor = self.delivered
+        self._note()
+        changes, count = self._counted
+        waiting = count - 1 if changes == self.stream.changes else self.waiting
+        self._counted = self.stream.changes, waiting
+        block, payload = stored.message.header_block, stored.message.payload
+        if self.config.get("headers_only"):
+            size = b"Nats-Msg-Size: %d\r\n\r\n" % len(payload)
+            block, payload = (block[:-2] if block else b"NATS/1.0\r\n") + size, b""
+        reply = b"$JS.ACK.%b.%b.1.%d.%d.%d.%d" % (
+            self.stream.name.encode(),
+            self.name.encode(),
+            stored.sequence,
+            self.delivered.consumer,
+            stored.time_ns,
+            waiting,
+        )
+        self._bytes += len(stored.message.subject) + len(block) + len(payload)
+        self._sent_at = self._server.world.now
+        self._server.deliver(self.inbox, stored.message.subject, reply, block, payload)
+        if self.config.get("flow_control") and not self._control and self._bytes > self._window // 2:
+            self._ask_for_control()
+
+    @property
+    def _keeps_pending(self) -> bool:
+        return self.config.get("ack_policy") in ("all", "explicit")
+
+    def _ask_for_control(self) -> None:
+        number = self._server.world.chance.randrange(10**6)
+        self._control = b"$JS.FC.%b.%b.%d" % (self.stream.name.encode(), self.name.encode(), number)
+        self._controlled = self._bytes
+        self._server.flow_control[self._control] = self
+        self._server.deliver(self.inbox, self.inbox, self._control, _FLOW_CONTROL, b"")
+
+    def _control_is_due(self) -> bool:
+        return bool(self.config.get("flow_control")) and self._bytes > self._window
+
+    def controlled(self, subject: bytes) -> None:
+        """The answer to a request for flow control."""
+        if subject != self._control:
+            return
+        self._bytes = max(self._bytes - self._controlled, 0)
+        self._control, self._controlled = b"", 0
+        self._window = min(self._window * 2, 16 * _WINDOW)
+        if self._bytes > self._window // 2:  # of large messages that were sent since it was asked for
+            self._ask_for_control()
+            self._server.flush()
+        self.signal()
+
+    def beat(self) -> None:
+        """Send a heartbeat whenever nothing was sent for its time."""
+        every = int(self.config.get("idle_heartbeat") or 0) / 1e9
+        if every and not self._beating:
+            self._beating = True
+            self._sent_at = max(self._sent_at, self._server.world.now)
+            self._server.world.at(self._sent_at + every, partial(self._beat, every))
+
+    def _beat(self, every: float) -> None:
+        self._beating = False
+        if not self.is_alive or not self.is_bound:
+            return
+        if self._server.world.now >= self._sent_at + every - 1e-9:
+            block = b"%bNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n" % (
+                _HEARTBEAT,
+                self.delivered.consumer,
+                self.delivered.stream,
+            )
+            if self._control:
+                block += b"Nats-Consumer-Stalled: %b\r\n" % self._control
+            self._sent_at = self._server.world.now
+            self._server.deliver(self.inbox, self.inbox, b"", block + b"\r\n", b"")
+            self._server.flush()
+        self.beat()
+
+    @property
+    def waiting(self) -> int:
+        """How many messages it has not delivered yet."""
+        found = len(self._first)
+        for sequence in reversed(self.stream.model.messages):
+            if sequence < self.next:
+                break
+            if self.selects(self.stream.model.messages[sequence]):
+                found += 1
+        return found
+
+    # -- acknowledgements --------------------------------------------------------------------------------------------
+
+    def acknowledged(self, stream_sequence: int, consumer_sequence: int) -> None:
+        """An acknowledgement has arrived."""
+        policy = self.config.get("ack_policy")
+        if policy == "all" and consumer_sequence <= self.delivered.consumer:
+            self._pending = {at: number for at, number in self._pending.items() if number > consumer_sequence}
+            if consumer_sequence > self.floor.consumer:
+                self.floor = Sequences(consumer_sequence, stream_sequence)
+        elif policy == "explicit":
+            self._pending.pop(stream_sequence, None)
+            if self._pending:
+                low = min(self._pending.items(), key=lambda each: each[1])
+                self.floor = Sequences(low[1] - 1, low[0] - 1)
+            else:
+                self.floor = self.delivered
+        self._note()
+        self.signal()
+
+    # -- its state ---------------------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        self._states.append((self._server.world.now_ns, self.delivered, self.floor))
+
+    def restore(self, since_ns: int | None) -> None:
+        """Read its state again, as of a time if the newer one is lost."""
+        while since_ns is not None and len(self._states) > 1 and self._states[-1][0] > since_ns:
+            self._states.pop()
+        _, self.delivered, self.floor = self._states[-1]
+        self.next = self.delivered.stream + 1
+        self._pending = (
+            {
+                sequence: self.floor.consumer + number
+                for number, sequence in enumerate(
+                    (
+                        each
+                        for each in self.stream.model.messages
+                        if self.floor.stream < each <= self.delivered.stream
+                        and self.selects(self.stream.model.messages[each])
+                    ),
+                    1,
+                )
+            }
+            if self._keeps_pending
+            else {}
+        )
+        self.is_bound = self._pumping = self._beating = False
+        self._bytes, self._control = 0, b""
+
+    def info(self, now_ns: int) -> dict[str, Any]:
+        """CONSUMER.INFO."""
+        info: dict[str, Any] = {
+            "stream_name": self.stream.name,
+            "name": self.name,
+            "created": rfc3339_nano(self.created_ns).decode(),
+            "config": self.config,
+            "delivered": self.delivered.as_json(),
+            "ack_floor": self.floor.as_json(),
+            "num_ack_pending": len(self._pending),
+            "num_redelivered": 0,
+            "num_waiting": 0,
+            "num_pending": self.waiting,
+            "ts": rfc3339_nano(now_ns).decode(),
+        }
+        if self.is_bound:
+            info["push_bound"] = True
+        return info

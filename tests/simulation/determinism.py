@@ -1,0 +1,95 @@
+"""Clocks, chances and names of the bridge, from the seed: what would differ between two runs of one seed.
+
+| the bridge asks | and gets |
+|---|---|
+| `loop.time`, `time.time`, `time.time_ns`, `time.monotonic`, the clock of leases, `datetime.now` | virtual time |
+| `random`, `secrets`, nats-py's inboxes | numbers drawn from the seed |
+| the machine's name, the process's id | constants |
+| `FencedSocket` | itself, above a connection in memory |
+| `asyncio.to_thread` | the result, a moment later |
+
+The order of sets of text depends on `PYTHONHASHSEED`, which the command sets to 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import zlib
+from collections.abc import Callable, Iterator, MutableMapping
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+
+from nats_bridge.client import consumer_names
+from nats_bridge.client.connection import Connection
+from tests.simulation.network import SimulatedSocket
+from tests.simulation.world import BEGAN_NS, World
+
+_SHOWN = ("event", "rule", "reason", "stream", "after", "consumer")
+
+
+@contextlib.contextmanager
+def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) -> Iterator[None]:
+    """Let all that the bridge asks of its surroundings come from a world.
+
+    Args:
+        world: the world.
+        noted: called with each event that the bridge logs.
+    """
+    chance = world.chance
+
+    class Moment(datetime):
+        """The time of day of the world."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return datetime.fromtimestamp(world.now + BEGAN_NS / 1e9, tz or UTC)
+
+    def log(_: Any, __: str, event: MutableMapping[str, Any]) -> Any:
+        noted(event)
+        said = " ".join(f"{name}={event[name]}" for name in _SHOWN if name in event)
+        world.record(f"log {said}")
+        raise structlog.DropEvent
+
+    def drawn(seed: Any = None) -> random.Random:
+        return random.Random(chance.getrandbits(64) if seed is None else seed)
+
+    def token_hex(size: int = 32) -> str:
+        return chance.randbytes(size).hex()
+
+    def monotonic(*_: Any) -> float:
+        return world.now + 1.0
+
+    random.seed(chance.getrandbits(64))
+    consumer_names._in_use.clear()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, log], cache_logger_on_first_use=False)
+    replaced: dict[str, Any] = {
+        "time.time": lambda: world.now + BEGAN_NS / 1e9,
+        "time.time_ns": lambda: world.now_ns,
+        "time.monotonic": monotonic,
+        "time.clock_gettime": monotonic,
+        "secrets.token_hex": token_hex,
+        "nats.aio.client.token_hex": token_hex,
+        "socket.gethostname": lambda: "simulated",
+        "nats.nuid.randbelow": chance.randrange,
+        "nats.nuid.token_bytes": chance.randbytes,
+        "nats_bridge.client.reconnect_schedule.random": SimpleNamespace(Random=drawn),
+        "nats_bridge.client.server_pool.random": SimpleNamespace(Random=drawn),
+        "nats_bridge.rules.leadership.leases.os": SimpleNamespace(getpid=lambda: 1),
+        "nats_bridge.client.wide_transport.FencedSocket": SimulatedSocket,
+        "nats_bridge.client.consumer_names.place": lambda: "simulated",
+        "nats_bridge.client.connection.place": lambda: "simulated",
+    }
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("nats_bridge.") and getattr(module, "datetime", None) is datetime:
+            replaced[f"{name}.datetime"] = Moment
+    with contextlib.ExitStack() as stack:
+        for name, value in replaced.items():
+            stack.enter_context(patch(name, value))
+        stack.enter_context(patch.object(Connection, "__hash__", lambda self: zlib.crc32(self.name.encode())))
+        yield

@@ -1,0 +1,70 @@
+"""Faults as data: which, when, for how long, upon what; drawn from the seed. `scenario` carries them out."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault.
+
+    Attributes:
+        at: when it begins, in seconds.
+        kind: what happens; the names are those of `tests.chaos`, whose judge knows what each excuses.
+        hold: seconds that it lasts.
+        draw: from 0 to 1; which of the things that it can hit, and when exactly.
+    """
+
+    at: float
+    kind: str
+    hold: float
+    draw: float
+
+    def __str__(self) -> str:
+        return f"{self.at:8.3f} s  {self.kind}, {self.hold:.3f} s, {self.draw:.4f}"
+
+
+WEIGHTS = {
+    "sidecar killed": (5, 1.0),
+    "sidecar restarted": (3, 0.0),
+    "sidecar paused": (2, 12.0),
+    "connections reset": (4, 0.0),
+    "network cut": (3, 8.0),
+    "network held": (2, 40.0),
+    "half open": (2, 40.0),
+    "network slow": (2, 5.0),
+    "witness cut": (2, 5.0),
+    "server killed": (3, 4.0),
+    "server restarted": (2, 1.0),
+    "power cut": (3, 3.0),
+    "creation times changed": (1, 0.0),
+    "PubAcks lost": (2, 3.0),
+    "PubAcks late": (2, 6.0),
+    "consumer deleted": (2, 0.0),
+    "messages deleted": (2, 0.0),
+    "source purged": (1, 0.0),
+}
+"""How often each kind is drawn, and how long it lasts at most."""
+
+
+def schedule(
+    chance: random.Random, until: float, *, among: dict[str, tuple[int, float]] = WEIGHTS
+) -> list[PlannedFault]:
+    """Draw the faults of one seed.
+
+    Args:
+        chance: what they are drawn from.
+        until: when the last one begins at the latest, in seconds.
+        among: the kinds.
+    """
+    kinds, weights = list(among), [weight for weight, _ in among.values()]
+    # Some seeds have one fault in peace, some have a storm.
+    every = chance.choice([2.0, 6.0, 15.0])
+    faults, at = [], 3.0 + chance.expovariate(1 / every)
+    while at < until:
+        kind = chance.choices(kinds, weights)[0]
+        faults.append(PlannedFault(round(at, 3), kind, round(among[kind][1] * chance.random(), 3), chance.random()))
+        at += chance.expovariate(1 / every)
+    return faults

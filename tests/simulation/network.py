@@ -1,0 +1,451 @@
+"""Connections in memory: bytes arrive later, in pieces, in order; a link can be held, cut, or lose what is in flight.
+
+The bridge's own `FencedSocket` stays in place: below it, instead of the system's socket, is one in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import zlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from nats_bridge.client.fenced_socket import FencedSocket
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.sidecar_loop import SidecarLoop
+
+_KERNEL = 256 * 1024  # bytes that a direction holds before its reader has taken them
+_READ = 256 * 1024
+_LATENCY = 0.0003  # seconds
+_HIGH_WATER, _LOW_WATER = 64 * 1024, 16 * 1024
+_PIECES = 0.05  # the part of writes that arrive in two pieces
+
+
+class Reachable(NamedTuple):
+    """An address."""
+
+    host: str
+    port: int
+
+
+class ServerEnd(Protocol):
+    """What a server knows of one of its connections."""
+
+    def received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+
+    def ended(self) -> None:
+        """The peer has closed the connection, or it is reset."""
+
+
+class Direction:
+    """The bytes from one end of a connection to the other, in order."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.arrived: Callable[[bytes], None] = lambda _: None
+        self.finished: Callable[[], None] = lambda: None
+        self.held_since: float | None = None
+        self.unread = 0
+        self.is_broken = False
+        self._world = world
+        self._waiting: deque[bytes | None] = deque()
+        self._last = 0.0
+
+    def send(self, data: bytes | None) -> None:
+        """Send bytes; None for the end."""
+        if self.is_broken:
+            return
+        if data is not None:
+            self.unread += len(data)
+            if len(data) > 1 and self._world.chance.random() < _PIECES:
+                cut = self._world.chance.randrange(1, len(data))
+                self._ship(data[:cut])
+                data = data[cut:]
+        self._ship(data)
+
+    def _ship(self, data: bytes | None) -> None:
+        if self.held_since is not None:
+            self._waiting.append(data)
+            return
+        self._last = max(self._last, self._world.now + self._world.moment(_LATENCY, rarely=0.003, longest=0.3))
+        self._world.at(self._last, partial(self._arrive, data))
+
+    def _arrive(self, data: bytes | None) -> None:
+        if self.is_broken:
+            return
+        if self.held_since is not None:
+            self._waiting.append(data)
+        elif data is None:
+            self.is_broken = True
+            self.finished()
+        else:
+            self._world.record(f"{self.name} {len(data)} {hash_of(data):08x}")
+            self.arrived(data)
+
+    def hold(self) -> None:
+        """Let nothing arrive."""
+        if self.held_since is None:
+            self.held_since = self._world.now
+
+    def release(self) -> None:
+        """Let arrive what was held."""
+        if self.held_since is None:
+            return
+        self.held_since = None
+        waiting, self._waiting = self._waiting, deque()
+        for data in waiting:
+            self._ship(data)
+
+    def is_stuck(self, seconds: float) -> bool:
+        """Whether something has been in flight for so long."""
+        return bool(self._waiting) and self.held_since is not None and self._world.now - self.held_since >= seconds
+
+    def drop(self) -> None:
+        """Lose what is in flight, and all that follows."""
+        self.is_broken = True
+        self._waiting.clear()
+
+
+def hash_of(data: bytes) -> int:
+    """A short hash for the event log, the same in every process."""
+    return zlib.crc32(data)
+
+
+class Wire:
+    """One connection between a process and a server."""
+
+    def __init__(self, world: World, number: int, sock: SimulatedSocket, loop: SidecarLoop, place: Reachable) -> None:
+        self.number = number
+        self.loop = loop
+        self.place = place
+        self.sock = sock
+        self.to_server = Direction(world, f"{loop.name}>{place.host} {number}")
+        self.to_client = Direction(world, f"{loop.name}<{place.host} {number}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether neither end uses it."""
+        return self.to_server.is_broken and self.to_client.is_broken
+
+    def hold(self, *, to_server: bool = True, to_client: bool = True) -> None:
+        """Let nothing arrive in these directions: half open, or cut off."""
+        if to_server:
+            self.to_server.hold()
+        if to_client:
+            self.to_client.hold()
+
+    def release(self) -> None:
+        """Let arrive what was held."""
+        self.to_server.release()
+        self.to_client.release()
+
+    def reset(self) -> None:
+        """Reset the connection at both ends; what is in flight is lost."""
+        gone_at_server = self.to_server.is_broken
+        self.to_server.drop()
+        self.to_client.drop()
+        self.sock.reset_by_peer()
+        if not gone_at_server:
+            self.to_server.finished()
+
+
+class InMemorySocket(socket.socket):
+    """A socket that has no descriptor."""
+
+    def __init__(self, *_: Any) -> None:
+        self.number = 0
+        self.wire: Wire | None = None
+        self.transport: SimulatedTransport | None = None
+        self.user_timeout: float | None = None
+        self._is_closed = False
+
+    def setblocking(self, flag: bool) -> None:
+        """All are non-blocking."""
+
+    def setsockopt(self, *arguments: Any) -> None:
+        """The TCP user timeout is the only option that acts."""
+        self.user_timeout = arguments[2] / 1000
+
+    def send(self, *arguments: Any) -> int:
+        """As a kernel: take what fits."""
+        data = arguments[0]
+        if self._is_closed or self.wire is None:
+            raise BrokenPipeError("the connection is closed")
+        room = _KERNEL - self.wire.to_server.unread
+        if room <= 0:
+            raise BlockingIOError
+        taken = bytes(data[:room])
+        self.wire.to_server.send(taken)
+        if self.user_timeout is not None and self.wire.to_server.held_since is not None:
+            self.wire.loop._world.after(self.user_timeout, self._give_up)
+        return len(taken)
+
+    def _give_up(self) -> None:
+        """The kernel resets a connection whose peer has not acknowledged for too long."""
+        wire, limit = self.wire, self.user_timeout
+        if wire is not None and limit is not None and not self._is_closed and wire.to_server.is_stuck(limit):
+            wire.to_server.drop()
+            self.reset_by_peer(TimeoutError("timed out"))
+
+    def close(self) -> None:
+        """Close: the peer gets what was sent, and the end."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.wire is not None:
+            self.wire.to_server.send(None)
+            self.wire.to_client.drop()
+            self.wire.loop.sockets.discard(self)
+
+    def reset_by_peer(self, error: OSError | None = None) -> None:
+        """The connection is gone."""
+        if self.wire is not None:
+            self.wire.to_client.drop()
+        if self.transport is not None:
+            self.transport.lose(error or ConnectionResetError("connection reset by peer"))
+
+    def begin(self, protocol: asyncio.Protocol) -> SimulatedTransport:
+        """Let a protocol use the connection."""
+        assert self.wire is not None
+        self.transport = SimulatedTransport(self, self.wire, protocol)
+        return self.transport
+
+
+class SimulatedSocket(FencedSocket, InMemorySocket):
+    """The bridge's socket, in memory."""
+
+
+class SimulatedTransport(asyncio.Transport):
+    """As asyncio's own for sockets: writes at once, and keeps what the kernel does not take."""
+
+    def __init__(self, sock: InMemorySocket, wire: Wire, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._sock = sock
+        self._wire = wire
+        self._loop = wire.loop
+        self._protocol = protocol
+        self._buffer = bytearray()
+        self._arrived: deque[bytes] = deque()
+        self._closing = False
+        self._lost = False
+        self._reading = True
+        self._planned = False
+        self._ended = False
+        self._pausing = False
+        wire.to_client.arrived = self._came
+        wire.to_client.finished = self._end
+        self._loop.call_soon(protocol.connection_made, self)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _came(self, data: bytes) -> None:
+        self._arrived.append(data)
+        self._plan()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned and self._reading and not self._closing:
+            self._planned = True
+            self._loop.readable(self._read)
+
+    def _read(self) -> None:
+        self._planned = False
+        if self._closing or not self._reading:
+            return
+        if self._arrived:
+            data = b"".join(self._arrived)
+            self._arrived.clear()
+            data, rest = data[:_READ], data[_READ:]
+            if rest:
+                self._arrived.append(rest)
+                self._plan()
+            self._wire.to_client.unread -= len(data)
+            self._protocol.data_received(data)
+            if self._ended:
+                self._plan()
+        elif self._ended and not self._protocol.eof_received():
+            self.close()
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self._arrived or self._ended:
+            self._plan()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: Any) -> None:
+        if self._closing and not self._buffer:
+            return
+        if not self._buffer:
+            sent = self._send(data)
+            if sent is None:
+                return
+            data = data[sent:]
+        if data:
+            if not self._buffer:
+                self._await_room()
+            self._buffer.extend(data)
+            if len(self._buffer) > _HIGH_WATER and not self._pausing:
+                self._pausing = True
+                self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _send(self, data: Any) -> int | None:
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lose(error)
+            return None
+
+    def _await_room(self) -> None:
+        self._loop._world.after(0.01, lambda: self._loop.readable(self._write_more))
+
+    def _write_more(self) -> None:
+        if self._lost or not self._buffer:
+            return
+        sent = self._send(bytes(self._buffer))
+        if sent is None:
+            return
+        del self._buffer[:sent]
+        if self._pausing and len(self._buffer) <= _LOW_WATER:
+            self._pausing = False
+            self._protocol.resume_writing()
+        if self._buffer:
+            self._await_room()
+        elif self._closing:
+            self._loop.call_soon(self._lose_now, None)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if not self._buffer:
+            self._loop.call_soon(self._lose_now, None)
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def lose(self, error: OSError) -> None:
+        """The connection is reset: the process learns it as it learns of a read."""
+        self._loop.readable(partial(self._lose, error))
+
+    def _lose(self, error: OSError | None) -> None:
+        if self._lost:
+            return
+        self._buffer.clear()
+        self._closing = True
+        self._loop.call_soon(self._lose_now, error)
+
+    def _lose_now(self, error: OSError | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._sock.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._sock if name == "socket" else default
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+
+class Network:
+    """Who listens where, and all connections."""
+
+    def __init__(self, world: World) -> None:
+        self.wires: list[Wire] = []
+        self.listeners: dict[Reachable, Callable[[Wire], ServerEnd]] = {}
+        self._world = world
+        self._held: set[tuple[str, Reachable]] = set()
+        self._knocking: list[Callable[[], None]] = []
+        self._numbers = 0
+
+    def connect(self, sock: SimulatedSocket, place: Reachable, loop: SidecarLoop, done: asyncio.Future[None]) -> None:
+        """Connect a socket; `done` says when, or why not."""
+        self._numbers += 1
+        sock.number = self._numbers
+        wire = Wire(self._world, self._numbers, sock, loop, place)
+        sock.wire = wire
+        self._world.after(self._world.moment(_LATENCY * 2, longest=0.2), partial(self._knock, wire, done))
+
+    def _knock(self, wire: Wire, done: asyncio.Future[None]) -> None:
+        if done.done() or wire.loop.is_dead:
+            return
+        if (wire.loop.name, wire.place) in self._held:
+            self._knocking.append(partial(self._knock, wire, done))
+            return
+        accept = self.listeners.get(wire.place)
+        if accept is None:
+            wire.loop.readable(partial(_refuse, done))
+            return
+        end = accept(wire)
+        wire.to_server.arrived = partial(_taken, wire.to_server, end)
+        wire.to_server.finished = end.ended
+        self.wires = [each for each in self.wires if not each.is_over]
+        self.wires.append(wire)
+        wire.loop.readable(partial(_accept, done))
+
+    def between(self, process: str | None = None, place: Reachable | None = None) -> list[Wire]:
+        """The connections of a process, or to a place, or both."""
+        return [
+            wire
+            for wire in self.wires
+            if not wire.is_over and process in (None, wire.loop.name) and place in (None, wire.place)
+        ]
+
+    def hold(self, process: str, place: Reachable) -> None:
+        """Cut a process off from a place: nothing arrives, and no connection is answered."""
+        self._held.add((process, place))
+        for wire in self.between(process, place):
+            wire.hold()
+
+    def release(self, process: str, place: Reachable) -> None:
+        """Let arrive again what was held."""
+        self._held.discard((process, place))
+        for wire in self.between(process, place):
+            wire.release()
+        knocking, self._knocking = self._knocking, []
+        for knock in knocking:
+            self._world.after(self._world.draw(0, 1.0), knock)  # a SYN is repeated
+
+
+def _taken(direction: Direction, end: ServerEnd, data: bytes) -> None:
+    direction.unread -= len(data)
+    end.received(data)
+
+
+def _accept(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _refuse(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_exception(ConnectionRefusedError(111, "Connection refused"))

@@ -1,0 +1,595 @@
+"""One seed: servers, sidecars, producers and faults in one world, and what the chaos judge says about their history.
+
+The rules, their streams, the messages and the judge are those of `tests.chaos`, so that a promise is checked here as it
+is with real servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import random
+import traceback
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nats_bridge.app.sidecar import Sidecar
+from nats_bridge.client.tasks import end_tasks
+from nats_bridge.errors import BridgeError
+from nats_bridge.kinds.copying import run as _copying  # noqa: F401 - else each seed's process would load it
+from nats_bridge.kinds.republish import run as _republish  # noqa: F401
+from nats_bridge.rules.leadership import leases as _leases  # noqa: F401
+from nats_bridge.settings import Settings
+from nats_conformance.catalogue.case import Message
+from tests.chaos.checker import judge
+from tests.chaos.history import Event
+from tests.chaos.messages import numbered
+from tests.chaos.plan import RuleUnderTest, chosen, configuration, streams_of
+from tests.chaos.story import Story
+from tests.chaos.workload import row_of
+from tests.simulation.determinism import determined
+from tests.simulation.faults import PlannedFault, schedule
+from tests.simulation.network import Network, Reachable
+from tests.simulation.server import SimulatedServer
+from tests.simulation.sidecar_loop import SidecarLoop
+from tests.simulation.world import BEGAN_NS, World
+
+_STILL = 120.0  # seconds without progress, after the last fault, that count as stuck
+_REST = 5.0  # seconds without a change that count as come to rest
+_RESTART = 0.5  # seconds between the end of a process and the next one's first step
+_VERSIONS = ("2.9.10", "2.10.27", "2.12.15", "2.15.3")
+_RULES = ("once,never-lost,gathered", "copy,never-lost", "gathered,once", "copy,gathered,once,never-lost")
+_PLACE, _WITNESS = Reachable("nats", 4222), Reachable("witness", 4222)
+_DAMPED = {"name", "rule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one seed has shown.
+
+    Attributes:
+        seed: the seed.
+        violations: broken promises, in words; none if all is well.
+        faults: what went wrong in it.
+        seconds: how long it lasted, in virtual time.
+        messages: how many were stored in sources.
+        digest: the hash of its event log.
+        lines: the end of its event log.
+    """
+
+    seed: int
+    violations: tuple[str, ...]
+    faults: tuple[PlannedFault, ...]
+    seconds: float
+    messages: int
+    digest: str
+    lines: tuple[str, ...] = field(repr=False, default=())
+
+
+class SidecarProcess:
+    """One sidecar as a process: started again whenever it ends, as an orchestrator does.
+
+    Args:
+        scenario: its surroundings.
+        number: which replica.
+    """
+
+    def __init__(self, scenario: Scenario, number: int) -> None:
+        self.number = number
+        self.pid = 0
+        self.loop: SidecarLoop | None = None
+        self.sidecar: Sidecar | None = None
+        self.is_asked_to_stop = False
+        self.stays_away = False
+        self._scenario = scenario
+
+    def start(self) -> None:
+        """Start a new process."""
+        scenario = self._scenario
+        self.pid += 1
+        self.is_asked_to_stop = False
+        loop = self.loop = SidecarLoop(  # type: ignore[abstract]
+            scenario.world, scenario.network, f"sidecar{self.number}", scenario.violations.append
+        )
+        loop.killed = self._killed
+        loop.call_soon(self._begin, loop)
+
+    def _begin(self, loop: SidecarLoop) -> None:
+        loop.create_task(self._run(loop), name="main").add_done_callback(self._main_is_done)
+
+    def _main_is_done(self, main: asyncio.Task[None]) -> None:
+        if error := main.exception():
+            self._scenario.violations.append(f"the sidecar crashed: {error!r}")
+
+    async def _run(self, loop: SidecarLoop) -> None:
+        """As `nats_bridge.app.process.run` does it."""
+        sidecar = self.sidecar = Sidecar(self._scenario.settings)
+        starting = asyncio.create_task(sidecar.start())
+        waiting = asyncio.create_task(sidecar.finished.wait())
+        code, error = 0, None
+        try:
+            await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                await starting
+                await waiting
+            else:
+                await end_tasks(starting)
+            code = 0 if await sidecar.stop() else 1
+            if sidecar.ended_by is not None:
+                raise sidecar.ended_by
+        except BridgeError as raised:
+            code, error = raised.exit_code, str(raised)
+        finally:
+            await end_tasks(waiting)
+        self._ended(loop, code, error)
+
+    def _ended(self, loop: SidecarLoop, code: int, error: str | None) -> None:
+        scenario = self._scenario
+        expected = "asked to stop" if self.is_asked_to_stop else ""
+        last = {"counters": self.counters, "error": error or ""}
+        scenario.record(
+            "sidecar", replica=self.number, pid=self.id, what="ended", code=code, expected=expected, last=last
+        )
+        left = [task for task in loop.tasks if not task.done() and task.get_name() != "main"]
+        scenario.violations.extend(f"left after the stop: {task.get_coro()}" for task in left)
+        scenario.violations.extend(f"left after the stop: connection {sock.number}" for sock in loop.sockets)
+        loop.killed = lambda: None
+        self.sidecar = None
+        loop.kill()
+        if not self.stays_away:
+            scenario.world.after(_RESTART * (1 + scenario.world.chance.random()), self.start)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.sidecar is not None and self.loop is not None and not self.is_asked_to_stop:
+            self.is_asked_to_stop = True
+            self.loop.readable(partial(self.sidecar.drain, "SIGTERM"))
+
+    def kill(self, callbacks: int) -> None:
+        """SIGKILL, after so many more callbacks."""
+        if self.loop is not None:
+            self.loop.kill_in = callbacks
+
+    def _killed(self) -> None:
+        scenario = self._scenario
+        scenario.look(self)
+        scenario.record("sidecar", replica=self.number, pid=self.id, what="killed")
+        scenario.dead += self.sidecar, self.loop, self.loop.tasks if self.loop is not None else ()
+        self.sidecar = None
+        if not self.stays_away:
+            scenario.world.after(_RESTART * (1 + scenario.world.chance.random()), self.start)
+
+    @property
+    def id(self) -> int:
+        """The process's id in the history."""
+        return self.pid * 10 + self.number
+
+    @property
+    def counters(self) -> dict[str, dict[str, int]]:
+        """The counters of its rules."""
+        return {each.rule.name: each.counters() for each in self.sidecar.supervisors} if self.sidecar else {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all its rules run."""
+        sidecar = self.sidecar
+        return (
+            sidecar is not None
+            and sidecar.started
+            and all(each.ready or each.state == "standby" for each in sidecar.supervisors)
+        )
+
+
+class Scenario:
+    """One seed's world.
+
+    Args:
+        seed: the seed.
+        minutes: how long faults happen, in virtual time.
+        faults: those to carry out instead of the seed's own.
+    """
+
+    def __init__(self, seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        # Faults and circumstances have chances of their own: with fewer faults, the rest of a seed stays similar.
+        chance = random.Random(f"{seed}/circumstances")
+        self.version = chance.choice(_VERSIONS)
+        self.rules = chosen(chance.choice(_RULES), self.version)
+        self.until = 60.0 * minutes
+        self.faults = schedule(random.Random(f"{seed}/faults"), self.until) if faults is None else list(faults)
+        self.rate = chance.choice([0.2, 0.7, 3.0])  # batches a second
+        self.largest_batch = chance.choice([1, 4, 12])
+        self.network = Network(self.world)
+        self.server = SimulatedServer(self.world, self.network, _PLACE, self.version, "nats")
+        self.witness = SimulatedServer(self.world, self.network, _WITNESS, self.version, "witness")
+        self.history: list[Event] = []
+        self.violations: list[str] = []
+        self.sidecars = [SidecarProcess(self, 0)]
+        self.settings = _settings(self.rules, 1)
+        self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
+        self._produced: dict[str, int] = {}
+        self._stored = 0
+        self._newest: dict[str, bytes] = {}
+        self._chance = random.Random(f"{seed}/messages")
+        self._number = 0
+        self._is_open = True
+        self._received_rows: dict[str, set[str]] = {rule.name: set() for rule in self.rules}
+
+    # -- history -----------------------------------------------------------------------------------------------------
+
+    def record(self, event: str, **members: Any) -> None:
+        """Write a line of the history."""
+        self.history.append({"t": round(self.world.now, 6), "event": event, **members})
+        if event in ("fault", "sidecar"):
+            self.world.record(f"{event} {members.get('kind') or members.get('what')} {members.get('phase', '')}")
+
+    def look(self, process: SidecarProcess) -> None:
+        """Note what the sidecar counts."""
+        if process.sidecar is None:
+            return
+        failed = [each for each in process.sidecar.supervisors if each.state == "failed"]
+        self.record(
+            "status",
+            replica=process.number,
+            pid=process.id,
+            ready=process.is_ready,
+            errors={each.rule.name: str(each.error or each.failure) for each in failed},
+            rules=process.counters,
+        )
+
+    def _logged(self, event: MutableMapping[str, Any]) -> None:
+        if event["event"] == "rule.failed" and event.get("exc_info") is not None:
+            self.violations.append(f"rule {event.get('rule')}: {event['exc_info']!r}")
+        elif event["event"] == "sidecar.ready":
+            self.record("sidecar", replica=0, pid=self.sidecars[0].id, what="ready")
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Found:
+        """Carry it out, and judge it."""
+        with determined(self.world, self._logged):
+            self._carry_out()
+        return Found(
+            self.seed,
+            tuple(self.violations),
+            tuple(self.faults),
+            self.world.now,
+            self._stored,
+            self.world.digest,
+            tuple(self.world.lines),
+        )
+
+    def _carry_out(self) -> None:
+        world = self.world
+        self.record("run", seed=self.seed, replicas=1, began=BEGAN_NS / 1e9, version=self.version)
+        for server in (self.server, self.witness):
+            server.start()
+        for name, config in streams_of(self.version).items():
+            if any(name in (*rule.sources, rule.target) for rule in self.rules):
+                answer = self.server.request(f"STREAM.CREATE.{name}", {"name": name, **config})
+                assert "error" not in answer, answer
+        for rule in self.rules:
+            if rule.kind == "republish":
+                self.witness.listeners.append((f"{rule.name}.>".encode(), partial(self._received, rule.name)))
+        for process in self.sidecars:
+            process.start()
+        for place in sorted({source for rule in self.rules for source in rule.sources}):
+            self._produced[place] = 0
+            world.after(world.draw(0, 1), partial(self._produce, place))
+        for fault in self.faults:
+            world.at(fault.at, partial(self._begin, fault))
+        world.run(self.until)
+        self._is_open = False
+        world.run(max([self.until, *(fault.at + fault.hold + 0.01 for fault in self.faults)]))
+        self._settle()
+        for process in self.sidecars:
+            self.look(process)
+        self._judge()
+        for process in self.sidecars:
+            process.stays_away = True
+            process.stop()
+        world.run(world.now + 60, unless=lambda: all(each.sidecar is None for each in self.sidecars))
+        if any(process.sidecar is not None for process in self.sidecars):
+            self.violations.append("stuck: the sidecar does not stop")
+        for process in self.sidecars:
+            if process.loop is not None:
+                process.loop.killed = lambda: None
+                process.loop.kill()
+
+    def _received(self, name: str, message: Message) -> None:
+        self.record("received", name=name, rows=[row_of(message)])
+        place = message.header_block.rfind(b"\r\nNats-Sequence: ")
+        self._newest[name] = message.header_block[place + 17 :].split(b"\r\n", 1)[0]
+
+    # -- producers ---------------------------------------------------------------------------------------------------
+
+    def _produce(self, place: str) -> None:
+        if not self._is_open:
+            return
+        self._publish(place, self._chance.randrange(1, self.largest_batch + 1))
+        self.world.after(self._chance.expovariate(self.rate), partial(self._produce, place))
+
+    def _publish(self, place: str, size: int) -> None:
+        if not self.server.is_up:
+            return
+        rows = []
+        for _ in range(size):
+            self._produced[place] += 1
+            number = self._produced[place]
+            message = numbered(place.lower().encode(), number, self._chance)
+            rows.append([number, *row_of(message)])
+            self.server.publish(message, answered=partial(self._was_stored, place, number))
+        self.record("sent", to=place, rows=rows)
+
+    def _was_stored(self, place: str, number: int, answer: dict[str, Any]) -> None:
+        if answer.get("seq") and "error" not in answer:
+            self._stored += 1
+            self.record("stored", to=place, rows=[[number, answer["seq"]]])
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, fault: PlannedFault) -> None:
+        self._number += 1
+        number = self._number
+        carry_out: Callable[[PlannedFault], Callable[[], None] | None] | None = getattr(
+            self, "_" + fault.kind.lower().replace(" ", "_"), None
+        )
+        assert carry_out is not None, fault.kind
+        for process in self.sidecars:
+            self.look(process)
+        self.record("fault", number=number, kind=fault.kind, phase="begin")
+        heal = carry_out(fault)
+        if heal is None:
+            self.record("fault", number=number, kind=fault.kind, phase="end")
+        else:
+            self.world.after(fault.hold, partial(self._heal, number, fault, heal))
+
+    def _heal(self, number: int, fault: PlannedFault, heal: Callable[[], None]) -> None:
+        heal()
+        for process in self.sidecars:
+            self.look(process)
+        self.record("fault", number=number, kind=fault.kind, phase="end")
+
+    def _process(self, fault: PlannedFault) -> SidecarProcess:
+        return self.sidecars[int(fault.draw * 1000) % len(self.sidecars)]
+
+    def _sidecar_killed(self, fault: PlannedFault) -> None:
+        self._process(fault).kill(int(fault.draw * 2000) % 200 + 1)
+
+    def _sidecar_restarted(self, fault: PlannedFault) -> None:
+        self._process(fault).stop()
+
+    def _sidecar_paused(self, fault: PlannedFault) -> Callable[[], None]:
+        if (loop := self._process(fault).loop) is not None:
+            loop.pause(fault.hold)
+        return lambda: None
+
+    def _connections_reset(self, _: PlannedFault) -> None:
+        for wire in self.network.between():
+            wire.reset()
+
+    def _network_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        """Connections are reset, and no new one is answered for a while."""
+        name = f"sidecar{self._process(fault).number}"
+        for wire in self.network.between(name, _PLACE):
+            wire.reset()
+        return self._hold(name, _PLACE)
+
+    def _hold(self, name: str, place: Reachable) -> Callable[[], None]:
+        self.network.hold(name, place)
+        return partial(self.network.release, name, place)
+
+    def _network_held(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._hold(f"sidecar{self._process(fault).number}", _PLACE)
+
+    def _witness_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._hold(f"sidecar{self._process(fault).number}", _WITNESS)
+
+    def _half_open(self, fault: PlannedFault) -> Callable[[], None]:
+        """One direction of a connection holds what it carries."""
+        wires = self.network.between()
+        if not wires:
+            return lambda: None
+        wire = wires[int(fault.draw * 997) % len(wires)]
+        to_server = fault.draw < 0.5
+        wire.hold(to_server=to_server, to_client=not to_server)
+        return wire.release
+
+    def _network_slow(self, fault: PlannedFault) -> Callable[[], None]:
+        """Everything in flight stops for moments."""
+        end = self.world.now + fault.hold
+
+        def stop() -> None:
+            for wire in self.network.between():
+                wire.hold()
+            self.world.after(self.world.draw(0.01, 0.4), go)
+
+        def go() -> None:
+            for wire in self.network.between():
+                wire.release()
+            if self.world.now < end:
+                self.world.after(self.world.draw(0.01, 0.2), stop)
+
+        stop()
+        return lambda: None
+
+    def _server_killed(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._end_server(None)
+
+    def _server_restarted(self, fault: PlannedFault) -> Callable[[], None]:
+        return self._end_server(None)
+
+    def _end_server(self, lost_since: float | None) -> Callable[[], None]:
+        if not self.server.is_up:
+            return lambda: None
+        self.server.end(lost_since=lost_since)
+        return self._start_server
+
+    def _start_server(self) -> None:
+        if not self.server.is_up:
+            self.server.start()
+            for wire in self.network.between(place=_PLACE):
+                if wire.to_server.is_broken:  # of the server before: the first packet resets it
+                    self.world.after(self.world.draw(0, 8), wire.reset)
+
+    def _power_cut(self, fault: PlannedFault) -> Callable[[], None]:
+        since = self.world.now - 3.0 * fault.draw
+        if self.server.is_up:
+            self.record("forgotten", since=since)
+        return self._end_server(since)
+
+    def _creation_times_changed(self, _: PlannedFault) -> Callable[[], None]:
+        """As servers before 2.14 do after an update and two restarts."""
+        heal = self._end_server(None)
+        if self.server.dialect.version < (2, 14):
+            for stream in self.server.streams.values():
+                stream.shown_created_ns = self.world.stamp()
+        return heal
+
+    def _pubacks_lost(self, fault: PlannedFault) -> Callable[[], None]:
+        self.server.loses_acks = fault.draw
+
+        def heal() -> None:
+            self.server.loses_acks = 0.0
+
+        return heal
+
+    def _pubacks_late(self, fault: PlannedFault) -> Callable[[], None]:
+        self.server.acks_late = 8.0 * fault.draw
+
+        def heal() -> None:
+            self.server.acks_late = 0.0
+
+        return heal
+
+    def _consumer_deleted(self, fault: PlannedFault) -> None:
+        consumers = [
+            consumer
+            for stream in self.server.streams.values()
+            for consumer in stream.consumers.values()
+            if not consumer.is_durable
+        ]
+        if consumers and self.server.is_up:
+            consumer = consumers[int(fault.draw * 997) % len(consumers)]
+            self.server.request(f"CONSUMER.DELETE.{consumer.stream.name}.{consumer.name}")
+
+    def _source(self, fault: PlannedFault) -> str:
+        places = sorted(self._produced)
+        return places[int(fault.draw * 997) % len(places)]
+
+    def _messages_deleted(self, fault: PlannedFault) -> None:
+        place = self._source(fault)
+        there = list(self.server.streams[place].model.messages)[-20:]
+        chosen_ones = self._chance.sample(there, min(3, len(there)))
+        if self.server.is_up and chosen_ones:
+            self.record("removing", stream=place, sequences=chosen_ones)
+            for sequence in chosen_ones:
+                self.server.request(f"STREAM.MSG.DELETE.{place}", {"seq": sequence})
+
+    def _source_purged(self, fault: PlannedFault) -> None:
+        place = self._source(fault)
+        through = self.server.streams[place].model.last_sequence // 2
+        if self.server.is_up and through:
+            self.record("removing", stream=place, through=through)
+            self.server.request(f"STREAM.PURGE.{place}", {"seq": through + 1})
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        world = self.world
+        if not self.server.is_up:
+            self._start_server()
+        for place in self._produced:
+            self._publish(place, 1)
+        progress, last = world.now, None
+        waiting: list[str] = ["all"]
+        while waiting:
+            world.run(world.now + 0.5)
+            waiting = self._waited_for()
+            seen = (len(self.history), [stream.changes for stream in self.server.streams.values()])
+            if seen != last:
+                last, progress = seen, world.now
+            elif world.now - progress > _STILL:
+                break
+            elif world.now - progress > _STILL / 4 and all("at_most_once" in each for each in waiting):
+                # The last message was in flight when something broke: the judge says whether it may be lost.
+                for place in self._produced:
+                    self._publish(place, 1)
+            if not waiting and world.now - progress < _REST:
+                waiting = ["rest"]
+        self.record("settled", waiting=waiting)
+
+    def _waited_for(self) -> list[str]:
+        waiting = [f"sidecar {each.number} is not ready" for each in self.sidecars if not each.is_ready]
+        for rule in self.rules:
+            for source in rule.sources:
+                newest = next(reversed(self.server.streams[source].model.messages.values()), None)
+                if newest is None:
+                    continue
+                if rule.kind == "republish":
+                    if int(self._newest.get(rule.name, b"0")) < newest.sequence:
+                        waiting.append(f"{rule.name}, {rule.promise}: {source} {newest.sequence} not received")
+                    continue
+                subject = rule.destination(newest.message.subject.decode()).encode()
+                target = self.server.streams[rule.target].model
+                held = target.messages.get(target.newest(subject))
+                if held is None or held.message.payload != newest.message.payload:
+                    waiting.append(f"{rule.name}: {source} {newest.sequence} is not in {rule.target}")
+        return waiting
+
+    def _judge(self) -> None:
+        for name, stream in self.server.streams.items():
+            rows = [[each.sequence, each.time_ns, *row_of(each.message)] for each in stream.model.messages.values()]
+            self.record("final", stream=name, rows=rows)
+        story = Story.of(self.history)
+        for judgement in judge(story, self.rules):
+            for finding in judgement.violations:
+                at = "" if finding.at is None else f" at {finding.at:.3f} s"
+                self.violations.append(f"{judgement.rule}: {finding.what}{at}: {finding.detail}")
+
+
+def run_seed(seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | None = None) -> Found:
+    """Carry out one seed, in a process of its own: nothing of a seed reaches the next one, and killed tasks never end.
+
+    Args:
+        seed: the seed.
+        minutes: how long faults happen, in virtual time.
+        faults: those to carry out instead of the seed's own.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            found: object = Scenario(seed, minutes, faults).run()
+        except BaseException:
+            found = Found(seed, (traceback.format_exc(),), tuple(faults or ()), 0.0, 0, "")
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(found, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    result: Found = pickle.loads(told)
+    return result
+
+
+_SETTINGS: dict[tuple[tuple[str, ...], int], Settings] = {}
+
+
+def _settings(rules: Sequence[RuleUnderTest], replicas: int) -> Settings:
+    key = tuple(rule.name for rule in rules), replicas
+    if key not in _SETTINGS:
+        document = configuration(
+            tuple(rules), ["nats://nats:4222"], "nats://witness:4222", 0, replicas=replicas, edited=False
+        )
+        document["http"] = {"listen": ""}
+        del document["log"]
+        if all(rule.kind != "republish" for rule in rules):
+            del document["connections"]["witness"]
+        _SETTINGS[key] = Settings(**document)
+    return _SETTINGS[key]

@@ -1,0 +1,471 @@
+"""A simulated nats-server: the client protocol, subscriptions, and streams.
+
+The unmodified sidecar speaks the protocol over the network. The scenario publishes and listens without a connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from nats_conformance.catalogue.case import Message
+from nats_conformance.implementations.stream_model import Refused, header, ingested
+from nats_transforms.dialect import server_dialect
+from nats_transforms.subject import matches
+from tests.simulation.api import PREFIX, SimulatedApi
+from tests.simulation.consumers import PushConsumer
+from tests.simulation.network import Network, Reachable, Wire
+from tests.simulation.streams import KeptStream
+from tests.simulation.world import World
+
+_MAX_PAYLOAD = 1024 * 1024
+_NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
+_PING = 120.0  # seconds between a server's own pings
+_API = 0.0004  # seconds until the API has answered
+_STORES = 0.0002  # seconds until a stream has stored and answered
+
+Answered = Callable[[dict[str, Any]], None]
+
+
+@dataclass(slots=True)
+class ClientSubscription:
+    """A subscription of a client."""
+
+    client: ConnectedClient
+    subject: bytes
+    sid: bytes
+    queue: bytes
+    left: int | None = None  # deliveries until it ends
+
+
+class ConnectedClient:
+    """One connection of a client: its protocol, and what is written to it."""
+
+    def __init__(self, server: SimulatedServer, wire: Wire, number: int) -> None:
+        self.number = number
+        self.wire = wire
+        self.subscriptions: dict[bytes, ClientSubscription] = {}
+        self.is_closed = False
+        self._server = server
+        self._unread = b""
+        self._out: list[bytes] = []
+        self._pings = 0
+        self.write(b"INFO %b\r\n" % json.dumps(server.info(number)).encode())
+        server.world.after(_PING, self._ping)
+
+    def write(self, data: bytes) -> None:
+        """Send at the end of what is being handled."""
+        self._out.append(data)
+        self._server.dirty.append(self)
+
+    def flush(self) -> None:
+        if self._out:
+            data, self._out = b"".join(self._out), []
+            if not self.is_closed:
+                self.wire.to_client.send(data)
+
+    def _ping(self) -> None:
+        if self.is_closed or not self._server.is_up:
+            return
+        self._pings += 1
+        if self._pings > 2:
+            self.close()
+            return
+        self.write(b"PING\r\n")
+        self._server.flush()
+        self._server.world.after(_PING, self._ping)
+
+    def close(self) -> None:
+        """End the connection; what was written still arrives."""
+        self.flush()
+        self.wire.to_client.send(None)
+        self.ended()
+
+    def ended(self) -> None:
+        """The connection is over."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.wire.to_server.drop()
+        self._server.forget(self)
+
+    def received(self, data: bytes) -> None:
+        if self.is_closed or not self._server.is_up:
+            return
+        data = self._unread + data
+        position = 0
+        while not self.is_closed:
+            end = data.find(b"\r\n", position)
+            if end < 0:
+                break
+            fields = data[position:end].split()
+            start = end + 2
+            if fields[0] in (b"PUB", b"HPUB"):
+                stop = start + int(fields[-1])
+                if len(data) < stop + 2:
+                    break
+                self._publish(fields, data[start:stop])
+                position = stop + 2
+                continue
+            self._handle(fields, data[position:end])
+            position = start
+        self._unread = data[position:]
+        self._server.flush()
+
+    def _publish(self, fields: list[bytes], body: bytes) -> None:
+        if fields[0] == b"HPUB":
+            size = int(fields[-2])
+            reply = fields[2] if len(fields) == 5 else b""
+            message = Message(fields[1], body[:size], body[size:])
+        else:
+            reply = fields[2] if len(fields) == 4 else b""
+            message = Message(fields[1], b"", body)
+        if not self._server.publish(message, reply) and reply:
+            self._server.deliver(reply, reply, b"", _NO_RESPONDERS, b"")
+
+    def _handle(self, fields: list[bytes], line: bytes) -> None:
+        match fields[0]:
+            case b"PING":
+                self.write(b"PONG\r\n")
+            case b"PONG":
+                self._pings = 0
+            case b"SUB":
+                queue = fields[2] if len(fields) == 4 else b""
+                self._server.subscribe(ClientSubscription(self, fields[1], fields[-1], queue))
+            case b"UNSUB":
+                subscription = self.subscriptions.get(fields[1])
+                if subscription is None:
+                    return
+                if len(fields) == 3 and int(fields[2]) > 0:
+                    subscription.left = int(fields[2])
+                else:
+                    self._server.unsubscribe(subscription)
+            case b"CONNECT":
+                pass
+            case _:
+                raise AssertionError(f"the bridge wrote {line[:100]!r}")
+
+
+class SimulatedServer:
+    """One server, and its store.
+
+    Args:
+        world: where it runs.
+        network: where it listens.
+        place: its address.
+        version: what it reports, and behaves as.
+        name: its name.
+    """
+
+    def __init__(self, world: World, network: Network, place: Reachable, version: str, name: str) -> None:
+        self.world = world
+        self.place = place
+        self.version = version
+        self.name = name
+        self.dialect = server_dialect(version)
+        self.streams: dict[str, KeptStream] = {}
+        self.is_up = False
+        self.dirty: list[ConnectedClient] = []
+        self.flow_control: dict[bytes, PushConsumer] = {}
+        self.listeners: list[tuple[bytes, Callable[[Message], None]]] = []
+        self.loses_acks = 0.0  # the part of PubAcks that do not come
+        self.acks_late = 0.0  # seconds, at most, by which PubAcks are late
+        self._network = network
+        self._clients: dict[int, ConnectedClient] = {}
+        self._exact: dict[bytes, list[ClientSubscription]] = {}
+        self._wild: list[ClientSubscription] = []
+        self._found: dict[bytes, list[ClientSubscription]] = {}  # by subject, until a subscription comes or goes
+        self._takers: dict[bytes, list[str]] = {}  # by subject, until a stream comes or goes
+        self._numbers = 0
+        self._starts = 0
+        self._api = SimulatedApi(self)
+        self._inbound: dict[str, deque[tuple[Message, Answered | None]]] = {}
+
+    def info(self, number: int) -> dict[str, Any]:
+        """INFO."""
+        return {
+            "server_id": f"{self.name}{self._starts:04d}".upper(),
+            "server_name": self.name,
+            "version": self.version,
+            "proto": 1,
+            "host": self.place.host,
+            "port": self.place.port,
+            "headers": True,
+            "max_payload": _MAX_PAYLOAD,
+            "jetstream": True,
+            "client_id": number,
+        }
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start, with what its store holds."""
+        self.is_up = True
+        self._starts += 1
+        for stream in self.streams.values():
+            stream.reopen(self.world.now_ns)
+            for consumer in list(stream.consumers.values()):
+                consumer.begin()
+        self._network.listeners[self.place] = self._accept
+
+    def end(self, *, lost_since: float | None = None) -> None:
+        """End at once; with a time, as by a power cut: what was stored since then is lost.
+
+        Args:
+            lost_since: seconds since the world began.
+        """
+        self.is_up = False
+        del self._network.listeners[self.place]
+        for client in list(self._clients.values()):
+            client.is_closed = True
+            client.wire.to_server.drop()
+            if lost_since is None:
+                client.wire.to_client.send(None)
+            # Without power nothing says that the connection is over: the restarted server resets it.
+        self._clients.clear()
+        self._exact.clear()
+        self._wild.clear()
+        self._found.clear()
+        self._inbound.clear()
+        self.flow_control.clear()
+        since_ns = None if lost_since is None else self.world.now_ns - int((self.world.now - lost_since) * 1e9)
+        for stream in self.streams.values():
+            if since_ns is not None:
+                stream.lose_since(since_ns)
+            for name, consumer in list(stream.consumers.items()):
+                if consumer.is_durable:
+                    consumer.restore(since_ns)
+                else:
+                    del stream.consumers[name]
+
+    def _accept(self, wire: Wire) -> ConnectedClient:
+        self._numbers += 1
+        client = self._clients[self._numbers] = ConnectedClient(self, wire, self._numbers)
+        self.world.after(0, self.flush)
+        return client
+
+    def forget(self, client: ConnectedClient) -> None:
+        """A connection is over."""
+        self._clients.pop(client.number, None)
+        for subscription in list(client.subscriptions.values()):
+            self.unsubscribe(subscription)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for client in dirty:
+                client.flush()
+
+    # -- subjects ----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: ClientSubscription) -> None:
+        subscription.client.subscriptions[subscription.sid] = subscription
+        if b"*" in subscription.subject or b">" in subscription.subject:
+            self._wild.append(subscription)
+        else:
+            self._exact.setdefault(subscription.subject, []).append(subscription)
+        self._interest_changed(subscription.subject)
+
+    def unsubscribe(self, subscription: ClientSubscription) -> None:
+        subscription.client.subscriptions.pop(subscription.sid, None)
+        if subscription in self._wild:
+            self._wild.remove(subscription)
+        elif subscription in (found := self._exact.get(subscription.subject, [])):
+            found.remove(subscription)
+            if not found:
+                del self._exact[subscription.subject]
+        self._interest_changed(subscription.subject)
+
+    def _interest_changed(self, subject: bytes) -> None:
+        self._found.clear()
+        for stream in self.streams.values():
+            for consumer in stream.consumers.values():
+                if consumer.inbox and (consumer.inbox == subject or matches(consumer.inbox, subject)):
+                    consumer.interest_may_have_changed()
+
+    def _subscribers(self, subject: bytes) -> list[ClientSubscription]:
+        found = self._found.get(subject)
+        if found is None:
+            found = list(self._exact.get(subject, ()))
+            found += [each for each in self._wild if matches(subject, each.subject)]
+            self._found[subject] = found
+        if any(each.queue for each in found):
+            groups: dict[bytes, list[ClientSubscription]] = {}
+            for each in found:
+                groups.setdefault(each.queue, []).append(each)
+            chosen = groups.pop(b"", [])
+            found = chosen + [self.world.chance.choice(members) for members in groups.values()]
+        return found
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether a client subscribes to it."""
+        return subject in self._exact or any(matches(subject, each.subject) for each in self._wild)
+
+    def deliver(self, to: bytes, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
+        """Send a message to the subscribers of a subject; whether there are any."""
+        subscribers = self._subscribers(to)
+        for each in tuple(subscribers):
+            head = b" ".join(filter(None, (subject, each.sid, reply)))
+            if block:
+                size = len(block)
+                each.client.write(b"HMSG %b %d %d\r\n%b%b\r\n" % (head, size, size + len(payload), block, payload))
+            else:
+                each.client.write(b"MSG %b %d\r\n%b\r\n" % (head, len(payload), payload))
+            if each.left is not None:
+                each.left -= 1
+                if each.left <= 0:
+                    self.unsubscribe(each)
+        return bool(subscribers)
+
+    def publish(self, message: Message, reply: bytes = b"", answered: Answered | None = None) -> bool:
+        """Handle a publication; whether anything takes it.
+
+        Args:
+            message: what is published.
+            reply: where its answer goes.
+            answered: called with the answer of the stream instead.
+        """
+        subject = message.subject
+        if subject.startswith(b"$JS."):
+            return self._to_jetstream(message, reply)
+        if subject.startswith(b"$SYS."):
+            return False
+        for pattern, listener in self.listeners:
+            if matches(subject, pattern):
+                listener(message)
+        taken = self.deliver(subject, subject, reply, message.header_block, message.payload)
+        takers = self._takers.get(subject)
+        if takers is None:
+            takers = [name for name, stream in self.streams.items() if stream.model.takes(subject)]
+            self._takers[subject] = takers
+        for name in takers:
+            taken = True
+            self._queue(name, message, partial(self._answer, reply) if reply and answered is None else answered)
+        return taken
+
+    def advise(self, subject: bytes, advisory: dict[str, Any]) -> None:
+        """Send an advisory, a moment later."""
+        if self._subscribers(subject):
+            self.world.after(self.world.moment(0.0005, longest=0.5), partial(self._send, subject, b"", advisory))
+
+    def stream_event(self, what: str, stream: str) -> None:
+        """A stream was created, changed or deleted."""
+        self._takers.clear()
+        advisory = {"type": "io.nats.jetstream.advisory.v1.stream_action", "stream": stream, "action": what.lower()}
+        self.advise(f"$JS.EVENT.ADVISORY.STREAM.{what}.{stream}".encode(), advisory)
+
+    def _send(self, subject: bytes, reply: bytes, body: dict[str, Any]) -> None:
+        if self.is_up:
+            self.deliver(subject, subject, reply, b"", json.dumps(body).encode())
+            self.flush()
+
+    # -- JetStream ---------------------------------------------------------------------------------------------------
+
+    def _to_jetstream(self, message: Message, reply: bytes) -> bool:
+        subject = message.subject
+        if subject.startswith(PREFIX):
+            self.world.after(self.world.moment(_API, rarely=0.005, longest=0.5), partial(self._ask, message, reply))
+        elif subject.startswith(b"$JS.ACK."):
+            self._acknowledge(message, reply)
+        elif subject.startswith(b"$JS.FC."):
+            if consumer := self.flow_control.pop(subject, None):
+                consumer.controlled(subject)
+        else:
+            return False
+        return True
+
+    def _ask(self, message: Message, reply: bytes) -> None:
+        if not self.is_up:
+            return
+        answer = self._api.answer(message.subject, message.payload)
+        if answer is None:
+            self.deliver(reply, reply, b"", _NO_RESPONDERS, b"")
+        elif reply:
+            self.deliver(reply, reply, b"", b"", answer)
+        self.flush()
+
+    def request(self, request: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask the API without a connection; the answer."""
+        payload = b"" if body is None else json.dumps(body).encode()
+        answer = self._api.answer(PREFIX + request.encode(), payload)
+        assert answer is not None
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def _acknowledge(self, message: Message, reply: bytes) -> None:
+        tokens = message.subject.split(b".")
+        stream = self.streams.get(tokens[2].decode())
+        consumer = stream.consumers.get(tokens[3].decode()) if stream is not None else None
+        if consumer is None:
+            return
+        if message.payload in (b"", b"+ACK"):
+            consumer.acknowledged(int(tokens[5]), int(tokens[6]))
+        if reply:
+            self.deliver(reply, reply, b"", b"", b"")
+
+    def add_consumer(self, stream: KeptStream, config: dict[str, Any]) -> PushConsumer:
+        """Create a consumer."""
+        consumer = stream.consumers[config["name"]] = PushConsumer(self, stream, config)
+        consumer.begin()
+        return consumer
+
+    def delete_consumer(self, stream: KeptStream, name: str) -> None:
+        """Delete a consumer."""
+        stream.consumers.pop(name).is_gone = True
+        advisory = {"type": "io.nats.jetstream.advisory.v1.consumer_action", "stream": stream.name, "consumer": name}
+        self.advise(f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{stream.name}.{name}".encode(), advisory)
+
+    def _queue(self, name: str, message: Message, answered: Answered | None) -> None:
+        """A stream takes messages one after the other, behind what publishes them."""
+        waiting = self._inbound.setdefault(name, deque())
+        waiting.append((message, answered))
+        if len(waiting) == 1:
+            self.world.after(self.world.moment(_STORES, rarely=0.003, longest=0.2), partial(self._store, name, waiting))
+
+    def _store(self, name: str, waiting: deque[tuple[Message, Answered | None]]) -> None:
+        if not self.is_up or self._inbound.get(name) is not waiting:
+            return
+        # What has come together is stored together, but now and then there is a pause between two.
+        while waiting:
+            message, answered = waiting.popleft()
+            if stream := self.streams.get(name):
+                answer = self._ingest(stream, message)
+                if answered is not None and self.world.chance.random() >= self.loses_acks:
+                    answered(answer)
+            if waiting and self.world.chance.random() < 0.05:
+                self.world.after(self.world.moment(_STORES), partial(self._store, name, waiting))
+                break
+        if not waiting:
+            del self._inbound[name]
+        if stream := self.streams.get(name):
+            for consumer in stream.consumers.values():
+                consumer.signal()
+        self.flush()
+
+    def _ingest(self, stream: KeptStream, message: Message) -> dict[str, Any]:
+        message = replace(message, header_block=ingested(message.header_block, self.dialect))
+        try:
+            self._check_record(message)
+            found = stream.take(message, self.world.stamp())
+        except Refused as refused:
+            error = {"code": 400, "err_code": refused.err_code, "description": refused.description}
+            return {"error": error, "stream": stream.name, "seq": 0}
+        if isinstance(found, int):
+            return {"stream": stream.name, "seq": found, "duplicate": True}
+        return {"stream": stream.name, "seq": found.sequence}
+
+    def _check_record(self, message: Message) -> None:
+        refuses = self.dialect.source_record_is_refused_from_clients
+        if refuses and header(message.header_block, b"Nats-Stream-Source"):
+            raise Refused(10227, "message stream source header is not allowed")
+
+    def _answer(self, reply: bytes, answer: dict[str, Any]) -> None:
+        if self.acks_late and self.world.chance.random() < 0.3:
+            self.world.after(self.world.draw(0, self.acks_late), partial(self._send, reply, b"", answer))
+        else:
+            self.deliver(reply, reply, b"", b"", json.dumps(answer).encode())

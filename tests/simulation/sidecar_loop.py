@@ -1,0 +1,229 @@
+"""The event loop of one simulated process, in virtual time.
+
+It keeps what asyncio promises: callbacks run in the order in which they became ready. It draws which of them are ready
+together: a turn takes a drawn time, in which reads and timers become due that would have been apart. Reads of several
+connections come in a drawn order, as from a real selector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from tests.simulation.network import Network, Reachable, SimulatedSocket
+from tests.simulation.world import World
+
+_MOST_CANCELLED = 64  # timers, before they are sorted out
+
+
+class SidecarLoop(asyncio.AbstractEventLoop):
+    """The loop of one process.
+
+    Args:
+        world: where it runs.
+        network: what it reaches.
+        name: the process's, in the event log.
+        failed: called with what a callback or a task leaves unhandled.
+    """
+
+    def __init__(self, world: World, network: Network, name: str, failed: Callable[[str], None]) -> None:
+        self.name = name
+        self.is_dead = False
+        self.kill_in: int | None = None  # callbacks
+        self.killed: Callable[[], None] = lambda: None
+        self._world = world
+        self._network = network
+        self._failed = failed
+        self._ready: deque[events.Handle] = deque()
+        self._readable: list[Callable[[], None]] = []
+        self._timers: list[events.TimerHandle] = []
+        self._cancelled = 0
+        self._free_at = 0.0  # when the present turn, or a pause, is over
+        self._turn_at = float("inf")
+        self._in_turn = False
+        self.sockets: set[SimulatedSocket] = set()
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    # -- the process -------------------------------------------------------------------------------------------------
+
+    def pause(self, seconds: float) -> None:
+        """Run nothing for so long."""
+        self._free_at = max(self._free_at, self._world.now + seconds)
+
+    def kill(self) -> None:
+        """End the process: nothing of it runs again, and its connections are closed by the kernel."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self._ready.clear()
+        self._readable.clear()
+        self._timers.clear()
+        for task in self.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        for sock in sorted(self.sockets, key=lambda each: each.number):
+            sock.close()
+        self.killed()
+
+    def readable(self, read: Callable[[], None]) -> None:
+        """A connection has something to read."""
+        if not self.is_dead:
+            self._readable.append(read)
+            self._wake(self._world.now)
+
+    def _wake(self, when: float) -> None:
+        if self._in_turn or self.is_dead:
+            return
+        when = max(when, self._free_at)
+        if when < self._turn_at:
+            self._turn_at = when
+            self._world.at(when, self._turn)
+
+    def _turn(self) -> None:
+        world, now = self._world, self._world.now
+        if self.is_dead or now < self._turn_at:
+            return
+        if now < self._free_at:  # paused since
+            self._turn_at = float("inf")
+            self._wake(self._free_at)
+            return
+        self._turn_at, self._in_turn = float("inf"), True
+        ready, timers = self._ready, self._timers
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            if self._readable:
+                reads, self._readable = self._readable, []
+                if len(reads) > 1:
+                    world.chance.shuffle(reads)
+                ready.extend(events.Handle(read, (), self) for read in reads)
+            while timers and timers[0].when() <= now:
+                timer = heappop(timers)
+                timer._scheduled = False  # type: ignore[attr-defined]
+                if timer.cancelled():
+                    self._cancelled -= 1
+                else:
+                    ready.append(timer)
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.cancelled():
+                    continue
+                handle._run()
+                if self.kill_in is not None:
+                    self.kill_in -= 1
+                    if self.kill_in <= 0:
+                        self.kill()
+                if self.is_dead:
+                    return
+        finally:
+            events._set_running_loop(before)
+            self._in_turn = False
+        self._free_at = max(self._free_at, now + world.moment(0.00002, rarely=0.002, longest=0.05))
+        if ready or self._readable:
+            self._wake(now)
+        elif timers:
+            self._wake(timers[0].when())
+
+    # -- asyncio's interface -----------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._world.now
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:  # type: ignore[override]
+        handle = events.Handle(callback, args, self, context)
+        if not self.is_dead:
+            self._ready.append(handle)
+            if not self._in_turn:
+                self._wake(self._world.now)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        timer = events.TimerHandle(when, callback, args, self, context)
+        if not self.is_dead:
+            heappush(self._timers, timer)
+            timer._scheduled = True  # type: ignore[attr-defined]
+            self._wake(when)
+        return timer
+
+    def _timer_handle_cancelled(self, timer: events.TimerHandle) -> None:
+        if not timer._scheduled:  # type: ignore[attr-defined]
+            return
+        self._cancelled += 1
+        if self._cancelled > _MOST_CANCELLED and self._cancelled * 2 > len(self._timers):
+            self._timers = [each for each in self._timers if not each.cancelled()]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        if len(self.tasks) > 256:
+            self.tasks = [each for each in self.tasks if not each.done()]
+        self.tasks.append(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.is_dead:
+            self._failed(f"{self.name}: {context.get('message')}: {context.get('exception')!r}")
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run it at once; its result arrives later."""
+        done = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_later(self._world.moment(0.0005), _fail, done, error)
+        else:
+            self.call_later(self._world.moment(0.0005), _finish, done, result)
+        return done
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:
+        return [(2, 1, 6, "", (host, port))]
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        connected = self.create_future()
+        self._network.connect(sock, Reachable(*address), self, connected)
+        self.sockets.add(sock)
+        await connected
+
+    async def create_connection(self, factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:  # type: ignore[override]
+        protocol = factory()
+        transport = sock.begin(protocol)
+        return transport, protocol
+
+    async def shutdown_asyncgens(self) -> None:
+        """As asyncio's; nothing is left to do."""
+
+
+def _finish(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

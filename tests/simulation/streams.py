@@ -1,0 +1,161 @@
+"""Streams as a simulated server keeps them: the suite's model, with a window for ids, and what a crash leaves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nats_conformance.catalogue.case import Message
+from nats_conformance.implementations.stream_model import Refused, StreamModel, header
+from nats_conformance.observation import Stored
+from nats_transforms.subject import matches
+from nats_transforms.timestamp import rfc3339_nano
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers import PushConsumer
+
+_MESSAGE_ID = b"Nats-Msg-Id"
+_NO_TIME = "0001-01-01T00:00:00Z"
+
+
+class KeptStream:
+    """One stream, and its consumers.
+
+    Args:
+        config: as the server gives it back.
+        created_ns: when it was created.
+
+    Attributes:
+        model: what it holds.
+        consumers: by name.
+        changes: how often something was stored or removed.
+        shown_created_ns: the creation time that the server reports.
+    """
+
+    def __init__(self, config: Mapping[str, Any], created_ns: int) -> None:
+        self.model = StreamModel(config, b"")
+        self.created_ns = self.shown_created_ns = created_ns
+        self.consumers: dict[str, PushConsumer] = {}
+        self.changes = 0
+        self.last_ns = 0
+        self._history: list[tuple[int, int]] = []  # when each sequence was stored
+        self._ids: deque[tuple[int, bytes]] = deque()
+        self._state: tuple[int, dict[str, Any]] = (-1, {})
+
+    @property
+    def name(self) -> str:
+        return str(self.model.config["name"])
+
+    def take(self, message: Message, now_ns: int) -> Stored | int:
+        """Store a message; if one with its id is there, the sequence of that.
+
+        Raises:
+            Refused: the stream refuses it.
+        """
+        model = self.model
+        window = int(model.config.get("duplicate_window") or 0)
+        while self._ids and self._ids[0][0] <= now_ns - window:
+            model.forget_id(self._ids.popleft()[1])
+        if known := model.check(message):
+            return known
+        stored = model.store(message, now_ns)
+        self._note(stored)
+        return stored
+
+    def _note(self, stored: Stored) -> None:
+        self.changes += 1
+        self.last_ns = stored.time_ns
+        self._history.append((stored.time_ns, stored.sequence))
+        if message_id := header(stored.message.header_block, _MESSAGE_ID):
+            self._ids.append((stored.time_ns, message_id))
+
+    def delete(self, sequence: int) -> bool:
+        self.changes += 1
+        return self.model.delete(sequence)
+
+    def purge(self, request: Mapping[str, Any]) -> int:
+        before = len(self.model.messages)
+        last = self.model.last_sequence
+        self.model.purge(request)
+        if request.get("seq") and not request.get("filter") and request["seq"] > last + 1 and not self.model.messages:
+            self.model.last_sequence = request["seq"] - 1  # the next message gets that sequence
+        self.changes += 1
+        return before - len(self.model.messages)
+
+    def lose_since(self, time_ns: int) -> None:
+        """What a power cut leaves: nothing that was stored since then, as if it had never been."""
+        model = self.model
+        while self._history and self._history[-1][0] > time_ns:
+            model.messages.pop(self._history.pop()[1], None)
+        self.last_ns, model.last_sequence = self._history[-1] if self._history else (0, 0)
+        self.changes += 1
+
+    def reopen(self, now_ns: int) -> None:
+        """Read the ids again, as a server does when it starts."""
+        for _, message_id in self._ids:
+            self.model.forget_id(message_id)
+        self._ids.clear()
+        window = int(self.model.config.get("duplicate_window") or 0)
+        for stored in self.model.messages.values():
+            message_id = header(stored.message.header_block, _MESSAGE_ID)
+            if message_id and stored.time_ns > now_ns - window:
+                self._ids.append((stored.time_ns, message_id))
+                self.model.remember_id(message_id, stored.sequence)
+
+    # -- what the API says -------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The first sequence; the one after the last, if it holds nothing."""
+        return next(iter(self.model.messages), self.model.last_sequence + 1)
+
+    def state(self, subjects: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
+        if subjects is not None or deleted:
+            return self._fresh_state(subjects, deleted=deleted)
+        if self._state[0] != self.changes:
+            self._state = self.changes, self._fresh_state(None, deleted=False)
+        return {**self._state[1], "consumer_count": len(self.consumers)}
+
+    def _fresh_state(self, subjects: str | None, *, deleted: bool) -> dict[str, Any]:
+        messages, last, first = self.model.messages, self.model.last_sequence, self.first
+        removed = (last - first + 1) - len(messages)
+        state: dict[str, Any] = {
+            "messages": len(messages),
+            "bytes": sum(len(each.message.payload) + 60 for each in messages.values()),
+            "first_seq": first if last else 0,
+            "first_ts": rfc3339_nano(messages[first].time_ns).decode() if messages else _NO_TIME,
+            "last_seq": last,
+            "last_ts": rfc3339_nano(self.last_ns).decode() if self.last_ns else _NO_TIME,
+            "num_subjects": len({each.message.subject for each in messages.values()}),
+            "consumer_count": len(self.consumers),
+        }
+        if removed:
+            state["num_deleted"] = removed
+            if deleted:
+                state["deleted"] = [sequence for sequence in range(first, last + 1) if sequence not in messages]
+        if subjects is not None:
+            counts: dict[str, int] = {}
+            for each in self.model.messages.values():
+                if matches_text(each.message.subject, subjects):
+                    subject = each.message.subject.decode()
+                    counts[subject] = counts.get(subject, 0) + 1
+            state["subjects"] = counts
+        return state
+
+    def info(self, now_ns: int, body: Mapping[str, Any]) -> dict[str, Any]:
+        """STREAM.INFO."""
+        return {
+            "config": dict(self.model.config),
+            "created": rfc3339_nano(self.shown_created_ns).decode(),
+            "state": self.state(body.get("subjects_filter"), deleted=bool(body.get("deleted_details"))),
+            "ts": rfc3339_nano(now_ns).decode(),
+        }
+
+
+def matches_text(subject: bytes, pattern: str) -> bool:
+    """Whether a subject matches a filter of the API."""
+    return pattern == ">" or matches(subject, pattern.encode())
+
+
+__all__ = ["KeptStream", "Refused", "matches_text"]
