@@ -201,8 +201,8 @@ class Scenario:
         self.rules = chosen(chance.choice(_RULES), self.version)
         self.until = 60.0 * minutes
         self.faults = schedule(random.Random(f"{seed}/faults"), self.until) if faults is None else list(faults)
-        self.rate = chance.choice([0.2, 0.7, 3.0])  # batches a second
-        self.largest_batch = chance.choice([1, 4, 12])
+        self.rate = chance.choice([0.1, 0.3, 1.0])  # batches a second
+        self.largest_batch = chance.choice([1, 3, 12])
         self.network = Network(self.world)
         self.server = SimulatedServer(self.world, self.network, _PLACE, self.version, "nats")
         self.witness = SimulatedServer(self.world, self.network, _WITNESS, self.version, "witness")
@@ -572,9 +572,9 @@ def run_seed(seed: int, minutes: float = 1.0, faults: Sequence[PlannedFault] | N
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        answer = pipe.read()
     os.waitpid(child, 0)
-    result: Found = pickle.loads(told)
+    result: Found = pickle.loads(answer)
     return result
 
 

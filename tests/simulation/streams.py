@@ -155,7 +155,10 @@ class KeptStream:
 
 def matches_text(subject: bytes, pattern: str) -> bool:
     """Whether a subject matches a filter of the API."""
-    return pattern == ">" or matches(subject, pattern.encode())
+    if pattern == ">":
+        return True
+    wanted = pattern.encode()
+    return matches(subject, wanted) if "*" in pattern or ">" in pattern else subject == wanted
 
 
 __all__ = ["KeptStream", "Refused", "matches_text"]
