@@ -190,11 +190,11 @@ package: $(TESTS)
 conform: conform-native conform-bridge
 
 conform-native: install
-	$(BIN)/nats-bridge conform --versions $(MATRIX) --subjects native,engine --report $(REPORT) $(CONFORM)
+	$(BIN)/nats-conform run --versions $(MATRIX) --subjects native,engine --report $(REPORT) $(CONFORM)
 	$(BIN)/python -m tests.differential --versions $(MATRIX) --comparisons 4000
 
 conform-bridge: install
-	$(BIN)/nats-bridge conform --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
+	$(BIN)/nats-conform run --versions $(subst $(SPACE),$(COMMA),$(TESTED)) --subjects bridge --report $(REPORT)-bridge $(CONFORM)
 
 chaos: install
 	$(BIN)/python -m tests.chaos --minutes 10 --topology cluster --replicas 2 --report $(CHAOS_REPORT)/cluster $(CHAOS)

@@ -38,12 +38,12 @@ by byte. What is not listed did not change in any case.
 
 A page for each version, in the last table, has the changes:
 
-- **Case** is an example; its id selects it (`nats-bridge conform --select ID --versions V,V` plays it again). All cases
+- **Case** is an example; its id selects it (`nats-conform run --select ID --versions V,V` plays it again). All cases
   that change for the same reason are listed below the tables.
 - **First in** is the first version that shows the new behaviour, where it is known more exactly than by the two
   versions that were compared.
 - Header lines are as they are on the wire; `<time>` stands for a time, `\\r\\n` for a line end.
-- `nats-bridge conform --config stream.json --versions V,V` answers the same question for a configuration of your own.
+- `nats-conform stream.json --versions V,V` answers the same question for a configuration of your own.
 """
 
 

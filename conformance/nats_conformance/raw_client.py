@@ -128,7 +128,7 @@ class RawClient:
             "protocol": 1,
             "lang": "python",
             "version": "1",
-            "name": "nats-bridge conform",
+            "name": "nats-conform",
             **_identified(parts.username, parts.password, credentials, info),
         }
         client._write(b"CONNECT %b\r\n" % json.dumps(options).encode())

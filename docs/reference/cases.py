@@ -15,8 +15,8 @@ _HEAD: Final = """\
 This page is generated: `python -m docs.reference --write`.
 
 What the suite asks, by the beginning of the cases' ids; the title of one case stands for the others.
-`nats-bridge conform list adr28/headers` lists the cases of a row with their titles, and
-`nats-bridge conform --select adr28/headers` plays them. A case is `must` where a document says so, `should` where it
+`nats-conform list adr28/headers` lists the cases of a row with their titles, and
+`nats-conform run --select adr28/headers` plays them. A case is `must` where a document says so, `should` where it
 recommends it, `observed` where no document says it and servers do it.
 """
 _ROOMS: Final = {

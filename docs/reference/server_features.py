@@ -21,10 +21,10 @@ _HEAD: Final = """\
 This page is generated: `python -m docs.reference --write`.
 
 What native does with each new thing in republish, sources, mirrors and buckets, and what a rule does in its place.
-*The same* means equal to the byte. Each row names the cases or tests that show it: `nats-bridge conform --select ID
---versions V,V` plays a case again, `nats-bridge conform list ID` shows its title. Ids that begin with `kd/` are
+*The same* means equal to the byte. Each row names the cases or tests that show it: `nats-conform run --select ID
+--versions V,V` plays a case again, `nats-conform list ID` shows its title. Ids that begin with `kd/` are
 explained in [known divergences](known-divergences.md). *Versions* lists what changed, from the same cases;
-[versions](versions.md) has every change of the suite, and `nats-bridge conform --config stream.json --versions
+[versions](versions.md) has every change of the suite, and `nats-conform stream.json --versions
 2.10,2.15` those of a stream of yours.
 
 ## For all of them

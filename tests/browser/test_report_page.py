@@ -167,7 +167,7 @@ def test_the_clause_is_linked(browser: Browser) -> None:
     )
 
 
-COMMAND = f"nats-bridge conform --versions 2.11.17 --subjects engine --select {ORDER.id}"
+COMMAND = f"nats-conform run --versions 2.11.17 --subjects engine --select {ORDER.id}"
 
 
 def test_the_command_is_copied(browser: Browser) -> None:

@@ -183,7 +183,7 @@ def first_difference(path: str, before: Json, after: Json) -> Iterator[Change]:
 def _case(step: Step, case: Case, different: tuple[Change, ...], is_doubtful: bool) -> DifferentCase:
     place = f"{case.file.relative_to(CATALOGUE.parents[1])}:{case.line}" if case.file else ""
     asked = ("--versions", f"{step.previous},{step.version}", "--subjects", "native,engine", "--select", case.id)
-    again = shlex.join([".venv/bin/nats-bridge", "conform", *asked])
+    again = shlex.join([".venv/bin/nats-conform", "run", *asked])
     return DifferentCase(case.id, case.title, case.clause, place, different, again, is_doubtful)
 
 

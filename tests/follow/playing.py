@@ -76,7 +76,7 @@ def history_of(folder: Path, version: str) -> Path:
 def parts(step: Step, folder: Path) -> list[Part]:
     """The parts of a step whose results are not there yet; the longest one first."""
     python, own = (sys.executable, "-m"), folder / step.version
-    conform = (str(Path(sys.executable).with_name("nats-bridge")), "conform")
+    conform = (str(Path(sys.executable).with_name("nats-conform")), "run")
     live = own / "live.xml"
     left_out = (f"--ignore=tests/live/conformance/{name}" for name in _LEFT_OUT)
     processes = ("--numprocesses", "3", "--dist", "worksteal")

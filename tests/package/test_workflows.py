@@ -82,8 +82,8 @@ def test_the_action_runs_the_suite_from_its_own_folder(tmp_path: Path) -> None:
     assert set(step["env"]) == {"SOURCE", "ARGUMENTS", "REPORT"}
     # With commands that only say what they are asked: the script is what runs.
     (tmp_path / "conformance/bin").mkdir(parents=True)
-    for name in ("conformance/bin/pip", "conformance/bin/nats-bridge", "python"):
-        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"; test {name} != conformance/bin/nats-bridge\n')
+    for name in ("conformance/bin/pip", "conformance/bin/nats-conform", "python"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"; test {name} != conformance/bin/nats-conform\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "report").mkdir()
     (tmp_path / "report/report.md").write_text("a table\n", "utf-8")
@@ -98,7 +98,7 @@ def test_the_action_runs_the_suite_from_its_own_folder(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 1, "the suite's exit code"
-    assert "nats-bridge conform --select adr30 --level must --report report\n" in ran.stdout
+    assert "nats-conform run --select adr30 --level must --report report\n" in ran.stdout
     assert (tmp_path / "summary.md").read_text("utf-8") == "a table\n"
     (lock,) = [word for word in ran.stdout.split() if word.endswith(".lock")]
     assert Path(lock).is_file()

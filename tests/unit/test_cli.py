@@ -88,7 +88,8 @@ def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
     ran = run(command, "--help")
     assert ran.code == 0
     assert "Example:" in ran.out
-    assert f"nats-bridge {command}" in ran.out.partition("Example:")[2]
+    shown = {"conform": "nats-conform run", "servers": "nats-conform servers"}.get(command, f"nats-bridge {command}")
+    assert shown in ran.out.partition("Example:")[2]
 
 
 @pytest.mark.parametrize(

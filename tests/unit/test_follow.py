@@ -105,7 +105,7 @@ def test_a_case_that_changed_and_is_not_followed() -> None:
     assert changed.changes == (Change("decision", refusal, "accepted"),)
     assert unfollowed.changes == (Change("decision", "accepted", refusal),)
     text = markdown([result], Path("build/follow"))
-    command = f"nats-bridge conform --versions 2.15.1,2.15.3 --subjects native,engine --select {CYCLE.id}"
+    command = f"nats-conform run --versions 2.15.1,2.15.3 --subjects native,engine --select {CYCLE.id}"
     assert text.count(f"- again: `.venv/bin/{command}`") == 2
     assert f"  - 2.15.1: `{refusal}`\n  - 2.15.3: `accepted`\n" in text
     assert f"  - 2.15.3: `accepted`\n  - the engine: `{refusal}`\n" in text

@@ -1,4 +1,4 @@
-"""``nats-bridge servers`` as a person or a script sees it."""
+"""``nats-conform servers`` as a person or a script sees it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_empty_list_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "")
     people = CliRunner().invoke(servers, ["list"])
     assert (people.exit_code, people.stdout) == (0, "")
-    assert "nats-bridge servers fetch" in people.stderr
+    assert "nats-conform servers fetch" in people.stderr
 
 
 def test_fetch_prints_the_place_on_stdout_and_what_it_did_on_stderr(cached: Path) -> None:
@@ -67,4 +67,4 @@ def test_help_has_an_example(arguments: list[str]) -> None:
     result = CliRunner().invoke(servers, arguments, terminal_width=120)
     assert result.exit_code == 0
     assert "Example:\n" in result.stdout
-    assert "\n    nats-bridge servers " in result.stdout
+    assert "\n    nats-conform servers " in result.stdout

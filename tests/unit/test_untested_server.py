@@ -13,7 +13,7 @@ def test_the_remark_names_both_versions() -> None:
     assert untested(newer) == (
         f"nats-server {newer} is newer than {NEWEST}, the newest of its line that this release was compared with,"
         " and is treated like it: look for a newer nats-bridge, or compare both with"
-        f" `nats-bridge conform --versions {NEWEST},{newer}`"
+        f" `nats-conform run --versions {NEWEST},{newer}`"
     )
     for version in (f"{major}.{minor + 1}.0-RC.1", "2.13.4", "main"):
         assert untested(version) == (

@@ -22,5 +22,5 @@ def untested(version: str) -> str | None:
     return (
         f"nats-server {version} is newer than {compared}, the newest of its line that this release was compared with,"
         f" and is treated like it: look for a newer nats-bridge, or compare both with"
-        f" `nats-bridge conform --versions {compared},{version}`"
+        f" `nats-conform run --versions {compared},{version}`"
     )

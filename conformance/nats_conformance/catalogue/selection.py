@@ -26,7 +26,7 @@ def select(cases: Sequence[Case], patterns: Sequence[str] = (), level: Level = L
         found = {case.id for case in cases if _is_meant(pattern, case.id)}
         if not found:
             close = get_close_matches(pattern, [case.id for case in cases], n=1, cutoff=0.5)
-            hint = f"; did you mean '{close[0]}'?" if close else "; `nats-bridge conform list` shows them"
+            hint = f"; did you mean '{close[0]}'?" if close else "; `nats-conform list` shows them"
             raise CatalogueError(f"--select {pattern}: no case has such an id{hint}")
         wanted |= found
     levels = _ORDER[: _ORDER.index(level) + 1]

@@ -1,4 +1,4 @@
-"""``nats-bridge conform``: running, judging and reporting, for people."""
+"""The command line, for people: running, judging and reporting, and questions about streams."""
 
 from nats_conformance.command.group import conform
 

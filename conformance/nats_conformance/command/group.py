@@ -1,4 +1,4 @@
-"""The command ``nats-bridge conform`` and what belongs to it."""
+"""The commands of ``nats-conform``. The bridge has them as ``nats-bridge conform``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nats_conformance.catalogue.document import schema
 from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.catalogue.selection import select
 from nats_conformance.command.progress import RunProgress
-from nats_conformance.errors import ConformanceError
+from nats_conformance.errors import ConformanceError, SubjectError
 from nats_conformance.raw_client import Credentials
 from nats_transforms.tested_versions import LIVE_VERSIONS
 
@@ -49,7 +49,38 @@ _cases_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+class ConformGroup(click.Group):
+    """A group in which options without a command mean `run`, and a file without a command means `stream`."""
+
+    def with_command(self, words: list[str]) -> list[str]:
+        """Return the words of a command line, with the command that is meant."""
+        first = words[0] if words else "--help"
+        if first in self.commands or first in ("-h", "--help", "--version"):
+            return words
+        if first.startswith("-"):
+            return ["run", *words]
+        return ["stream", *words] if first.endswith(".json") or Path(first).is_file() else words
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words of a command line; see `click.Group`."""
+        return super().parse_args(ctx, self.with_command(args))
+
+
+@click.group(cls=ConformGroup, no_args_is_help=True)
+def conform() -> None:
+    """Compare NATS servers, libraries and the bridge with a catalogue of cases, version by version.
+
+    A stream's configuration instead of a command shows what changes for that stream between two versions.
+
+    \b
+    Example:
+      nats-conform run --versions 2.12.15,2.15.3 --subjects native --report report/
+      nats-conform orders.json --from 2.9.10 --to 2.15.3
+      nats-conform judge report/history.jsonl
+    """
+
+
+@conform.command("run")
 @click.option(
     "--versions",
     type=_Listed(),
@@ -86,17 +117,10 @@ _cases_option = click.option(
     help="Ids of cases that fail, one a line: exit code 0 if these fail, and no others.",
 )
 @_report_option
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="A stream configuration (JSON): what each version makes of it.",
-)
-@click.option("--publish", multiple=True, metavar="SUBJECT", help="With --config: where this message goes.")
 @click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
 @click.pass_context
-def conform(ctx: click.Context, /, **given: Any) -> int | None:
-    """Compare native servers, the engine and the bridge with the catalogue, version by version.
+def run_cases(ctx: click.Context, /, **given: Any) -> int:
+    """Play the cases on native servers, the engine, the bridge and libraries, and judge them.
 
     Servers are fetched and started here, on loopback. With --server a running one is tested without harming it:
     streams and subjects have names of their own, are removed afterwards, and no case is played that could end the
@@ -108,22 +132,13 @@ def conform(ctx: click.Context, /, **given: Any) -> int | None:
 
     \b
     Example:
-      nats-bridge conform --versions 2.9.10,2.10.27,2.15 --report report/
-      nats-bridge conform --server nats://127.0.0.1:4222 --level must
-      nats-bridge conform --versions 2.10,2.14 --config stream.json --publish orders.eu.1
-      nats-bridge conform judge report/history.jsonl
+      nats-conform run --versions 2.9.10,2.10.27,2.15 --subjects native,engine --report report/
+      nats-conform run --server nats://127.0.0.1:4222 --level must
+      nats-conform run --library 'node adapter.js'
     """
-    if ctx.invoked_subcommand is not None:
-        if any(ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE for name in given):
-            raise click.UsageError(f"options go behind '{ctx.invoked_subcommand}'", ctx)
-        return None
     versions = given["versions"] or (() if given["server"] else LIVE_VERSIONS)
     if given["versions"] and _is_given(ctx, "server"):
         raise click.UsageError("--versions starts servers, --server tests a running one; give one of them", ctx)
-    if given["config"] is not None:
-        return _answer_config(given, versions)
-    if given["publish"]:
-        raise click.UsageError("--publish belongs to --config FILE", ctx)
     return _run(ctx, given, versions)
 
 
@@ -156,7 +171,7 @@ def _run(ctx: click.Context, given: dict[str, Any], versions: tuple[str, ...]) -
     expected = read_expected_failures(given["expected_failures"]) if given["expected_failures"] else None
     cases = chosen_cases(plan)
     progress = RunProgress()
-    with tempfile.TemporaryDirectory(prefix="nats-bridge-report-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="nats-conform-report-") as temporary:
         folder = report or Path(temporary)
         history_file = folder / "history.jsonl"
         try:
@@ -200,24 +215,64 @@ def _print(result: Any, *, as_json: bool) -> None:
     click.echo(summary(result, shutil.get_terminal_size().columns, wants_colour(sys.stdout, os.environ)))
 
 
-def _answer_config(given: dict[str, Any], versions: tuple[str, ...]) -> int:
-    from nats_conformance.command.plan import found_servers
-    from nats_conformance.command.stream_question import answers, read_stream, reported
+@conform.command("stream")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE...",
+)
+@click.option("--from", "oldest", metavar="V", help=f"The older version. [default: {LIVE_VERSIONS[0]}]")
+@click.option("--to", "newest", metavar="V", help=f"The newer version. [default: {LIVE_VERSIONS[-1]}]")
+@click.option("--versions", type=_Listed(), metavar="V,…", help="Several versions, instead of --from and --to.")
+@click.option(
+    "--publish",
+    multiple=True,
+    metavar="SUBJECT",
+    help="Where a message on this subject goes; may be repeated. [default: an example of each subject]",
+)
+@click.option("--json", "as_json", is_flag=True, help="The result on stdout as JSON.")
+def ask_about_streams(
+    files: tuple[Path, ...],
+    oldest: str | None,
+    newest: str | None,
+    versions: tuple[str, ...] | None,
+    publish: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Show what changes for your streams between server versions.
 
-    if given["server"] and not given["versions"]:
-        raise ConformanceError("--config asks servers that are started for it: give --versions V,…")
-    config = read_stream(given["config"])
-    servers = found_servers(versions, RunProgress().say)
-    if servers.missing and not servers.binaries:
-        raise ConformanceError("\n".join(servers.missing.values()))
-    found = asyncio.run(answers(config, given["publish"], servers.binaries))
-    if given["as_json"]:
-        click.echo(json.dumps([answer.as_json() for answer in found], indent=2))
-    else:
-        click.echo(reported(given["config"], found))
-    for version, reason in servers.missing.items():
-        click.echo(f"{version}: {reason}", err=True)
-    return _EXIT_UNREACHABLE if servers.missing else _EXIT_GOOD
+    FILE is a stream's configuration in JSON: the configuration alone, or the output of `nats stream info --json`. A
+    private server of each version is started on loopback, and gets the configuration and a message for each subject.
+
+    Exit codes: 0 nothing changes; 1 something does; 2 a file cannot be understood; 3 a server cannot be had.
+
+    \b
+    Example:
+      nats-conform orders.json --from 2.9.10 --to 2.15.3
+      nats-conform orders.json --versions 2.9.10,2.10,2.15 --publish orders.eu.1
+    """
+    from nats_conformance.command.plan import found_servers
+    from nats_conformance.command.stream_question import answers, read_stream, reported, subjects_to_try
+
+    if versions and (oldest or newest):
+        raise click.UsageError("--versions replaces --from and --to; give one or the other")
+    configs = {file: read_stream(file) for file in files}
+    servers = found_servers(versions or (oldest or LIVE_VERSIONS[0], newest or LIVE_VERSIONS[-1]), RunProgress().say)
+    if servers.missing:
+        raise SubjectError("\n".join(f"{version}: {reason}" for version, reason in servers.missing.items()))
+    results: dict[str, Any] = {}
+    changes = False
+    for file, config in configs.items():
+        found = asyncio.run(answers(config, publish or subjects_to_try(config), servers.binaries))
+        changes |= any(answer.lines != found[0].lines for answer in found)
+        results[str(file)] = [answer.as_json() for answer in found]
+        if not as_json:
+            click.echo(reported(file, found))
+    if as_json:
+        click.echo(json.dumps(results, indent=2))
+    return _EXIT_NO if changes else _EXIT_GOOD
 
 
 @conform.command("list")
@@ -227,7 +282,7 @@ def list_cases(patterns: tuple[str, ...]) -> None:
 
     \b
     Example:
-      nats-bridge conform list adr28/headers
+      nats-conform list adr28/headers
     """
     cases = select(read_catalogue(), patterns, Level.OBSERVED)
     width = max(len(case.id) for case in cases)
@@ -245,7 +300,7 @@ def judge_history(history: Path, report: Path | None, cases: Path | None) -> int
 
     \b
     Example:
-      nats-bridge conform judge report/history.jsonl --report again/
+      nats-conform judge report/history.jsonl --report again/
     """
     from nats_conformance.history import read_history
     from nats_conformance.reports import judged, write_reports
@@ -272,7 +327,7 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
 
     \b
     Example:
-      nats-bridge conform site public/ report/history.jsonl
+      nats-conform site public/ report/history.jsonl
     """
     from nats_conformance.history import read_history
     from nats_conformance.reports import judged
@@ -292,11 +347,11 @@ def make_site(site: Path, histories: tuple[Path, ...], cases: Path | None) -> No
 def export_cases(folder: Path) -> None:
     """Write the cases into a folder: YAML by clause, with their JSON schema, version, checksum and licence.
 
-    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `conform --cases DIR` reads it, too.
+    DIR is empty or does not exist. The folder needs nothing of nats-bridge; `run --cases DIR` reads it, too.
 
     \b
     Example:
-      nats-bridge conform export cases/
+      nats-conform export cases/
     """
     from nats_conformance.catalogue.exporting import about, export
 
@@ -313,6 +368,6 @@ def case_schema() -> None:
 
     \b
     Example:
-      nats-bridge conform schema > cases.schema.json
+      nats-conform schema > cases.schema.json
     """
     click.echo(json.dumps(schema(), indent=2))

@@ -95,6 +95,15 @@ def read_stream(file: Path) -> dict[str, Any]:
     return value
 
 
+def subjects_to_try(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """An example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
+    tried: list[str] = []
+    for subject in [str(each) for each in config.get("subjects") or ()][:10]:
+        names = iter("abcdefghijklmnopqrstuvwxyz")
+        tried.append(".".join(next(names, "z") if token in ("*", ">") else token for token in subject.split(".")))
+    return tuple(tried)
+
+
 async def answers(
     config: Mapping[str, Any], publish: Sequence[str], binaries: Mapping[str, Path]
 ) -> tuple[Answer, ...]:
@@ -192,9 +201,18 @@ def _becomes(at: int, subject: str, observation: Observation, stream: str) -> st
     return f"{subject}: {'; '.join(parts)}"
 
 
+def _verdict(found: Sequence[Answer]) -> str:
+    between = f"{found[0].version} and {found[-1].version}"
+    if len(found) == 1:
+        return f"on {found[0].version}"
+    if all(answer.lines == found[0].lines for answer in found):
+        return f"nothing changes between {between}"
+    return f"changes between {between}"
+
+
 def reported(file: Path, found: Sequence[Answer]) -> str:
     """The answers as text: adjacent versions with equal answers together, then the changes between them."""
-    lines = [f"{file}: what {len(found)} version{'s' if len(found) != 1 else ''} make of it", ""]
+    lines = [f"{file}: {_verdict(found)}", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:
         if groups and groups[-1][1] == answer.lines:

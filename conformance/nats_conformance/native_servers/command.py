@@ -1,4 +1,4 @@
-"""``nats-bridge servers``: which native servers are at hand, and getting more."""
+"""``nats-conform servers``: which native servers are at hand, and getting more."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def servers() -> None:
 
     \b
     Example:
-      nats-bridge servers fetch 2.10.27 2.15
-      nats-bridge servers list
+      nats-conform servers fetch 2.10.27 2.15
+      nats-conform servers list
     """
 
 
@@ -27,13 +27,13 @@ def list_servers() -> None:
 
     \b
     Example:
-      nats-bridge servers list
+      nats-conform servers list
     """
     found = available()
     for one in found:
         click.echo(f"{one.version:<10} {one.origin:<6} {one.binary}")
     if not found:
-        click.echo("no native server yet; get one with: nats-bridge servers fetch 2.15", err=True)
+        click.echo("no native server yet; get one with: nats-conform servers fetch 2.15", err=True)
 
 
 @servers.command("fetch")
@@ -47,12 +47,12 @@ def fetch_servers(versions: tuple[str, ...]) -> None:
 
     \b
     Example:
-      nats-bridge servers fetch 2.9.10 2.10.27 2.15.3
+      nats-conform servers fetch 2.9.10 2.10.27 2.15.3
     """
     for version in versions:
         try:
             binary = fetch(version, report=lambda text: click.echo(text, err=True))
         except ServersError as error:
-            click.echo(f"nats-bridge servers fetch: {error}", err=True)
+            click.echo(f"nats-conform servers fetch: {error}", err=True)
             sys.exit(error.exit_code)
         click.echo(str(binary))

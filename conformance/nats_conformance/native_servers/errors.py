@@ -39,7 +39,7 @@ class ServerNotFoundError(ServersError):
         tried = "; ".join(f"{way}: {reason}" for way, reason in attempts)
         super().__init__(
             f"no nats-server {version} could be had ({tried}); install Go, or put the binary on PATH, "
-            f"then: nats-bridge servers fetch {version}"
+            f"then: nats-conform servers fetch {version}"
         )
 
 

@@ -19,7 +19,7 @@ def junit(judged: Judged) -> bytes:
     tests whose output holds the reason. A run that is not complete has a suite of its own with an error for every
     reason.
     """
-    root = ElementTree.Element("testsuites", name="nats-bridge conform")
+    root = ElementTree.Element("testsuites", name="nats-conform")
     for label in judged.subjects:
         cells = [(case, cell) for case, of, cell in judged.every_cell() if of == label]
         _suite(root, label, [(case, cell) for case, cell in cells if cell.verdict.outcome is not Outcome.INAPPLICABLE])

@@ -14,7 +14,7 @@ def reproduction(case_id: str, subject: Identity, server: object = None) -> str:
     """
     if subject.command:
         return subject.command
-    words = ["nats-bridge", "conform", "--versions", subject.server or subject.dialect]
+    words = ["nats-conform", "run", "--versions", subject.server or subject.dialect]
     if server:
         words[2:] = ["--server", str(server)]
     elif subject.kind == "library":

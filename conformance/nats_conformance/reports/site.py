@@ -249,7 +249,7 @@ def _html(*sections: str) -> str:
 </head>
 <body>
 <main>
-<header class="top"><div><p class="eyebrow">nats-bridge conform</p><h1>{_TITLE}</h1></div></header>
+<header class="top"><div><p class="eyebrow">nats-conform</p><h1>{_TITLE}</h1></div></header>
 {"".join(sections)}
 </main>
 </body>

@@ -203,15 +203,16 @@ def test_what_versions_make_of_a_configuration(conform: Callable[..., Ran], tmp_
         "subject_transform": {"src": "orders.*", "dest": "p.$1"},
     }
     file.write_text(json.dumps({"config": {"name": "ORDERS", **config}}))
-    ran = conform("--versions", "2.9.10,2.10.27,2.15.3", "--config", file, "--publish", "orders.1", "--publish", "x")
-    assert ran.code == 0
+    ran = conform("stream", file, "--versions", "2.9.10,2.10.27,2.15.3", "--publish", "orders.1", "--publish", "x")
+    assert ran.code == 1
+    assert ran.out.startswith(f"{file}: changes between 2.9.10 and 2.15.3\n")
     said = [line.split(maxsplit=1) if line[:1] != " " else ["", line.strip()] for line in ran.out.splitlines()[2:]]
     assert said[0] == ["2.9.10", "accepted"]
     assert ["", "orders.1: stored as orders.1; republished as mon.1"] in said
     assert any("silently ignores subject_transform" in line[1] for line in said)
     assert said[-3] == ["2.10.27", "… 2.15.3    accepted"]
     assert said[-2:] == [["", "orders.1: stored as p.1"], ["", "x: no stream takes it"]]
-    answers = json.loads(conform("--versions", "2.9.10,2.15.3", "--config", file, "--json").out)
+    answers = json.loads(conform("stream", file, "--from", "2.9.10", "--to", "2.15.3", "--json").out)[str(file)]
     assert [(answer["version"], answer["ignored"]) for answer in answers] == [
         ("2.9.10", ["subject_transform"]),
         ("2.15.3", []),
@@ -222,7 +223,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     file = tmp_path / "stream.json"
     config = {"name": "SUMS", "allow_msg_counter": True, "sources": [{"name": "CLICKS"}], "subjects": ["sums.>"]}
     file.write_text(json.dumps(config))
-    said = conform("--versions", "2.10.27,2.15.3", "--config", file).out.splitlines()
+    said = conform("stream", file, "--versions", "2.10.27,2.15.3").out.splitlines()
     beginning = said.index("what came in between, and concerns this stream (docs/server-features.md):")
     assert "ignores allow_msg_counter" in said[3]
     assert [line.split(":")[0].split(maxsplit=1) for line in said[beginning + 1 :]] == [
@@ -230,7 +231,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
         ["2.14", "Sources of work queues"],
         ["2.15", "Identity of sources"],
     ]
-    (old, new) = json.loads(conform("--versions", "2.10.27,2.15.3", "--config", file, "--json").out)
+    (old, new) = json.loads(conform("stream", file, "--versions", "2.10.27,2.15.3", "--json").out)[str(file)]
     assert old["brings"] == []
     assert [(each["since"], each["feature"]) for each in new["brings"]] == [
         ("2.12", "Counters"),
@@ -239,10 +240,19 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     ]
 
 
+def test_a_stream_for_which_nothing_changes(conform: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "stream.json"
+    file.write_text('{"name": "S", "subjects": ["in.*.>"]}')
+    ran = conform(file, "--from", "2.10.27", "--to", "2.15.3")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith(f"{file}: nothing changes between 2.10.27 and 2.15.3\n")
+    assert "in.a.b: stored as in.a.b" in ran.out
+
+
 def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text('{"name": "S", "subjects": ["in.>"], "republish": {"src": "in.>", "dest": "in.>"}}')
-    ran = conform("--versions", "2.15.3", "--config", file)
+    ran = conform("stream", file, "--versions", "2.15.3")
     assert ran.code == 0
     assert "refused: 10052 stream configuration for republish destination forms a cycle" in ran.out
 
@@ -253,8 +263,7 @@ def test_a_refused_configuration(conform: Callable[..., Ran], tmp_path: Path) ->
         (["--select", "adr28/nothing/of/that/kind"], "no case has such an id"),
         (["--versions", "2.10.27", "--server", "nats://127.0.0.1:1"], "give one of them"),
         (["--subjects", "native,everything"], "'everything' is none of native, engine, bridge"),
-        (["--publish", "a"], "--publish belongs to --config"),
-        (["--versions", "2.10.27", "list"], "options go behind 'list'"),
+        (["nothing.json"], "'nothing.json' does not exist"),
     ],
 )
 def test_usage(conform: Callable[..., Ran], arguments: list[str], said: str) -> None:

@@ -355,9 +355,7 @@ def test_what_the_clause_demands_is_quoted_in_adr_28(cases: tuple[Case, ...]) ->
 
 def test_the_published_schema_is_the_one_that_is_used() -> None:
     published = json.loads((CATALOGUE / "case-file.schema.json").read_text())
-    assert published == schema(), (
-        "nats-bridge conform schema > conformance/nats_conformance/catalogue/case-file.schema.json"
-    )
+    assert published == schema(), "nats-conform schema > conformance/nats_conformance/catalogue/case-file.schema.json"
 
 
 def test_the_cases_are_exported_with_schema_version_and_licence(tmp_path: Path) -> None:

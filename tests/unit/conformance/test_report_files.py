@@ -126,7 +126,7 @@ def test_markdown_shows_result_failures_differences_and_matrix() -> None:
     assert (
         "| `decision` | `500/10052 stream configuration for republish destination forms a cycle` | `accepted` |" in text
     )
-    assert "nats-bridge conform --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1\n" in text
+    assert "nats-conform run --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1\n" in text
     assert "`adr28/headers/order/1` | native 2.9.10, engine 2.9.10 | Nats-Time-Stamp came with 2.10 |" in text
     assert "kd/order/two-rules" in text
     assert "| `adr30/partition/no-separator/1` | ✓ | ✓ | ✓ | ✓ | ! | ✓ |" in text
@@ -164,13 +164,12 @@ def test_reports_elsewhere_name_no_path_of_the_machine(tmp_path, monkeypatch) ->
 def test_the_command_that_plays_a_case_again() -> None:
     case = "adr28/headers/order/1"
     assert reproduction(case, Identity("native", "2.10.27")) == (
-        "nats-bridge conform --versions 2.10.27 --subjects native --select adr28/headers/order/1"
+        "nats-conform run --versions 2.10.27 --subjects native --select adr28/headers/order/1"
     )
     assert reproduction(case, sample_runs.BRIDGE) == (
-        "nats-bridge conform --versions 2.10.27 --subjects bridge --bridge-dialect 2.15.1 "
-        "--select adr28/headers/order/1"
+        "nats-conform run --versions 2.10.27 --subjects bridge --bridge-dialect 2.15.1 --select adr28/headers/order/1"
     )
     assert reproduction(case, Identity("native", "2.15.1"), "nats://h:4222") == (
-        f"nats-bridge conform --server nats://h:4222 --select {case}"
+        f"nats-conform run --server nats://h:4222 --select {case}"
     )
     assert "--library COMMAND" in reproduction(case, Identity("library", "2.12.15", name="go-transform"))

@@ -50,7 +50,7 @@ def test_failures_have_their_mismatches_and_a_command() -> None:
     assert "✗ adr28/validation/cycle/1  engine 2.9.10\n" in text
     assert "      expected 500/10052 stream configuration for republish destination forms a cycle\n" in text
     assert "      observed accepted\n" in text
-    assert "nats-bridge conform --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1" in text
+    assert "nats-conform run --versions 2.9.10 --subjects engine --select adr28/validation/cycle/1" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

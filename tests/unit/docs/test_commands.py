@@ -10,11 +10,15 @@ from importlib.util import find_spec
 import click
 
 from nats_bridge.cli.entry import program
+from nats_conformance.command.group import ConformGroup
+from nats_conformance.command.program import program as conform_program
 from tests.unit.docs.pages import ROOT, Piece, blocks, codes
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 _NOT_OURS = {"pip", "pytest", "sphinx"}
-_OURS = re.compile(r"(?:^|[;&|] ?|\$ |\$\()(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?P<words>nats-bridge [^\n]+)")
+_OURS = re.compile(r"(?:^|[;&|] ?|\$ |\$\()(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?(?P<words>nats-(?:bridge|conform) [^\n]+)")
+
+_PROGRAMS: dict[str, click.Command] = {"nats-bridge": program, "nats-conform": conform_program}
 
 
 def _shown() -> Iterator[tuple[Piece, str]]:
@@ -28,7 +32,7 @@ def _shown() -> Iterator[tuple[Piece, str]]:
             for found in _OURS.finditer(line) if typed else ():
                 yield block, found["words"]
     for code in codes():
-        if code.text.startswith("nats-bridge "):
+        if code.text.startswith(("nats-bridge ", "nats-conform ")):
             yield code, code.text
 
 
@@ -44,11 +48,13 @@ def _words(command: str) -> list[str]:
                 words.pop()
             break
         words.append(word)
-    return words[1:]
+    return words
 
 
 def _parse(command: click.Command, words: list[str], name: str) -> None:
     context = click.Context(command, info_name=name)
+    if isinstance(command, ConformGroup):
+        words = command.with_command(words)
     if isinstance(command, click.Group):
         context.allow_interspersed_args = False
     given, rest, _ = command.make_parser(context).parse_args(list(words))
@@ -75,6 +81,8 @@ def _is_known(command: click.Command, words: list[str], name: str) -> None:
     options = {"--help"} | {
         option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
     }
+    if isinstance(command, ConformGroup):
+        words = command.with_command(words)
     for at, word in enumerate(words):
         bare = word.strip("[]")
         if bare.startswith("-"):
@@ -97,7 +105,8 @@ def test_a_command_of_ours_is_one() -> None:
     for piece, command in shown:
         check = _parse if "\n" in piece.text else _is_known
         try:
-            check(program, _words(command), "nats-bridge")
+            name, *words = _words(command)
+            check(_PROGRAMS[name], words, name)
         except click.ClickException as error:
             wrong.append(f"{piece.place}: {command}: {error.format_message()}")
     assert not wrong, "\n".join(wrong)
