@@ -156,6 +156,11 @@ _SHARED: Final[dict[str, LogEvent]] = {
     "leadership.not_open": LogEvent("warning", "The leases cannot be used yet; no rule runs.", ("reason",)),
     "leadership.no_answer": LogEvent("warning", "The bucket of the leases does not answer.", ("reason",)),
     "leadership.refused": LogEvent("warning", "The bucket refuses a lease.", ("reason",)),
+    "leadership.leaves_server": LogEvent(
+        "warning",
+        "This server does not answer about the leases, and may have lost its cluster: the replica tries another one.",
+        ("server",),
+    ),
     "leadership.leads": LogEvent("info", "This replica leads the rule from now on.", ("term",)),
     "leadership.lost": LogEvent("warning", "This replica's term is over.", ("term",)),
     "leadership.hands_over": LogEvent(

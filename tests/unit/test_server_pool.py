@@ -105,3 +105,16 @@ def test_an_address_that_swallows_packets_gets_a_second_and_more_when_it_fails()
     assert pool.patience() == 2
     pool.accepted()
     assert pool.patience() == 1
+
+
+def test_a_server_that_was_left_is_not_the_next_one() -> None:
+    for pool in each(lambda seed: ServerPool(["a:4222", "b:4222"], seed)):
+        connected(pool, "a:4222")
+        pool.leave()
+        pool.lost()
+        assert pool.next() == "b:4222"
+    alone = ServerPool(["a:4222"], 0)
+    connected(alone, "a:4222")
+    alone.leave()
+    alone.lost()
+    assert alone.next() == "a:4222"

@@ -174,6 +174,11 @@ class Connection:
         # Others may wait for the same PONG, and one of them may have given up.
         return pong.done() and not pong.cancelled() and not lost.done()
 
+    async def leave(self, reason: str) -> None:
+        """Leave the server, and connect to another one; to the same one if there is no other."""
+        self.client.pool.leave()
+        await self.client.reconnect(nats_py.errors.Error(reason))
+
     async def close(self) -> None:
         """Close the connection permanently."""
         self._closing = True

@@ -42,6 +42,7 @@ class ServerPool:
         self._advertised: frozenset[str] = frozenset()
         self._random = random.Random(seed)
         self._lost = ""
+        self._left = ""  # until another server has been tried
         self._tries_accepted = False  # next
 
     @property
@@ -62,6 +63,10 @@ class ServerPool:
 
     def next(self) -> str:
         """The address to try, which is `current` from now on."""
+        others = [address for address in self._known if address != self._left]
+        if self._left and others:
+            self.current, self._left = min(others, key=self._rank), ""
+            return self.current
         accepted = self._best(has_accepted=True)
         other = self._best(has_accepted=False)
         if accepted is None or other is None:
@@ -89,6 +94,10 @@ class ServerPool:
         other = self._best(has_accepted=False)
         # A server that another one vouches for, and that has not failed, is more likely to be there.
         self._tries_accepted = not (other in self._advertised and not self._known[other].failures)
+
+    def leave(self) -> None:
+        """Note that `current` is of no use although it accepts connections: the next attempt is on another server."""
+        self._left = self.current
 
     def patience(self) -> float:
         """Seconds to wait until `current` accepts: an address that is gone may swallow every packet."""

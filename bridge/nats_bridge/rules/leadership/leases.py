@@ -37,7 +37,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -50,6 +50,7 @@ from nats_bridge.rule_kinds import kind_of
 from nats_bridge.rules.leadership.lease import KeptPosition, Lease, Look, Rest, Write
 from nats_bridge.rules.leadership.lease_store import LeaseStore
 from nats_bridge.rules.leadership.sharing import Share
+from nats_bridge.rules.leadership.silent_server import SilentServer
 from nats_bridge.rules.leadership.term import Leadership, Term
 from nats_bridge.rules.leadership.timing import Timing, clock
 from nats_bridge.settings.connect_options import connect_options
@@ -109,6 +110,8 @@ class Leases(Leadership):
         self._timing = Timing(ttl)
         self._share = Share(self.me, self._timing.silent_for) if share else None
         self._store = LeaseStore(connection, sidecar, bucket, self._timing, self._hinted, self._announced)
+        self._silent = SilentServer(ttl)
+        self._moving: asyncio.Task[None] | None = None
         self._holdings: dict[str, _Holding] = {}
         self._sharing: asyncio.Task[None] | None = None
         self._replicas_changed = asyncio.Event()
@@ -120,6 +123,7 @@ class Leases(Leadership):
             ConfigError, NotPermittedError, ApiError: as `LeaseStore.open`; the connection is left open.
         """
         await self._store.open(rule)
+        self._connection.on_reconnect(lambda: self._silent.reconnected(clock()))
         if self._share is not None:
             self._sharing = asyncio.create_task(self._share_rules(self._share))
         _log.info("leadership.ready", replica=self.me, ttl=self._timing.ttl)
@@ -128,7 +132,8 @@ class Leases(Leadership):
         """Wait until this replica leads the rule; see `Leadership`."""
         holding = self._holdings.get(rule.name)
         if holding is None:
-            holding = self._holdings[rule.name] = _Holding(rule.name, self.me, self._store, self._timing)
+            holding = _Holding(rule.name, self.me, self._store, self._timing, self._answered)
+            self._holdings[rule.name] = holding
         holding.moves = kind_of(rule).keeps_position(rule)
         return await holding.win()
 
@@ -162,10 +167,21 @@ class Leases(Leadership):
 
     async def close(self) -> None:
         """Release all leases, and close the connection; see `Leadership`."""
-        await end_tasks(self._sharing)
+        await end_tasks(self._sharing, self._moving)
         await asyncio.gather(*(holding.end() for holding in self._holdings.values()))
         await self._store.close()
         await close_connections([self._connection])
+
+    def _answered(self, rule: str, *, answered: bool) -> None:
+        """Note whether there was an answer about a lease; leave a server that gives none for long."""
+        connection = self._connection
+        if answered:
+            self._silent.answered(rule)
+            return
+        has_others = connection.client.is_connected and len(connection.client.pool.addresses) > 1
+        if has_others and self._silent.unanswered(rule, clock()) and (self._moving is None or self._moving.done()):
+            _log.warning("leadership.leaves_server", server=connection.server, meaning="it tries another one")
+            self._moving = asyncio.create_task(connection.leave("the bucket of the leases does not answer"))
 
     def _hinted(self, rule: str, released: bool) -> None:
         if (holding := self._holdings.get(rule)) is not None:
@@ -246,6 +262,12 @@ class _HeldTerm(Term):
             await self._end()
 
 
+class _Answered(Protocol):
+    """Called with a rule, and whether there was an answer about its lease."""
+
+    def __call__(self, rule: str, *, answered: bool) -> None: ...
+
+
 class _Holding:
     """One rule's lease: wanted, held, or neither.
 
@@ -253,13 +275,14 @@ class _Holding:
         moves: whether another replica can take the rule over without a loss; see `RuleKind.keeps_position`.
     """
 
-    def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing) -> None:
+    def __init__(self, rule: str, me: str, store: LeaseStore, timing: Timing, answered: _Answered) -> None:
         # One for the life of the process, so that it knows every write of its own again.
         self.lease = Lease(me, timing)
         self.moves = False
         self._rule = rule
         self._store = store
         self._timing = timing
+        self._answered = answered
         self._stays_until = clock()
         self._wake = asyncio.Event()
         self._ending = False
@@ -357,6 +380,7 @@ class _Holding:
         except ApiError as error:
             self._warn("leadership.bucket_missing", str(error))
             sighting = None
+        self._answered(self._rule, answered=sighting is not None)
         if sighting is None:
             self.lease.unanswered(clock())
             self._warn("leadership.no_answer", "the bucket of the leases does not answer")
@@ -366,6 +390,7 @@ class _Holding:
     async def _write(self, write: Write) -> None:
         self.lease.sent(write, clock())
         pub_ack = await self._store.write(self._rule, write)
+        self._answered(self._rule, answered=not (pub_ack.kind == "later" or pub_ack.leaves_open))
         if pub_ack.kind == "stored":
             self.lease.stored(write, pub_ack.sequence)
         elif pub_ack.overtaken:
