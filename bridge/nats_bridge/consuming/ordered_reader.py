@@ -1,12 +1,22 @@
 """The ordered reader of a rule: delivers every message once and in order, or counts it as missing.
 
-What it does where a delivery is not simply the next one:
+Theory of operation. `delivery_order` says what of a batch is not simply the next delivery, and this reader acts on it:
 
 * a message arrives again that was delivered before: drop it, count it;
 * sequences are missing, or a heartbeat shows that the server has sent more than arrived: read the missing range again
   with a replay, deliver it, continue. Messages that the stream no longer holds are counted as lost;
-* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same. The same after a
-  reconnect, before anything that has arrived since: the stream may have lost its end, and used its sequences again.
+* nothing arrives, not even heartbeats: check whether the consumer and the stream are still the same;
+* the connection was lost: check that before anything that has arrived since. The stream may have lost its end, and used
+  its sequences again.
+
+A check has one of these results, in this order:
+
+    the stream was created again           read it from its start, by a new consumer
+    the stream lost its end                continue after the last message that it still holds, by a new consumer
+    the consumer was changed               undo that; read again what it left out, if the rule may publish twice
+    the consumer is gone                   create it after what was delivered
+    another process reads through it       the rule fails, or has lost its lead
+    none of these                          continue
 
 A server that loses power forgets what it had not written to disk. Then its next messages get sequences that were read
 before, of other messages. The stream can be shorter than what was read, or already longer again; their times show it:
