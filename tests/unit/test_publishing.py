@@ -53,8 +53,8 @@ def recovering(*answers: Any) -> tuple[Publishing, Recovery]:
 def test_what_is_stored_is_reported_with_the_time_when_it_was_sent() -> None:
     made = publishing()
     made.write(operations(1, 2), 1.5)
-    assert made.answered(stored(b"g2", 1), 2.0) == []
-    assert made.answered(stored(b"g2", 2), 3.0) == [Advanced(1.5)]
+    assert made.answered(stored(b"g2", 1), 2.0) == ()
+    assert made.answered(stored(b"g2", 2), 3.0) == (Advanced(1.5),)
     assert (made.state, made.has_work, made.counters.copied) == ("pipelined", False, 2)
 
 
@@ -162,7 +162,7 @@ def test_another_writer_matters_only_while_answers_stand_for_groups() -> None:
     (action,) = alone.request_each(1.0)
     assert isinstance(action, Transmit)
     assert asked(action.data) == [(1, b"1"), (2, b"2")]
-    assert alone.request_each(1.0) == shared.request_each(1.0) == []
+    assert alone.request_each(1.0) == shared.request_each(1.0) == ()
 
 
 def test_what_may_be_stored_twice_interrupts() -> None:
@@ -204,5 +204,5 @@ def test_nothing_leads_out_of_over(event: Any) -> None:
 def test_a_duplicate_in_a_group_is_stored_already() -> None:
     made = publishing()
     made.write(operations(1, 2), 1.0)
-    assert made.answered([duplicate(b"g2", 1), *stored(b"g2", 2)], 2.0) == [Advanced(1.0)]
+    assert made.answered([duplicate(b"g2", 1), *stored(b"g2", 2)], 2.0) == (Advanced(1.0),)
     assert (made.counters.copied, made.counters.duplicates) == (1, 1)

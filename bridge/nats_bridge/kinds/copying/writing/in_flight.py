@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.writing.bundle import Messages, operations_of
@@ -42,7 +42,8 @@ SHARED = b"g"
 """Begins the name of a group whose messages all request PubAcks, with one reply subject."""
 
 
-class MessageGroup(NamedTuple):
+@dataclass(slots=True, eq=False)
+class MessageGroup:
     """Messages in flight that one name stands for.
 
     Attributes:

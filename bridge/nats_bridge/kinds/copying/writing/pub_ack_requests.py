@@ -29,7 +29,6 @@ import re
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from nats_bridge.client.pub_ack import PubAck
 from nats_bridge.client.wire import Delivered
@@ -60,7 +59,8 @@ class StoredAnswer:
             self.beginning, self.repeated = beginning, re.compile(b"(?:%b[0-9]+})*" % re.escape(beginning))
 
 
-class AnswerTally(NamedTuple):
+@dataclass(slots=True)
+class AnswerTally:
     """The answers for a group so far.
 
     Attributes:
@@ -213,7 +213,8 @@ class SharedReply(PubAckRequests):
                 break
             done += fresh
             if tally.answers + fresh < group.number:
-                self._first = AnswerTally(tally.answers + fresh, tally.duplicates, last)
+                tally.answers += fresh
+                tally.last = last
                 break
             in_flight.last = last
             stored.append(self._next(tally.duplicates))
@@ -225,14 +226,13 @@ class SharedReply(PubAckRequests):
         if pub_ack.kind not in ("stored", "duplicate"):
             self._unclear = True
             return
-        first = name == self._in_flight.groups[0].name
-        answers, duplicates, last = self._first if first else self._later.get(name, AnswerTally())
-        duplicate = pub_ack.kind == "duplicate"
-        tally = AnswerTally(answers + 1, duplicates + duplicate, last if duplicate else pub_ack.sequence)
-        if first:
-            self._first = tally
+        is_first = name == self._in_flight.groups[0].name
+        tally = self._first if is_first else self._later.setdefault(name, AnswerTally())
+        tally.answers += 1
+        if pub_ack.kind == "duplicate":
+            tally.duplicates += 1
         else:
-            self._later[name] = tally
+            tally.last = pub_ack.sequence
 
     def settle(self, now: float) -> None:
         """See `PubAckRequests`."""
@@ -274,6 +274,7 @@ class _OneAnswer(PubAckRequests):
             return 0
         in_flight, beginning, start = self._in_flight, self._stored.beginning, len(self._inbox)
         groups, digits = in_flight.groups, len(beginning)
+        previous = in_flight.last
         stored: list[MessageGroup] = []
         before: list[int] = []
         for subject, _, _, payload in answers:
@@ -284,14 +285,15 @@ class _OneAnswer(PubAckRequests):
             if subject[start:] != group.name or not sequence.isdigit():
                 break
             last = int(sequence)
-            if last <= in_flight.last or (group.number > 1 and last - in_flight.last != group.number):
+            if last <= previous or (group.number > 1 and last - previous != group.number):
                 break
             if self._keeps and last != group.last:
                 break
-            before.append(in_flight.last)
-            in_flight.last = last
+            before.append(previous)
+            previous = last
             stored.append(group)
             groups.popleft()
+        in_flight.last = previous
         in_flight.confirm(stored)
         self._remember(stored, before, now)
         return len(stored)

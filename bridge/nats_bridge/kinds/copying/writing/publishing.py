@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -267,45 +268,42 @@ class Publishing:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def answered(self, answers: list[Delivered], now: float) -> list[Action]:
+    def answered(self, answers: list[Delivered], now: float) -> Sequence[Action]:
         """Take the target's answers, those of one read; return what to do, in order."""
         self._answers += len(answers)
-        unconfirmed, actions = self.unconfirmed, list[Action]()
+        unconfirmed = self.unconfirmed
         messages, sent = unconfirmed.messages, unconfirmed.sent_first
         confirmed, count, size = messages.last_confirmed, messages.count, messages.size
         done = 0 if self.recovers else unconfirmed.take(answers, now)
         if messages.count < count:
             self.window.confirmed(count - messages.count, size - messages.size, sent, now)
-        if done < len(answers):
-            actions += self._sort_out(answers[done:], now)
-        if messages.last_confirmed != confirmed:
-            actions.append(Advanced(sent))
-        return actions
+        actions = self._sort_out(answers[done:], now) if done < len(answers) else ()
+        return actions if messages.last_confirmed == confirmed else (*actions, Advanced(sent))
 
-    def _sort_out(self, answers: list[Delivered], now: float) -> list[Action]:
+    def _sort_out(self, answers: list[Delivered], now: float) -> Sequence[Action]:
         """Handle answers that are not simply "stored" for the next message or group."""
         try:
             unclear, not_stored = self.unconfirmed.sort_out(answers, now)
         except LostTrackError as error:
-            return [Interrupt(str(error))]
+            return (Interrupt(str(error)),)
         except RuleRefusedError as error:
-            return [Fail(error)]
-        actions = self._request_again(now) if unclear else []
+            return (Fail(error),)
+        actions = self._request_again(now) if unclear else ()
         if not_stored and not self.recovers:
             self.happened("not_stored")
-            actions.append(Recover())
+            return (*actions, Recover())
         return actions
 
-    def request_each(self, now: float) -> list[Action]:
+    def request_each(self, now: float) -> Sequence[Action]:
         """Request the PubAck of each message from now on: another client writes, or may."""
-        return self._request_again(now) if self.unconfirmed.relies_on_exclusivity else []
+        return self._request_again(now) if self.unconfirmed.relies_on_exclusivity else ()
 
-    def _request_again(self, now: float) -> list[Action]:
+    def _request_again(self, now: float) -> Sequence[Action]:
         try:
             data = self.unconfirmed.request_again(now)
         except LostTrackError as error:
-            return [Interrupt(str(error))]
-        return [Transmit(data)] if data else []
+            return (Interrupt(str(error)),)
+        return (Transmit(data),) if data else ()
 
     def answers_are_overdue(self) -> bool:
         """Whether no answer has come since the last check, although one was due."""
