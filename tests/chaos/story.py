@@ -218,9 +218,17 @@ class Story:
         return self._lowest[place]
 
     def set_back(self, begin: float, end: float) -> bool:
-        """Whether servers forgot what they had in a stretch of time, and a sidecar began again with their positions."""
+        """Whether servers forgot what they had in a stretch of time, and a sidecar began again with their positions.
+
+        Among replicas, another one can begin with them although none has ended.
+        """
+        shared = int(self.run.get("replicas", 1)) > 1
         return any(
-            begin <= at <= end and any(each.kind in _ENDS and each.meets(since, end) for each in self.disturbances)
+            begin <= at <= end
+            and (
+                any(each.kind in _ENDS and each.meets(since, end) for each in self.disturbances)
+                or (shared and self.broken(since, end))
+            )
             for since, at in self.power_cuts
         )
 

@@ -46,7 +46,7 @@ def main() -> int:
         if alone:
             print(*found.lines, sep="\n")
         if alone or found.violations or arguments.digests:
-            print(f"seed {seed}: {len(found.violations)} violations, event log {found.digest}")
+            print(f"seed {seed}: {len(found.violations)} violations, event log {found.digest}", flush=True)
         if alone or found.violations:
             show(found)
     took = _processor_time() - began

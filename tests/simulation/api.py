@@ -130,6 +130,8 @@ class SimulatedApi:
             raise ApiRefusal(error.http_code, error.err_code, error.description) from None
 
     def _stream_create(self, names: list[str], body: Body) -> Body:
+        if int(body.get("num_replicas") or 1) > 1:
+            raise ApiRefusal(500, 10074, "replicas > 1 not supported in non-clustered mode")
         config = self._checked({"name": names[0], **body}, None)
         stream = self._server.streams.get(names[0])
         if stream is None:

@@ -13,6 +13,7 @@ The order of sets of text depends on `PYTHONHASHSEED`, which the command sets to
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import sys
@@ -31,6 +32,11 @@ from tests.simulation.network import SimulatedSocket
 from tests.simulation.world import BEGAN_NS, World
 
 _SHOWN = ("event", "rule", "reason", "stream", "after", "consumer")
+
+
+def running() -> str:
+    """The name of the process under simulation that runs at this moment."""
+    return str(getattr(asyncio.events._get_running_loop(), "name", "none"))
 
 
 @contextlib.contextmanager
@@ -75,15 +81,15 @@ def determined(world: World, noted: Callable[[MutableMapping[str, Any]], None]) 
         "time.clock_gettime": monotonic,
         "secrets.token_hex": token_hex,
         "nats.aio.client.token_hex": token_hex,
-        "socket.gethostname": lambda: "simulated",
+        "socket.gethostname": running,
         "nats.nuid.randbelow": chance.randrange,
         "nats.nuid.token_bytes": chance.randbytes,
         "nats_bridge.client.reconnect_schedule.random": SimpleNamespace(Random=drawn),
         "nats_bridge.client.server_pool.random": SimpleNamespace(Random=drawn),
         "nats_bridge.rules.leadership.leases.os": SimpleNamespace(getpid=lambda: 1),
         "nats_bridge.client.wide_transport.FencedSocket": SimulatedSocket,
-        "nats_bridge.client.consumer_names.place": lambda: "simulated",
-        "nats_bridge.client.connection.place": lambda: "simulated",
+        "nats_bridge.client.consumer_names.place": running,
+        "nats_bridge.client.connection.place": running,
     }
     for name, module in sorted(sys.modules.items()):
         if name.startswith("nats_bridge.") and getattr(module, "datetime", None) is datetime:

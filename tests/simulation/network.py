@@ -137,6 +137,7 @@ class Wire:
         """Let nothing arrive in these directions: half open, or cut off."""
         if to_server:
             self.to_server.hold()
+            self.sock.watch_peer()
         if to_client:
             self.to_client.hold()
 
@@ -182,9 +183,14 @@ class InMemorySocket(socket.socket):
             raise BlockingIOError
         taken = bytes(data[:room])
         self.wire.to_server.send(taken)
-        if self.user_timeout is not None and self.wire.to_server.held_since is not None:
-            self.wire.loop._world.after(self.user_timeout, self._give_up)
+        if self.wire.to_server.held_since is not None:
+            self.watch_peer()
         return len(taken)
+
+    def watch_peer(self) -> None:
+        """Give the connection up when the peer does not acknowledge for too long."""
+        if self.user_timeout is not None and self.wire is not None:
+            self.wire.loop._world.after(self.user_timeout, self._give_up)
 
     def _give_up(self) -> None:
         """The kernel resets a connection whose peer has not acknowledged for too long."""

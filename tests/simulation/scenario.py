@@ -7,6 +7,7 @@ is with real servers.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pickle
 import random
@@ -30,7 +31,7 @@ from tests.chaos.messages import numbered
 from tests.chaos.plan import RuleUnderTest, chosen, configuration, streams_of
 from tests.chaos.story import Story
 from tests.chaos.workload import row_of
-from tests.simulation.determinism import determined
+from tests.simulation.determinism import determined, running
 from tests.simulation.faults import PlannedFault, schedule
 from tests.simulation.network import Network, Reachable
 from tests.simulation.server import SimulatedServer
@@ -43,7 +44,6 @@ _RESTART = 0.5  # seconds between the end of a process and the next one's first 
 _VERSIONS = ("2.9.10", "2.10.27", "2.12.15", "2.15.3")
 _RULES = ("once,never-lost,gathered", "copy,never-lost", "gathered,once", "copy,gathered,once,never-lost")
 _PLACE, _WITNESS = Reachable("nats", 4222), Reachable("witness", 4222)
-_DAMPED = {"name", "rule"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ class SidecarProcess:
             code, error = raised.exit_code, str(raised)
         finally:
             await end_tasks(waiting)
+            await asyncio.sleep(0.01)  # what is cancelled ends with the next turns
         self._ended(loop, code, error)
 
     def _ended(self, loop: SidecarLoop, code: int, error: str | None) -> None:
@@ -134,7 +135,7 @@ class SidecarProcess:
             "sidecar", replica=self.number, pid=self.id, what="ended", code=code, expected=expected, last=last
         )
         left = [task for task in loop.tasks if not task.done() and task.get_name() != "main"]
-        scenario.violations.extend(f"left after the stop: {task.get_coro()}" for task in left)
+        scenario.violations.extend(f"left after the stop: {task.get_coro().__qualname__}" for task in left)
         scenario.violations.extend(f"left after the stop: connection {sock.number}" for sock in loop.sockets)
         loop.killed = lambda: None
         self.sidecar = None
@@ -208,16 +209,20 @@ class Scenario:
         self.witness = SimulatedServer(self.world, self.network, _WITNESS, self.version, "witness")
         self.history: list[Event] = []
         self.violations: list[str] = []
-        self.sidecars = [SidecarProcess(self, 0)]
-        self.settings = _settings(self.rules, 1)
+        replicas = chance.choice([1, 1, 2])
+        self.sidecars = [SidecarProcess(self, number) for number in range(replicas)]
+        self.settings = _settings(self.rules, replicas)
+        self.server.observe = self.witness.observe = self._published
         self.dead: list[object] = []  # what killed processes leave: nothing of it may run, not even its end
+        self._places = {name for rule in self.rules for name in (*rule.sources, rule.target)}
         self._produced: dict[str, int] = {}
         self._stored = 0
         self._newest: dict[str, bytes] = {}
         self._chance = random.Random(f"{seed}/messages")
         self._number = 0
         self._is_open = True
-        self._received_rows: dict[str, set[str]] = {rule.name: set() for rule in self.rules}
+        # Which rule publishes what begins like this.
+        self._writers = {(rule.target.lower() or rule.name).encode(): rule.name for rule in self.rules}
 
     # -- history -----------------------------------------------------------------------------------------------------
 
@@ -245,7 +250,8 @@ class Scenario:
         if event["event"] == "rule.failed" and event.get("exc_info") is not None:
             self.violations.append(f"rule {event.get('rule')}: {event['exc_info']!r}")
         elif event["event"] == "sidecar.ready":
-            self.record("sidecar", replica=0, pid=self.sidecars[0].id, what="ready")
+            process = self.sidecars[int(running()[-1])]
+            self.record("sidecar", replica=process.number, pid=process.id, what="ready")
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
@@ -265,11 +271,11 @@ class Scenario:
 
     def _carry_out(self) -> None:
         world = self.world
-        self.record("run", seed=self.seed, replicas=1, began=BEGAN_NS / 1e9, version=self.version)
+        self.record("run", seed=self.seed, replicas=len(self.sidecars), began=BEGAN_NS / 1e9, version=self.version)
         for server in (self.server, self.witness):
             server.start()
         for name, config in streams_of(self.version).items():
-            if any(name in (*rule.sources, rule.target) for rule in self.rules):
+            if name in self._places:
                 answer = self.server.request(f"STREAM.CREATE.{name}", {"name": name, **config})
                 assert "error" not in answer, answer
         for rule in self.rules:
@@ -299,6 +305,19 @@ class Scenario:
             if process.loop is not None:
                 process.loop.killed = lambda: None
                 process.loop.kill()
+
+    def _published(self, process: str, message: Message) -> None:
+        """Never two writers in one term: only the holder of a rule's lease publishes for it."""
+        bucket = self.server.streams.get("KV_" + self.settings.leadership.bucket) if self.settings.leadership else None
+        name = self._writers.get(message.subject.split(b".", 1)[0])
+        if bucket is None or name is None:
+            return
+        newest = bucket.model.newest(f"$KV.{bucket.name[3:]}.lease.{self.settings.name}.{name}".encode())
+        lease = bucket.model.messages[newest].message.payload if newest else b""
+        holder = str(json.loads(lease)["holder"]) if lease else process
+        if not holder.startswith(process):
+            at = f"at {self.world.now:.3f} s"
+            self.violations.append(f"{name}: two writers {at}: {process}, and {holder} has the lease")
 
     def _received(self, name: str, message: Message) -> None:
         self.record("received", name=name, rows=[row_of(message)])
@@ -510,7 +529,8 @@ class Scenario:
         while waiting:
             world.run(world.now + 0.5)
             waiting = self._waited_for()
-            seen = (len(self.history), [stream.changes for stream in self.server.streams.values()])
+            streams = (stream for name, stream in self.server.streams.items() if name in self._places)
+            seen = (len(self.history), [stream.changes for stream in streams])
             if seen != last:
                 last, progress = seen, world.now
             elif world.now - progress > _STILL:
@@ -525,6 +545,10 @@ class Scenario:
 
     def _waited_for(self) -> list[str]:
         waiting = [f"sidecar {each.number} is not ready" for each in self.sidecars if not each.is_ready]
+        led = {
+            rule.rule.name for each in self.sidecars if each.sidecar for rule in each.sidecar.supervisors if rule.ready
+        }
+        waiting += [f"{rule.name} has no leader" for rule in self.rules if rule.name not in led]
         for rule in self.rules:
             for source in rule.sources:
                 newest = next(reversed(self.server.streams[source].model.messages.values()), None)

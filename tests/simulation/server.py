@@ -124,6 +124,7 @@ class ConnectedClient:
         else:
             reply = fields[2] if len(fields) == 4 else b""
             message = Message(fields[1], b"", body)
+        self._server.observe(self.wire.loop.name, message)
         if not self._server.publish(message, reply) and reply:
             self._server.deliver(reply, reply, b"", _NO_RESPONDERS, b"")
 
@@ -171,6 +172,7 @@ class SimulatedServer:
         self.is_up = False
         self.dirty: list[ConnectedClient] = []
         self.flow_control: dict[bytes, PushConsumer] = {}
+        self.observe: Callable[[str, Message], None] = lambda *_: None  # what each process publishes
         self.listeners: list[tuple[bytes, Callable[[Message], None]]] = []
         self.loses_acks = 0.0  # the part of PubAcks that do not come
         self.acks_late = 0.0  # seconds, at most, by which PubAcks are late

@@ -18,7 +18,13 @@ BEGAN_NS = 1_767_225_600_000_000_000
 
 _REMEMBERED = 400  # lines of the event log, for a failing seed
 
+_MOST_STEPS = 1_000_000  # events in one seed; usual are some ten thousand
+
 Planned: TypeAlias = Callable[[], None]
+
+
+class EndlessError(Exception):
+    """Something repeats without end."""
 
 
 class World:
@@ -60,6 +66,8 @@ class World:
         while events and events[0][0] <= until:
             self.now, _, planned = heappop(events)
             self.steps += 1
+            if self.steps > _MOST_STEPS:
+                raise EndlessError(f"at {self.now:.3f} s: more than {_MOST_STEPS} events")
             planned()
             if unless():
                 return
