@@ -204,7 +204,7 @@ class WideTransport(TcpTransport):
         self.send_gathered()
         try:
             await super().drain()  # type: ignore[no-untyped-call]
-        except ConnectionError:
+        except OSError:  # a connection that is reset; or that timed out, which is no ConnectionError
             if not self.is_left:
                 raise
 

@@ -1,0 +1,46 @@
+"""A connection that is lost while it is closed: nats-py's close must come to its end, or it leaves tasks behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from nats_bridge.client.wide_transport import WideTransport
+
+
+class LostWriter:
+    """A writer whose connection was lost for this reason."""
+
+    def __init__(self, reason: OSError) -> None:
+        self.reason = reason
+
+    def is_closing(self) -> bool:
+        return True
+
+    async def drain(self) -> None:
+        raise self.reason
+
+
+def transport_with(writer: Any) -> WideTransport:
+    transport = WideTransport(lambda chunk: chunk)
+    transport._io_writer = writer
+    return transport
+
+
+LOST = [ConnectionResetError("reset"), TimeoutError("timed out"), OSError(113, "No route to host")]
+
+
+@pytest.mark.parametrize("reason", LOST, ids=lambda reason: type(reason).__name__)
+def test_a_loss_does_not_end_a_close_half_way(reason: OSError) -> None:
+    transport = transport_with(LostWriter(reason))
+    transport.is_left = True
+    asyncio.run(transport.drain())
+
+
+@pytest.mark.parametrize("reason", LOST, ids=lambda reason: type(reason).__name__)
+def test_a_loss_reaches_those_who_still_write(reason: OSError) -> None:
+    transport = transport_with(LostWriter(reason))
+    with pytest.raises(type(reason)):
+        asyncio.run(transport.drain())
