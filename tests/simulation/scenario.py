@@ -135,7 +135,7 @@ class SidecarProcess:
             "sidecar", replica=self.number, pid=self.id, what="ended", code=code, expected=expected, last=last
         )
         left = [task for task in loop.tasks if not task.done() and task.get_name() != "main"]
-        scenario.violations.extend(f"left after the stop: {task.get_coro().__qualname__}" for task in left)
+        scenario.violations.extend(f"left after the stop: {task.get_coro()!r}" for task in left)
         scenario.violations.extend(f"left after the stop: connection {sock.number}" for sock in loop.sockets)
         loop.killed = lambda: None
         self.sidecar = None

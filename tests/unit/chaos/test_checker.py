@@ -825,6 +825,12 @@ def test_only_a_sidecar_that_starts_with_a_forgotten_position_repeats() -> None:
         assert found[f"duplicated ({verdict})"] == 1
 
 
+def test_another_replica_begins_with_a_forgotten_position() -> None:
+    events = [{**event, "replicas": 2} if event["event"] == "run" else event for event in _power_cut(restarted=False)]
+    events.append({"t": 16.0, "event": "received", "name": "once", "rows": [_republished("once", 11)]})
+    assert _found(events, "once")["duplicated (allowed)"] == 1
+
+
 def test_an_event_that_a_power_cut_took_back_is_not_missed() -> None:
     events = _fine()
     del _rows(events, "EVENTS")[-1]
