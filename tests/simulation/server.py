@@ -437,7 +437,7 @@ class SimulatedServer:
             message, answered = waiting.popleft()
             if stream := self.streams.get(name):
                 answer = self._ingest(stream, message)
-                if answered is not None and self.world.chance.random() >= self.loses_acks:
+                if answered is not None:
                     answered(answer)
             if waiting and self.world.chance.random() < 0.05:
                 self.world.after(self.world.moment(_STORES), partial(self._store, name, waiting))
@@ -467,6 +467,8 @@ class SimulatedServer:
             raise Refused(10227, "message stream source header is not allowed")
 
     def _answer(self, reply: bytes, answer: dict[str, Any]) -> None:
+        if self.loses_acks and self.world.chance.random() < self.loses_acks:
+            return
         if self.acks_late and self.world.chance.random() < 0.3:
             self.world.after(self.world.draw(0, self.acks_late), partial(self._send, reply, b"", answer))
         else:
