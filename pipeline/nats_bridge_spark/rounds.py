@@ -15,7 +15,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import NOT_ENABLED, STREAM_NOT_FOUND, Json
@@ -37,50 +37,10 @@ from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableEr
 from nats_bridge_spark.row_bundle import RowBundle
 from nats_bridge_spark.source.stream_state import state_of
 
-_Messages = TypeVar("_Messages", list[Operation], RowBundle)
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTarget:
-    """The stream to publish to, and its name in errors.
-
-    Attributes:
-        stream: the stream that stores it all.
-        rule: what is doing it, for the log.
-        where: how errors begin: they name the stream.
-        recreated: how the error ends that the stream is another one.
-        again: what a person can do when messages are lost, or the server is away.
-        room: what else than making room helps when the stream takes nothing.
-    """
-
-    stream: str
-    rule: str
-    where: str
-    recreated: str
-    again: str
-    room: str
-
-    @classmethod
-    def of(cls, stream: str, job: str, recreated: str, *, rule: str = "") -> WriteTarget:
-        """That of a job that is run again.
-
-        Args:
-            stream: the stream.
-            job: what the job is called, such as `backfill`.
-            recreated: since when, or while what, the stream must stay the same one.
-            rule: the rule whose work it is; empty for none.
-        """
-        again = f"run the {job} again"
-        where = f"stream '{stream}'"
-        return cls(
-            stream,
-            rule=rule or f"{job} of {stream}",
-            where=f"rule '{rule}': {where}" if rule else where,
-            recreated=f"{recreated}: {again}",
-            again=again,
-            room=f"and {again}",
-        )
+_AGAIN: Final = "begin the write again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +52,18 @@ class Standing:
         target: the same, as publishers need it.
         last: its last sequence, behind everything that was sent in earlier rounds.
         behind: one of its sequences: what is in flight is stored after it.
-        confirmed: the name of the last message that is known to be stored; 0 for none.
     """
 
     info: Json
     target: Target
     last: int
     behind: int
-    confirmed: int
 
 
-class Sender(Protocol[_Messages]):
+class Sender(Protocol):
     """The owner of the messages."""
 
-    async def look(self, standing: Standing, in_flight: Sequence[_Messages]) -> None:
+    async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
         """Begin a round: find out which of the task's messages the stream holds.
 
         Args:
@@ -117,29 +75,27 @@ class Sender(Protocol[_Messages]):
             PipelineError: what ends the task.
         """
 
-    def left(self, messages: _Messages) -> _Messages:
+    def left(self, messages: RowBundle) -> RowBundle:
         """The messages in flight that the stream did not hold then."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
         """Decide about a message that the stream does not take: return to continue, or raise what ends the task."""
 
 
-class Rounds(Generic[_Messages]):
+class Rounds:
     """Publishes the messages of one task.
 
     Args:
-        place: where.
-        connection: the connection of that place.
-        sender: who has the messages.
+        stream: where.
+        connection: its connection.
+        sender: the owner of the messages.
         counters: where to count.
         patience: seconds for which the server may be away, or the stream take nothing.
         known: the stream on which the task relies; None for any, until it has confirmed something.
         exclusive: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
-        keeps_sequence: whether a message stored under another sequence than its name is an error (see `Publisher`).
         doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
             not keep them from being stored twice when it asks for them again.
         window_of: how much may be in flight.
-        interrupted: called with the reason when it is unknown what was stored.
 
     Attributes:
         interruptions: how often that was so.
@@ -148,32 +104,29 @@ class Rounds(Generic[_Messages]):
 
     def __init__(
         self,
-        place: WriteTarget,
+        stream: str,
         connection: Connection,
-        sender: Sender[_Messages],
+        sender: Sender,
         counters: CopyCounters,
         *,
         patience: float,
         known: KnownStream | None = None,
         exclusive: bool = False,
-        keeps_sequence: bool = False,
         doubted: int = 0,
         window_of: Callable[[Target], Window] = lambda _: Window(),
-        interrupted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.patience = patience
         self.interruptions = 0
-        self._place = place
+        self._stream = stream
+        self._where = f"stream '{stream}'"
         self._connection = connection
-        self._sender: Sender[_Messages] = sender
+        self._sender = sender
         self._counters = counters
         self._known = known
         self._found = known  # the stream of the present round
         self._exclusive = exclusive
-        self._keeps_sequence = keeps_sequence
         self._doubted = doubted
         self._window_of = window_of
-        self._on_interruption = interrupted
         self._probe = b""
         self._error: BaseException | None = None
         self._reason = ""
@@ -181,7 +134,7 @@ class Rounds(Generic[_Messages]):
         self._publisher: Publisher | None = None
         self._life = RoundLife(self._interrupted, self._failed)  # of the present round
         self._watcher: asyncio.Task[None] | None = None
-        self._in_flight: deque[_Messages] = deque()  # and what is stored without our knowing it beyond doubt
+        self._in_flight: deque[RowBundle] = deque()  # and what is stored without our knowing it beyond doubt
         self._confirmed = 0  # the name of the last message that is known to be stored, beyond doubt
         self._behind = 0
         self._sent = 0  # messages that the present publisher was given
@@ -211,7 +164,7 @@ class Rounds(Generic[_Messages]):
         self._watcher = asyncio.create_task(self._watch())
         return standing
 
-    async def send(self, messages: _Messages) -> None:
+    async def send(self, messages: RowBundle) -> None:
         """Publish; returns when they are in flight. Errors as for `settled`."""
         if messages:
             self._in_flight.append(messages)
@@ -266,9 +219,11 @@ class Rounds(Generic[_Messages]):
         Raises:
             PipelineError: it does not exist, is another one than before, or the server is away.
         """
-        info = await self.patiently(self._connection.api.stream_info, self._place.stream)
+        info = await self.patiently(self._connection.api.stream_info, self._stream)
         if self._known is not None and self._known.differs(str(info["created"]), Bounds.of(info)):
-            raise DataLostError(f"{self._place.where} was recreated {self._place.recreated}")
+            raise DataLostError(
+                f"{self._where} was recreated while it was written to: what was stored before is gone with it; {_AGAIN}"
+            )
         return info
 
     async def patiently(self, ask: Callable[..., Awaitable[_Answer]], *args: Any) -> _Answer:
@@ -280,7 +235,7 @@ class Rounds(Generic[_Messages]):
                 return await ask(*args)
             except ApiError as error:
                 if error.err_code == STREAM_NOT_FOUND:
-                    await state_of(self._connection, self._place.stream)  # which says so
+                    await state_of(self._connection, self._stream)  # which says so
                 if not error.passing or error.err_code == NOT_ENABLED:
                     raise
                 now = asyncio.get_running_loop().time()
@@ -305,13 +260,13 @@ class Rounds(Generic[_Messages]):
 
     async def _open(self, info: Json) -> Standing:
         """A publisher that is ready."""
-        place, target = self._place, Target.of(info, self._connection.server_version)
+        target = Target.of(info, self._connection.server_version)
         await self._close_round()
         life = self._life = RoundLife(self._interrupted, self._failed)
         publisher = self._publisher = Publisher(
-            Outlet(self._connection, place.rule, self._counters, RuleMetrics()),
+            Outlet(self._connection, f"write to {self._stream}", self._counters, RuleMetrics()),
             target,
-            Terms(exclusive=self._exclusive, keeps_sequence=self._keeps_sequence),
+            Terms(exclusive=self._exclusive),
             life,
             self,
             self._window_of(target),
@@ -320,23 +275,23 @@ class Rounds(Generic[_Messages]):
         await publisher.open()
         try:
             async with asyncio.timeout(self.patience):
-                last = await last_sequence_behind(self._connection, place.stream, self._probe)
+                last = await last_sequence_behind(self._connection, self._stream, self._probe)
         except TimeoutError:
             raise UnreachableError(
-                f"{place.where} at {self._servers} gives no answer for {self.patience:g} s"
+                f"{self._where} at {self._servers} gives no answer for {self.patience:g} s"
             ) from None
         if last < self._behind:
             raise DataLostError(
-                f"{place.where} has lost messages that it had stored: it ends at sequence {last}, and ended at"
-                f" {self._behind}; {place.again}"
+                f"{self._where} has lost messages that it had stored: it ends at sequence {last}, and ended at"
+                f" {self._behind}; {_AGAIN}"
             )
         publisher.begin(last)
         life.happened("opened")
         if not self._in_flight:
             self._behind = max(self._behind, last)
-        return Standing(info, target, last, self._behind, self._confirmed)
+        return Standing(info, target, last, self._behind)
 
-    async def _publish(self, messages: _Messages) -> None:
+    async def _publish(self, messages: RowBundle) -> None:
         self._sent += len(messages)
         if waiting := self._present.send(messages):
             await waiting
@@ -350,7 +305,7 @@ class Rounds(Generic[_Messages]):
             reported.append((stored, name, behind))
         while reported and reported[0][0] <= stored - self._doubted:
             _, self._confirmed, self._behind = reported.popleft()
-        while self._in_flight and _last_name(self._in_flight[0]) <= self._confirmed:
+        while self._in_flight and self._in_flight[0].names[-1] <= self._confirmed:
             self._in_flight.popleft()
 
     async def _recovered(self) -> None:
@@ -364,12 +319,12 @@ class Rounds(Generic[_Messages]):
             await self._close_round()
             self._forget_stored()
             self._reported.clear()
-            self._keep([_behind(messages, self._confirmed) for messages in self._in_flight])
+            self._keep([messages.behind(self._confirmed) for messages in self._in_flight])
             await self.patiently(self._round)
             if self._life.over:
                 await LEADER_AWAY.pause()
 
-    def _keep(self, messages: list[_Messages]) -> None:
+    def _keep(self, messages: list[RowBundle]) -> None:
         """Nothing else is in flight."""
         self._in_flight = deque(each for each in messages if each)
 
@@ -393,7 +348,6 @@ class Rounds(Generic[_Messages]):
 
     def _interrupted(self, reason: str) -> None:
         self._reason = reason
-        self._on_interruption(reason)
 
     def _failed(self, error: BaseException) -> None:
         if self._error is None:
@@ -416,9 +370,11 @@ class Rounds(Generic[_Messages]):
                     if self.waits
                     else f"confirms no messages ({self._reason or 'no answers'})"
                 )
-                place = self._place
                 self._life.fail(
-                    PipelineError(f"{place.where} {what}, for {self.patience:g} s; make room, {place.room}")
+                    PipelineError(
+                        f"{self._where} {what}, for {self.patience:g} s; make room, or wait longer with"
+                        ' .option("patience", seconds)'
+                    )
                 )
                 return
 
@@ -430,14 +386,3 @@ class Rounds(Generic[_Messages]):
     @property
     def _servers(self) -> str:
         return ", ".join(self._connection.servers)
-
-
-def _last_name(messages: list[Operation] | RowBundle) -> int:
-    return int(messages[-1][0]) if isinstance(messages, list) else messages.names[-1]
-
-
-def _behind(messages: _Messages, name: int) -> _Messages:
-    """Those that follow a name."""
-    if isinstance(messages, list):
-        return [operation for operation in messages if int(operation[0]) > name]
-    return messages.behind(name)

@@ -90,14 +90,14 @@ async def test_a_write(before: int, version: str, native_server: Servers, raw_pe
         for number in range(before):
             await peer.store(b"S", b"%d" % number)
         async with rounds_on(server.url, "S") as (rounds, numbers):
-            await ended(rounds, numbers.operations(before, 100))
+            await ended(rounds, numbers.bundle(before, 100))
             peer = await change_creation_time(server, raw_peer, "S")
-            await ended(rounds, numbers.operations(100, 200))
+            await ended(rounds, numbers.bundle(100, 200))
             assert (await peer.api("STREAM.INFO.S"))["state"]["messages"] == 200
             await peer.recreate_stream("S")
             server.restart()
-            with pytest.raises(DataLostError, match="stream 'S' was recreated since the job began"):
-                await ended(rounds, numbers.operations(200, 300))
+            with pytest.raises(DataLostError, match="stream 'S' was recreated while it was written to"):
+                await ended(rounds, numbers.bundle(200, 300))
 
 
 async def test_a_capture(

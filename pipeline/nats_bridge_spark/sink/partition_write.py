@@ -19,7 +19,7 @@ from nats_bridge.kinds.copying.writing.encoder import Operation
 from nats_bridge.kinds.copying.writing.window import LEAST, Window
 from nats_bridge_spark.connections import connected_by_options
 from nats_bridge_spark.errors import OptionError, RowError
-from nats_bridge_spark.rounds import Rounds, Standing, WriteTarget
+from nats_bridge_spark.rounds import Rounds, Standing
 from nats_bridge_spark.row_bundle import RowBundle, first_with, rows_together
 from nats_bridge_spark.sink.bundling import BundleBuilder, ForeignSubjectError
 from nats_bridge_spark.sink.earlier_attempts import EarlierAttempts
@@ -70,7 +70,7 @@ class PartitionWrite:
         self._stored = StoredRows()  # of what was in flight when the present round began
         self._reconnects = 0  # of the connection, by then
         self._builder: BundleBuilder | None = None
-        self._rounds: Rounds[RowBundle] | None = None
+        self._rounds: Rounds | None = None
         self._stack = contextlib.AsyncExitStack()
 
     @property
@@ -130,7 +130,7 @@ class PartitionWrite:
                 ' nothing twice; or .option("ordered", "false"): partitions at the same time, unordered'
             )
 
-    async def _begin(self, batch: pa.RecordBatch) -> tuple[Rounds[RowBundle], BundleBuilder, int]:
+    async def _begin(self, batch: pa.RecordBatch) -> tuple[Rounds, BundleBuilder, int]:
         """Ready to send; and how many rows of the batch are sent already."""
         self._refuse_second_partition()
         options = self._plan.options
@@ -138,8 +138,8 @@ class PartitionWrite:
         connection = self._connection = await self._stack.enter_async_context(
             connected_by_options(options.connection, client_name=name, no_echo=True)
         )
-        rounds: Rounds[RowBundle] = Rounds(
-            _place(self._stream),
+        rounds: Rounds = Rounds(
+            self._stream,
             connection,
             self,
             self._counters,
@@ -173,9 +173,7 @@ class PartitionWrite:
         builder.stored = await rounds.patiently(self._earlier.stored, info, last)
         return rounds, builder, 0
 
-    async def _built(
-        self, rounds: Rounds[RowBundle], builder: BundleBuilder, batch: pa.RecordBatch, first: int
-    ) -> RowBundle:
+    async def _built(self, rounds: Rounds, builder: BundleBuilder, batch: pa.RecordBatch, first: int) -> RowBundle:
         try:
             bundle = builder.build(batch, first)
         except ForeignSubjectError as error:
@@ -233,18 +231,6 @@ class PartitionWrite:
             f"row {int(operation[0]) - 1} of partition {self._task.partition}"
             f" (subject '{_subject(operation).decode('utf-8', 'replace')}'): {why}"
         )
-
-
-def _place(stream: str) -> WriteTarget:
-    again = "begin the write again"
-    return WriteTarget(
-        stream,
-        rule=f"write to {stream}",
-        where=f"stream '{stream}'",
-        recreated=f"while it was written to: what was stored before is gone with it; {again}",
-        again=again,
-        room='or wait longer with .option("patience", seconds)',
-    )
 
 
 def _step(batch: pa.RecordBatch, most_unconfirmed: int) -> int:
