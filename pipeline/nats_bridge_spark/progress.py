@@ -1,7 +1,6 @@
-"""Shows a job's progress on stderr: done, rate, time left; and a summary at the end.
+"""Shows a job's progress on stderr: done, rate, time left; and a summary at the end. Stops it at a signal.
 
-On a terminal one line is rewritten; elsewhere a line comes every few seconds. How many messages were handled so far
-comes from Spark while tasks run (`spark_counts`), and from the job when it knows exactly: `Progress.add`.
+On a terminal one line is rewritten; elsewhere a line comes every few seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from nats_bridge_spark.errors import JobStoppedError
-from nats_bridge_spark.spark_counts import SparkCounts
 from nats_bridge_spark.stopping import in_java, listening
 
 if TYPE_CHECKING:
@@ -26,41 +24,23 @@ if TYPE_CHECKING:
 
 
 INTERVAL: Final = 10.0
-"""Seconds between two lines where there is no terminal, unless another interval is asked for."""
+"""Seconds between two lines where there is no terminal."""
 
 _LOOK: Final = 0.5
-_REMEMBERED: Final = 15.0
-"""Seconds over which the rate is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How progress is shown.
-
-    Attributes:
-        quiet: not at all.
-        every: seconds between two lines where stderr is no terminal.
-    """
-
-    quiet: bool = False
-    every: float = INTERVAL
-
-
-_AS_USUAL: Final = Shown()
+_LOOKS: Final = 30
+"""Over which the rate is taken."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a running job; the job reports stages and exact counts.
+    """The progress of a running job; the job reports stages and counts.
 
     Attributes:
         job: what it is called, such as `capture ORDERS`.
         total: how many messages the present stage will handle, as planned; None if that is not known.
         stage: what it does now, for a person.
-        messages: handled so far, certainly; the summary prints this number, or what Spark counted
-            in the last stage where the job reported nothing.
-        count: how many messages the present stage has handled so far, where the job knows better than Spark; called
-            from a thread of its own, and may fail.
+        messages: handled so far; the summary prints this number.
+        count: how many messages the present stage has handled besides; called from a thread of its own, and may fail.
         kept: what a person should know who stopped the job: what is kept, how to continue.
         started: when the job began, by `time.monotonic`.
         stopping: set when SIGINT or SIGTERM came; a job that ends on its own checks this.
@@ -77,21 +57,20 @@ class Progress:
     _screen: _Screen | None = None
 
     def enter(self, stage: str, *, total: int | None = None, count: Callable[[], int] | None = None) -> None:
-        """A new stage begins, counted by `count` or from zero by Spark, towards this total (None keeps the last)."""
-        self.stage = stage
+        """A new stage begins, counted by `count`, towards this total (None keeps the last)."""
+        self.stage, self.count = stage, count
         if total is not None:
             self.total = total
-        self._restart(count)
 
     def add(self, messages: int) -> None:
-        """Add an exact count; it replaces what Spark counted of these rows."""
+        """Add messages that are handled, in place of those that `count` has counted."""
         self.messages += messages
-        self._restart(None)
+        self.count = None
 
     def say(self, text: str) -> None:
-        """A line of its own on stderr; nothing where the job is to be quiet."""
+        """A line of its own on stderr; nothing without a screen."""
         if self._screen is not None:
-            self._screen.say(text)
+            self._screen.write(text, stays=True)
 
     def line(self, messages: int, rate: float, tasks: tuple[int, int], seconds: float) -> str:
         """One line: `capture ORDERS: reading, 1,200,000 of 5,000,000 (24 %), 118,000/s, 0:32 left, 3 of 8 tasks, …`.
@@ -115,29 +94,17 @@ class Progress:
             parts.append(f"{tasks[0]} of {tasks[1]} tasks")
         return f"{self.job}: {', '.join([*parts, f'{span(seconds)} so far'])}"
 
-    def _restart(self, count: Callable[[], int] | None) -> None:
-        self.count = None
-        if self._screen is not None:
-            self._screen.restart()
-        self.count = count
-
 
 @contextmanager
 def watched(
-    spark: SparkSession | None,
-    job: str,
-    *,
-    total: int | None = None,
-    shown: Shown = _AS_USUAL,
-    drains: bool = False,
+    spark: SparkSession | None, job: str, *, total: int | None = None, drains: bool = False
 ) -> Iterator[Progress]:
-    """Show the progress of Spark's work inside the block.
+    """Show the progress of the work inside the block.
 
     Args:
-        spark: the session; all its queries are counted. None for work in this process, which the job counts.
+        spark: the session whose tasks are counted; None for work in this process.
         job: what it is called, such as `capture ORDERS`.
         total: how many messages there are to handle, if that is known.
-        shown: whether and how often something is said.
         drains: the block checks `Progress.stopping` and ends on its own after the first signal; only a second one
             cancels.
 
@@ -146,7 +113,7 @@ def watched(
     """
     progress = Progress(job, total)
     stops: list[signal.Signals] = []
-    screen = progress._screen = _Screen(progress, spark, shown)
+    screen = progress._screen = _Screen(progress, spark)
 
     def on_stop(number: signal.Signals, frame: FrameType | None) -> None:
         stops.append(number)
@@ -172,7 +139,7 @@ def watched(
         else:
             if screen.cancels:
                 raise _stopped(progress, stops[0])
-            screen.sum_up()
+            screen.write(summary(job, progress.messages, time.monotonic() - progress.started), stays=True)
         finally:
             screen.end()
 
@@ -183,30 +150,22 @@ def _stopped(progress: Progress, number: signal.Signals) -> JobStoppedError:
 
 
 class _Screen(threading.Thread):
-    """Keeps stderr up to date while Spark works, and cancels its work on request."""
+    """Keeps stderr up to date while a job works, and cancels Spark's work on request."""
 
-    def __init__(self, progress: Progress, spark: SparkSession | None, shown: Shown) -> None:
+    def __init__(self, progress: Progress, spark: SparkSession | None) -> None:
         super().__init__(name="nats-bridge-progress", daemon=True)
         self.cancels = False
         self._progress = progress
         self._spark = spark
-        self._shown = shown
         self._is_terminal = sys.stderr.isatty()
-        self._counts: SparkCounts | None = None
-        # Hosts of notebooks may forbid to ask Spark's stores: then there are stages and exact counts, but no rows.
-        if spark is not None:
-            with suppress(Exception):
-                self._counts = SparkCounts(spark)
-        self._lock = threading.Lock()
+        self._writing = threading.RLock()
         self._over = False
         self._wake = threading.Event()
-        self._said = time.monotonic()
-        self._history: deque[tuple[float, int]] = deque()
-        self._rows = 0
-        self._open = False
+        self._open = False  # whether the cursor is behind a line that will be written again
 
     def run(self) -> None:
         """Until the end: look, or cancel."""
+        said, seen = time.monotonic(), deque[tuple[float, int]](maxlen=_LOOKS)
         while not self._over:
             if self.cancels and self._spark is not None:
                 # Java may be gone, which ends the block as well.
@@ -214,8 +173,15 @@ class _Screen(threading.Thread):
                     for query in self._spark.streams.active:
                         query.stop()
                     self._spark.sparkContext.cancelAllJobs()
-            elif not self._shown.quiet:
-                self._look()
+            elif not self.cancels:
+                now = time.monotonic()
+                seen.append((now, self._count()))
+                if self._is_terminal or now - said >= INTERVAL:
+                    said = now
+                    (then, before), (_, messages) = seen[0], seen[-1]
+                    rate = max(0, messages - before) / (now - then) if now > then else 0.0
+                    line = self._progress.line(messages, rate, self._tasks(), now - self._progress.started)
+                    self.write(line, stays=not self._is_terminal)
             self._wake.wait(_LOOK)
             self._wake.clear()
 
@@ -229,74 +195,35 @@ class _Screen(threading.Thread):
         self._over = True
         self._wake.set()
         self.join()
-        with self._lock:
-            if self._open:
-                self._write("", stays=False)
+        if self._open:
+            self.write("", stays=False)
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        if not self._shown.quiet:
-            with self._lock:
-                self._write(text, stays=True)
-
-    def sum_up(self) -> None:
-        """The summary."""
-        progress = self._progress
-        took = time.monotonic() - progress.started
-        with self._lock:
-            if self._counts is not None and not progress.messages:
-                with suppress(Exception):
-                    self._counts.settle()
-                self._ask()
-            counted = progress.messages or self._rows
-        self.say(summary(progress.job, counted, took))
-
-    def restart(self) -> None:
-        """Count from zero."""
-        with self._lock:
-            self._rows = 0
-            self._history.clear()
-            if self._counts is not None:
-                with suppress(Exception):
-                    self._counts.restart()
-
-    def _look(self) -> None:
-        """Ask Spark, and write if it is time."""
-        with self._lock:
-            now, progress = time.monotonic(), self._progress
-            tasks = self._ask()
-            messages, total = progress.messages + self._rows, progress.total
-            if total is not None:
-                messages = min(messages, total)
-            self._history.append((now, messages))
-            while len(self._history) > 2 and now - self._history[0][0] > _REMEMBERED:
-                self._history.popleft()
-            if not self._is_terminal and now - self._said < self._shown.every:
-                return
-            then, before = self._history[0]
-            rate = max(0, messages - before) / (now - then) if now > then else 0.0
-            self._said = now
-            self._write(progress.line(messages, rate, tasks, now - progress.started), stays=not self._is_terminal)
-
-    def _ask(self) -> tuple[int, int]:
-        """Rows and tasks from Spark; a count that cannot be had is no reason to disturb the job."""
-        tasks = (0, 0)
-        if self._shown.quiet:
-            return tasks
-        with suppress(Exception):
-            if self._counts is not None:
-                tasks = self._counts.tasks()
-                self._rows = (self._progress.count or self._counts.rows)()
-            elif self._progress.count is not None:
-                self._rows = self._progress.count()
-        return tasks
-
-    def _write(self, text: str, *, stays: bool) -> None:
+    def write(self, text: str, *, stays: bool) -> None:
+        """A line; one that does not stay is written over by the next one."""
         begin = "\r\x1b[K" if self._is_terminal else ""
-        with suppress(OSError):  # the reader of stderr may have ended
+        # In a signal handler, too, which may have interrupted this.
+        with self._writing, suppress(OSError):  # the reader of stderr may have ended
             sys.stderr.write(f"{begin}{text}{chr(10) if stays else ''}")
             sys.stderr.flush()
-        self._open = not stays
+            self._open = not stays
+
+    def _count(self) -> int:
+        progress, count = self._progress, self._progress.count
+        messages = progress.messages
+        if count is not None:
+            with suppress(Exception):  # a count that cannot be had is no reason to disturb the job
+                messages += count()
+        return messages if progress.total is None else min(messages, progress.total)
+
+    def _tasks(self) -> tuple[int, int]:
+        """Tasks of what Spark runs now: those that are over, and all that are planned."""
+        with suppress(Exception):  # hosts of notebooks may forbid to ask
+            if self._spark is not None:
+                tracker = self._spark.sparkContext.statusTracker()
+                stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
+                counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
+                return sum(done for done, _ in counts), sum(planned for _, planned in counts)
+        return 0, 0
 
 
 def summary(job: str, messages: int, seconds: float) -> str:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _INSTALL: Final = "pip install nats-bridge-spark"
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
-    # Heartbeats report what running tasks have read; Spark's ten seconds are long for a user who watches.
-    "spark.executor.heartbeatInterval": "2s",
 }
 # Spark's shells, which is what it takes a Python program for, set this themselves where nothing is said.
 _FROM_THE_START: Final = {"spark.ui.showConsoleProgress": "false"}

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from nats_bridge.settings import Connection, Settings
 from nats_bridge_spark.backfill.job import backfill
 from nats_bridge_spark.backfill.request import BackfillRequest, EntrySummary
-from nats_bridge_spark.capture.folder import Chunk
+from nats_bridge_spark.capture.capturing import capture
 from nats_bridge_spark.capture.place import place_of
-from nats_bridge_spark.capture.saved_stream import SAVED, CaptureExtent, saved_stream
-from nats_bridge_spark.columns import CAPTURED, ddl
-from nats_bridge_spark.progress import Shown
+from nats_bridge_spark.capture.saved_stream import SAVED
+from nats_bridge_spark.capture.wanted import CaptureRequest
+from nats_bridge_spark.progress import Progress
 from tests.live.copied_messages import everything
 from tests.live.raw_messages import RawPeer
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Raw: TypeAlias = tuple[bytes, bytes, bytes]
 Name: TypeAlias = Callable[[str], str]
@@ -30,7 +27,7 @@ Name: TypeAlias = Callable[[str], str]
 async def backfilled(settings: Settings, rule: str = "rule", **wanted: Any) -> list[EntrySummary]:
     """Run a backfill; what it says."""
     places = partial(place_of, None)
-    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), places, Shown(quiet=True))
+    return await asyncio.to_thread(backfill, settings, BackfillRequest(rule, **wanted), places)
 
 
 async def held(peer: RawPeer, stream: str) -> list[Raw]:
@@ -38,19 +35,11 @@ async def held(peer: RawPeer, stream: str) -> list[Raw]:
     return [(message.subject, message.header_block, message.payload) for message in await everything(peer, stream)]
 
 
-async def captured(
-    spark: SparkSession, peer: RawPeer, url: str, stream: str, folder: Path, *, first: int = 1, created: str = ""
-) -> None:
-    """Make a capture of a stream, with many small files."""
-    info = await peer.api(f"STREAM.INFO.{stream}")
-    last = int(info["state"]["last_seq"])
-
-    def write() -> None:
-        reader = spark.read.format("jetstream").schema(ddl(CAPTURED)).option("servers", url).option("stream", stream)
-        rows = reader.option("startSequence", str(first)).load()
-        rows.write.parquet(str(folder / Chunk(first, last, last - first + 1).folder))
-
-    await asyncio.to_thread(write)
-    extent = CaptureExtent(created or info["created"], (), first, (), first, first)
-    saved = await asyncio.to_thread(lambda: asyncio.run(saved_stream(Connection(servers=(url,)), stream)))
-    (folder / SAVED).write_text(replace(saved, extent=extent).to_json())
+async def captured(url: str, stream: str, folder: Path, *, first: int | None = None, created: str = "") -> None:
+    """Make a capture of a stream, in small chunks; one that says it is of a stream that was created at another time."""
+    wanted = CaptureRequest(Connection(servers=(url,)), stream, str(folder), from_sequence=first, chunk=20)
+    await asyncio.to_thread(capture, None, wanted, Progress("capture"))
+    if created:
+        saved = json.loads((folder / SAVED).read_text())
+        saved["extent"] |= {"created": created, "seen": []}
+        (folder / SAVED).write_text(json.dumps(saved))

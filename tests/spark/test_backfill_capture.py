@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,6 @@ from tests.live.raw_messages import OpenPeer
 from tests.live.shared_servers import SharedServers
 from tests.live.sidecars import settings_for
 from tests.spark.backfills import Name, backfilled, captured
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -31,14 +27,11 @@ async def copies(servers: SharedServers, unique_name: Name, raw_peer: OpenPeer) 
     return made
 
 
-async def test_a_capture_is_as_good_as_the_stream(
-    spark: SparkSession, copies: Copies, servers: SharedServers, tmp_path: Path
-) -> None:
+async def test_a_capture_is_as_good_as_the_stream(copies: Copies, servers: SharedServers, tmp_path: Path) -> None:
     url = servers["2.10.27"].url
     settings = settings_for(url, copies.rule(on_rejected={"skip": f"dead.{copies.name}"}))
     for name, options in {"whole": {}, "late": {"first": 11}, "other": {"created": "2020-01-01T00:00:00Z"}}.items():
-        (tmp_path / name).mkdir()
-        await captured(spark, copies.peer, url, copies.name, tmp_path / name, **options)
+        await captured(url, copies.name, tmp_path / name, **options)
     with pytest.raises(OptionError, match=r"was created 2020-01-01T00:00:00Z; the present one"):
         await backfilled(settings, capture=str(tmp_path / "other"))
     with pytest.raises(OptionError, match=r"begins at sequence 11, and 1 to 10 are wanted"):

@@ -19,7 +19,7 @@ from nats_bridge_spark.capture.place import Places
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError
-from nats_bridge_spark.progress import Shown, watched
+from nats_bridge_spark.progress import watched
 from nats_bridge_spark.source.loop_thread import LoopThread
 
 _KEPT: Final = "what was copied stays: run the same command again"
@@ -40,14 +40,13 @@ def rule_of(settings: Settings, name: str) -> CopyingRule:
     return rule
 
 
-def backfill(settings: Settings, request: BackfillRequest, places: Places, shown: Shown) -> list[EntrySummary]:
+def backfill(settings: Settings, request: BackfillRequest, places: Places) -> list[EntrySummary]:
     """Put the history through a rule.
 
     Args:
         settings: the configuration.
         request: what is wanted.
         places: finds the capture's directory, when everything that can be checked without it is.
-        shown: how progress is shown.
 
     Returns:
         One summary per source.
@@ -67,10 +66,10 @@ def backfill(settings: Settings, request: BackfillRequest, places: Places, shown
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         connecting = connected(settings.connections[rule.target_connection], client_name=settings.name, no_echo=True)
         target = open_things.enter_context(loop.within(connecting))
-        return [_copied(copy, source, target, loop, shown) for copy, (source, _) in zip(copies, sources, strict=True)]
+        return [_copied(copy, source, target, loop) for copy, (source, _) in zip(copies, sources, strict=True)]
 
 
-def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: LoopThread, shown: Shown) -> EntrySummary:
+def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: LoopThread) -> EntrySummary:
     """Copy one history."""
     began = time.monotonic()
     plan, first, last = copy.plan, copy.first, copy.history.last
@@ -78,7 +77,7 @@ def _copied(copy: HistoryCopy, source: Connection, target: Connection, loop: Loo
     if first > last:
         return summary
     name = f"backfill {plan.source.name} → {plan.stream}"
-    with watched(None, name, total=last - first + 1, shown=shown) as progress:
+    with watched(None, name, total=last - first + 1) as progress:
         progress.kept = _KEPT
         progress.enter("copying", count=lambda: copy.handed - first + 1)
         run_here(loop, copy.run(source, target))

@@ -16,7 +16,7 @@ from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import Size
 from nats_bridge_spark.errors import JobStoppedError, UnreachableError
 from nats_bridge_spark.failures import failure
-from nats_bridge_spark.progress import Shown, watched
+from nats_bridge_spark.progress import watched
 from nats_bridge_spark.source.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -81,13 +81,12 @@ class AccountStreams:
         size = sum(messages for messages, _ in sizes), sum(held for _, held in sizes)
         return cls(tuple(sorted(streams.items())), tuple(sorted(silent)), size)
 
-    def captured(self, spark: SparkSession | None, wanted: CaptureRequest, shown: Shown) -> Results:
+    def captured(self, spark: SparkSession | None, wanted: CaptureRequest) -> Results:
         """Capture all; what goes wrong with one stream does not keep the others from being captured.
 
         Args:
             spark: a session; None for work in this process.
             wanted: what is wanted of each stream; its directory is the one above all.
-            shown: how progress is shown.
 
         Raises:
             JobStoppedError: a signal came.
@@ -99,7 +98,7 @@ class AccountStreams:
             try:
                 if withheld is None:
                     job = f"capture {name}"
-                    with watched(spark, job, shown=shown) as progress:
+                    with watched(spark, job) as progress:
                         results.captured.append(capture(spark, one, progress))
                 else:
                     _configuration(spark, one)

@@ -141,13 +141,11 @@ class _Capturing:
         # What the stream removes automatically is counted, wherever it is: buckets always remove what they replace.
         counts = before.drops and not self._is_open
         may_miss = counts or self._is_open or self._wanted.allow_gaps
-        if before.state.first > end:
-            written = WrittenChunk(0, None, None)
-        else:
+        written = WrittenChunk()
+        self._progress.count = lambda: written.messages
+        if before.state.first <= end:
             address = self._place.uri(path)
-            written = write_chunk(
-                self._spark, self._wanted, first, end, tasks=tasks, may_miss=may_miss, address=address
-            )
+            write_chunk(self._spark, self._wanted, first, end, written, tasks=tasks, may_miss=may_miss, address=address)
         after = self._facts(end)
         self._require_same(after.state)
         if may_miss and not counts:

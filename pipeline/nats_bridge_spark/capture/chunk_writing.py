@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WrittenChunk:
-    """What was written.
+    """What was written so far.
 
     Attributes:
         messages: how many.
@@ -33,9 +35,9 @@ class WrittenChunk:
         last: the last one.
     """
 
-    messages: int
-    first: int | None
-    last: int | None
+    messages: int = 0
+    first: int | None = None
+    last: int | None = None
 
 
 def writing_session(spark: SparkSession) -> SparkSession:
@@ -55,18 +57,20 @@ def write_chunk(
     wanted: CaptureRequest,
     first: int,
     last: int,
+    written: WrittenChunk,
     *,
     tasks: int,
     may_miss: bool,
     address: str,
-) -> WrittenChunk:
+) -> None:
     """Read first <= sequence <= last of the stream and write it to an address, sorted by sequence within each file.
 
     Args:
-        spark: from `writing_session`; None for work in this process, which writes one file.
+        spark: from `writing_session`; None for work in this process.
         wanted: the stream.
         first: the first sequence.
         last: the last sequence.
+        written: where to note what was written.
         tasks: how many tasks share the range; each writes one file.
         may_miss: whether it continues where messages go while they are read; the caller then looks what is missing.
         address: a directory that is not there yet.
@@ -85,11 +89,12 @@ def write_chunk(
         options["subjects"] = ",".join(wanted.subjects)
     if spark is None:
         with LoopThread() as loop:
-            return run_here(loop, _written_here(options, place_of(None, address)))
-    return _written_by_spark(spark, options, address)
+            run_here(loop, _write_here(options, place_of(None, address), written))
+    else:
+        _write_by_spark(spark, options, address, written)
 
 
-def _written_by_spark(spark: SparkSession, options: dict[str, str], address: str) -> WrittenChunk:
+def _write_by_spark(spark: SparkSession, options: dict[str, str], address: str, written: WrittenChunk) -> None:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -108,12 +113,12 @@ def _written_by_spark(spark: SparkSession, options: dict[str, str], address: str
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         .parquet(address)
     )
-    return WrittenChunk(int(seen.get["messages"]), seen.get["first"], seen.get["last"])
+    written.messages, written.first, written.last = seen.get["messages"], seen.get["first"], seen.get["last"]
 
 
-async def _written_here(options: dict[str, str], place: Place) -> WrittenChunk:
+async def _write_here(options: dict[str, str], place: Place, written: WrittenChunk) -> None:
     """A file for each range of the plan, as Spark's tasks write them."""
-    read, written = ReadOptions.of(options), WrittenChunk(0, None, None)
+    read = ReadOptions.of(options)
     place.make()
     for number, part in enumerate(await planned(read)):
         with pq.ParquetWriter(
@@ -123,26 +128,40 @@ async def _written_here(options: dict[str, str], place: Place) -> WrittenChunk:
             # Payloads hardly repeat: trying a dictionary on them only costs.
             use_dictionary=[name for name in CAPTURED if name != "data"],
         ) as file:
-            group: list[pa.RecordBatch] = []
-            size = 0
-            async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
-                async for batch in batches:
-                    numbers = batch.column("sequence")
-                    first = numbers[0].as_py() if written.first is None else written.first
-                    written = WrittenChunk(written.messages + batch.num_rows, first, numbers[-1].as_py())
-                    group.append(batch)
-                    size += batch.nbytes
-                    if size >= _GROUP:
-                        file.write_table(pa.Table.from_batches(group))
-                        group.clear()
-                        size = 0
-            file.write_table(pa.Table.from_batches(group, _SCHEMA))
-    return written
+            await _write_rows(arriving(read, _SCHEMA, part), file, written)
+
+
+async def _write_rows(
+    arriving_rows: AsyncGenerator[pa.RecordBatch, None], file: pq.ParquetWriter, written: WrittenChunk
+) -> None:
+    group: list[pa.RecordBatch] = []
+    size = 0
+    writing: asyncio.Future[None] | None = None
+    try:
+        async with contextlib.aclosing(arriving_rows) as batches:
+            async for batch in batches:
+                numbers = batch.column("sequence")
+                written.first = numbers[0].as_py() if written.first is None else written.first
+                written.last = numbers[-1].as_py()
+                written.messages += batch.num_rows
+                group.append(batch)
+                size += batch.nbytes
+                if size >= _GROUP:
+                    if writing is not None:
+                        await writing
+                    # In a thread: what arrives is parsed at the same time.
+                    rows = pa.Table.from_batches(group)
+                    writing = asyncio.ensure_future(asyncio.to_thread(file.write_table, rows))
+                    group, size = [], 0
+    finally:
+        if writing is not None:
+            await writing
+    await asyncio.to_thread(file.write_table, pa.Table.from_batches(group, _SCHEMA))
 
 
 _SCHEMA: Final = pa.schema([(name, ARROW[COLUMNS[name]]) for name in CAPTURED])
-_GROUP: Final = 128 * 1024**2
-"""Bytes in a group of rows of a file, about, as with Spark."""
+_GROUP: Final = 32 * 1024**2
+"""Bytes in a group of rows of a file that this process writes, about."""
 _BYTES: Final = 2 * 1024**3
 """In a chunk, about, before compression."""
 _ROWS_PER_TASK: Final = 100_000

@@ -46,10 +46,9 @@ def backfill_command(config: Path, as_json: bool, settings: dict[str, str], **gi
     rule_of(loaded, request.rule)
 
     from nats_bridge_spark.capture.places import job_of_one_process
-    from nats_bridge_spark.progress import Shown
 
     with job_of_one_process(f"backfill {request.rule}", settings) as places:
-        summaries = backfill(loaded, request, places, Shown())
+        summaries = backfill(loaded, request, places)
     if as_json:
         click.echo(json.dumps({"sources": [summary.as_dict() for summary in summaries]}, indent=2))
         return

@@ -121,17 +121,17 @@ def capture_command(
         engine = "spark"
 
     from nats_bridge_spark.capture.capturing import capture
-    from nats_bridge_spark.progress import Shown, watched
+    from nats_bridge_spark.progress import watched
 
-    job, shown = f"capture {stream}", Shown()
+    job = f"capture {stream}"
     with engine_of(job, engine, settings) as session:
         spark = session(lambda: size)
         if account is None:
-            with watched(spark, job, shown=shown, drains=wanted.continuous) as progress:
+            with watched(spark, job, drains=wanted.continuous) as progress:
                 result = capture(spark, wanted, progress)
             click.echo(json.dumps(result.to_json()) if as_json else _reported(result))
             return EXIT_GOOD
-        results = account.captured(spark, wanted, shown)
+        results = account.captured(spark, wanted)
     if as_json:
         failed = [{"stream": name, "error": said} for name, said in results.failed]
         click.echo(

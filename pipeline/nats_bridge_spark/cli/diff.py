@@ -90,9 +90,9 @@ def diff_command(left: str, right: str, **given: Any) -> int:
     places = _place(0, left, given), _place(1, right, given)
     wanted = _wanted(places[0], given)
 
-    from nats_bridge_spark.progress import Shown, watched
+    from nats_bridge_spark.progress import watched
 
-    job, shown = f"diff {_short(places[0])} {_short(places[1])}", Shown()
+    job = f"diff {_short(places[0])} {_short(places[1])}"
     result: DiffResult[Any]
     if _runs_here(places, given):
         from nats_bridge_spark.diff.in_process import compared as compared_here
@@ -100,7 +100,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
         with (
             local_job("diff"),
-            watched(None, job, shown=shown) as progress,
+            watched(None, job) as progress,
             compared_here(*places, wanted, progress) as result,
         ):
             if given["out"]:
@@ -113,7 +113,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
         with job_session("diff", settings=settings, quiet=False) as spark:
             from nats_bridge_spark.diff.run import compared
 
-            with watched(spark, job, shown=shown) as progress, compared(spark, *places, wanted, progress) as result:
+            with watched(spark, job) as progress, compared(spark, *places, wanted, progress) as result:
                 if given["out"]:
                     progress.enter("writing the findings")
                     _write(result, given["out"])

@@ -65,7 +65,6 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
     require_libraries()
     from nats_bridge_spark.capture.place import absolute
     from nats_bridge_spark.capture.places import job_of_one_process
-    from nats_bridge_spark.progress import Shown
     from nats_bridge_spark.restore.job import restore
     from nats_bridge_spark.restore.request import RestoreRequest
     from nats_bridge_spark.source.read_options import time_of
@@ -84,7 +83,7 @@ def restore_command(directory: str, settings: dict[str, str], as_json: bool, **g
         hold=given["hold"],
     )
     with job_of_one_process("restore", settings) as places:
-        summaries = restore(request, places, Shown())
+        summaries = restore(request, places)
     if as_json:
         click.echo(json.dumps({"streams": [summary.as_dict() for summary in summaries]}, indent=2))
         return EXIT_GOOD

@@ -20,7 +20,7 @@ from nats_bridge_spark.capture.saved_stream import SAVED, SavedStream
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.engine import run_here
 from nats_bridge_spark.errors import OptionError, PipelineError
-from nats_bridge_spark.progress import Shown, watched
+from nats_bridge_spark.progress import watched
 from nats_bridge_spark.restore.configuration import (
     GENERATION,
     RestoreMark,
@@ -78,13 +78,12 @@ class _Planned:
         return str(self.config["name"])
 
 
-def restore(request: RestoreRequest, places: Places, shown: Shown) -> list[Summary]:
+def restore(request: RestoreRequest, places: Places) -> list[Summary]:
     """Restore the streams of a directory.
 
     Args:
         request: what is wanted.
         places: finds the directory, and those in it.
-        shown: how progress is shown.
 
     Returns:
         One summary per stream.
@@ -96,7 +95,7 @@ def restore(request: RestoreRequest, places: Places, shown: Shown) -> list[Summa
     with LoopThread() as loop, loop.within(connected(request.connection)) as connection:
         _require_new(connection.server_version)
         planned = [loop.run(_plan(connection, each, request)) for each in saved]
-        return [_Job(request, shown, loop, connection, each).restored() for each in planned]
+        return [_Job(request, loop, connection, each).restored() for each in planned]
 
 
 def _require_new(version: str) -> None:
@@ -200,7 +199,6 @@ class _Job:
     """One stream of a restore."""
 
     request: RestoreRequest
-    shown: Shown
     loop: LoopThread
     connection: Connection
     planned: _Planned
@@ -250,7 +248,7 @@ class _Job:
             patience=request.patience,
             reached=reached,
         )
-        with watched(None, f"restore {planned.name}", total=last - reached, shown=self.shown) as progress:
+        with watched(None, f"restore {planned.name}", total=last - reached) as progress:
             progress.kept = _KEPT
             progress.enter("publishing", count=lambda: work.reached - reached)
             name = f"nats-bridge-restore {planned.name}"
