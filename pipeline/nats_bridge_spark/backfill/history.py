@@ -7,22 +7,32 @@ What a consumer reports with a message is in a delivery's reply subject: `$JS.AC
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge.client.jetstream_api import JetStreamApi
 from nats_bridge.client.wire import Delivered
-from nats_bridge.consuming.replay import Replay
+from nats_bridge.settings import Connection
 from nats_bridge_spark.capture.folder import Capture
 from nats_bridge_spark.capture.place import Place
 from nats_bridge_spark.capture.reading import captured_rows
+from nats_bridge_spark.columns import ARROW
+from nats_bridge_spark.columns import COLUMNS as TYPES
+from nats_bridge_spark.connections import options_of
+from nats_bridge_spark.row_bundle import rows_together
+from nats_bridge_spark.source.planning import planned
+from nats_bridge_spark.source.range_reader import arriving
+from nats_bridge_spark.source.read_options import ReadOptions
 
 COLUMNS: Final = ("subject", "sequence", "time_ns", "header_block", "data")
 """What is needed of a captured message, as `deliveries` takes it."""
+
+_SCHEMA: Final = pa.schema([(name, ARROW[TYPES[name]]) for name in COLUMNS])
+_PIECE: Final = 1024
 
 Batches: TypeAlias = AsyncGenerator[list[Delivered], None]
 
@@ -32,26 +42,41 @@ class LiveHistory:
     """A range of what a stream holds.
 
     Attributes:
-        api: of the connection that holds the stream.
+        connection: where the stream is.
         stream: its name.
         last: the last sequence wanted.
         subjects: what to ask the server for; none for everything.
     """
 
-    api: JetStreamApi
+    connection: Connection = field(repr=False)
     stream: str
     last: int
     subjects: tuple[str, ...] = ()
 
-    def after(self, sequence: int) -> Batches:
+    async def after(self, sequence: int) -> Batches:
         """The messages behind a sequence, in order.
 
-        What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
-
         Raises:
-            ApiError: the connection broke; what was given is valid.
+            PipelineError: the stream was recreated, or no server answers for long.
         """
-        return Replay(self.api, self.stream, self.subjects).between(sequence + 1, self.last)
+        options = {
+            **options_of(self.connection),
+            "stream": self.stream,
+            "startSequence": str(sequence + 1),
+            "endSequence": str(self.last),
+            # What the stream drops before it is read cannot be copied; a sidecar does not fail of it, either.
+            "failOnDataLoss": "false",
+            "partitions": "1",
+        }
+        # The option has commas between filters, so none of them may have one; what the rule selects itself is as right.
+        if self.subjects and not any("," in subject for subject in self.subjects):
+            options["subjects"] = ",".join(self.subjects)
+        read = ReadOptions.of(options)
+        for part in await planned(read):
+            async with contextlib.aclosing(arriving(read, _SCHEMA, part)) as batches:
+                async for rows in batches:
+                    for piece in pieces(rows):
+                        yield deliveries(piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +100,8 @@ class CapturedHistory:
             PipelineError: a file cannot be read.
         """
         async for rows in self.rows(sequence + 1):
-            yield deliveries(rows)
+            for piece in pieces(rows):
+                yield deliveries(piece)
 
     async def rows(self, first: int) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows from a sequence on, with `COLUMNS`; read in a thread, so that connections stay served."""
@@ -86,6 +112,12 @@ class CapturedHistory:
 
 
 History: TypeAlias = LiveHistory | CapturedHistory
+
+
+def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows, so few at once that the window of unconfirmed messages is never filled by them."""
+    step = rows_together(rows, _PIECE) if rows.num_rows else 1
+    return (rows.slice(start, step) for start in range(0, rows.num_rows, step))
 
 
 def deliveries(rows: pa.RecordBatch) -> list[Delivered]:

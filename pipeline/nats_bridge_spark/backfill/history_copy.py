@@ -11,18 +11,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from nats_bridge.client.connection import Connection
 from nats_bridge.client.jetstream_api import Json
 from nats_bridge.client.permission_violations import refused_publication
 from nats_bridge.client.stream_identity import Bounds, KnownStream
 from nats_bridge.client.tasks import end_tasks
-from nats_bridge.client.waiting import FOUR_A_SECOND
+from nats_bridge.client.waiting import CLOSING, FOUR_A_SECOND
 from nats_bridge.client.wire import Delivered
 from nats_bridge.consuming.ack_reply import AckReply
 from nats_bridge.consuming.lag import StreamPosition
-from nats_bridge.errors import ApiError, RuleRefusedError
+from nats_bridge.errors import RuleRefusedError
 from nats_bridge.kinds.copying.counters import CopyCounters
 from nats_bridge.kinds.copying.entry import CopyEntry
 from nats_bridge.kinds.copying.entry_plan import EntryPlan
@@ -30,6 +30,9 @@ from nats_bridge.kinds.copying.round import EntryContext, Round
 from nats_bridge.observability.rule_metrics import RuleMetrics
 from nats_bridge_spark.backfill.history import History
 from nats_bridge_spark.errors import DataLostError, PipelineError, UnreachableError
+
+_READ_AHEAD: Final = 8
+"""Batches that are read before the ones before them are handed on."""
 
 
 @dataclass(slots=True)
@@ -173,12 +176,13 @@ class _HistoryReading:
         self._round = sink
         self._filters = filters
         self._known = KnownStream("")
-        self._feeding: asyncio.Task[None] | None = None
+        self._read = asyncio.Queue[list[Delivered] | None](_READ_AHEAD)
+        self._tasks: tuple[asyncio.Task[None], ...] = ()  # that read, and hand on
 
     @property
     def has_work(self) -> bool:
         """Whether messages are left."""
-        return self._feeding is not None and not self._feeding.done()
+        return any(not task.done() for task in self._tasks)
 
     @property
     def stream_position(self) -> StreamPosition:
@@ -189,7 +193,7 @@ class _HistoryReading:
         """Begin after a sequence."""
         self._copy.check(handled, info)
         self._known, self.handled = KnownStream.of(info), handled
-        self._feeding = asyncio.create_task(self._feed())
+        self._tasks = asyncio.create_task(self._reading()), asyncio.create_task(self._feed())
 
     async def not_taken(self) -> int | None:
         """Unknown."""
@@ -197,31 +201,39 @@ class _HistoryReading:
 
     async def abandon(self, *, held: bool) -> None:
         """Stop; the next round reads again what is not stored."""
-        await end_tasks(self._feeding)
+        await self.end_at_once()
+        self._copy.held = max(self._copy.held, self._round.publisher.confirmed[0])
 
     async def end_at_once(self) -> None:
         """Stop."""
-        await end_tasks(self._feeding)
+        if self._tasks:
+            reading, feeding = self._tasks
+            await end_tasks(feeding)
+            reading.cancel()  # once, so that it closes its connection
+            await asyncio.wait([reading], timeout=CLOSING)
+            await end_tasks(reading)
+
+    async def _reading(self) -> None:
+        try:
+            async with contextlib.aclosing(self._copy.history.after(self.handled)) as batches:
+                async for batch in batches:
+                    await self._read.put(batch)
+            await self._read.put(None)
+        except Exception as error:
+            self._end(error)
 
     async def _feed(self) -> None:
         copy, publisher = self._copy, self._round.publisher
         try:
-            async with contextlib.aclosing(copy.history.after(self.handled)) as batches:
-                async for batch in batches:
-                    if publisher.over:
-                        return  # the next round begins, or an error ended it all
-                    copy.note(batch)
-                    if waiting := self._round.accept(batch):
-                        await waiting
-                    copy.held = max(copy.held, publisher.confirmed[0])
+            while (batch := await self._read.get()) is not None:
+                if publisher.over:
+                    return  # the next round begins, or an error ended it all
+                copy.note(batch)
+                if waiting := self._round.accept(batch):
+                    await waiting
             await publisher.settled()
             if not publisher.over:
                 self._end(None)
-        except ApiError as error:
-            if error.passing:
-                self._round.life.interrupt(f"the source cannot be read ({error})")
-            else:
-                self._end(error)
         except Exception as error:
             self._end(error)
 

@@ -61,7 +61,7 @@ def backfill(settings: Settings, request: BackfillRequest, places: Places) -> li
         open_things.callback(lambda: loop.run(close_connections(connections.values())))
         plans = loop.run(entry_plans(rule, settings, connections, request))
         captured = None if request.capture is None else places(request.capture)
-        copies = [loop.run(entry_copy(plan, rule, connections, request, captured)) for plan in plans]
+        copies = [loop.run(entry_copy(plan, rule, settings, connections, request, captured)) for plan in plans]
         sources = [(connections[plan.source.connection], plan.source.name) for plan in plans]
         open_things.enter_context(loop.within(fenced(settings, rule, sources)))  # until everything is closed
         connecting = connected(settings.connections[rule.target_connection], client_name=settings.name, no_echo=True)

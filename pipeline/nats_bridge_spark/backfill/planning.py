@@ -78,6 +78,7 @@ def name_of(rule: CopyingRule, entry: Source) -> str:
 async def entry_copy(
     plan: EntryPlan,
     rule: CopyingRule,
+    settings: Settings,
     connections: Mapping[str, Connection],
     request: BackfillRequest,
     captured: Place | None,
@@ -87,6 +88,7 @@ async def entry_copy(
     Args:
         plan: the entry.
         rule: its rule.
+        settings: the configuration.
         connections: the open connections by name.
         request: what is wanted of it.
         captured: where a capture of the history is; None for the live stream.
@@ -113,7 +115,7 @@ async def entry_copy(
     history: History
     if captured is None:
         last = min(streams.source_last, request.last or streams.source_last)
-        history = LiveHistory(source_connection.api, plan.source.name, last, subjects)
+        history = LiveHistory(settings.connections[plan.source.connection], plan.source.name, last, subjects)
     else:
         capture = required_capture(captured)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")

@@ -50,7 +50,8 @@ class SequencedPublishing:
         self._in_flight: deque[tuple[int, int]] = deque()  # of what was written together: its last sequence, its bytes
         self._size = 0
         self._sent = last
-        self._stored = re.compile(rb'(?:\{"stream":"%b", ?"seq":[0-9]+\})*' % re.escape(stream.encode()))
+        name = re.escape(stream.encode())
+        self._stored = re.compile(rb'(?:\{"stream":"%b", ?(?:"domain":"[^"]*", ?)?"seq":[0-9]+\})*' % name)
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -30,7 +32,7 @@ from nats_bridge.errors import ApiError
 from nats_bridge.kinds.copying.position.last_sequence_probe import last_sequence_behind
 from nats_bridge.kinds.copying.target import Target
 from nats_bridge.kinds.copying.writing.window import LEAST
-from nats_bridge_spark.backfill.history import CapturedHistory
+from nats_bridge_spark.backfill.history import CapturedHistory, pieces
 from nats_bridge_spark.errors import DataLostError, PipelineError, RowError, UnreachableError
 from nats_bridge_spark.restore.configuration import (
     FILLER,
@@ -46,7 +48,7 @@ from nats_bridge_spark.restore.sequenced_publishing import (
     InterruptedPublishingError,
     publishing,
 )
-from nats_bridge_spark.row_bundle import RowBundle, constant, joined, rows_together
+from nats_bridge_spark.row_bundle import RowBundle, constant, joined
 from nats_bridge_spark.source.stream_state import stream_info
 from nats_transforms import header_block
 from nats_transforms.republish import unpublishable
@@ -60,7 +62,10 @@ _FILLERS: Final = 1 << 19
 """Fillers that the stream holds at most, before they are purged."""
 
 _PIECE: Final = 1024
-"""Messages that are published together, and fillers at most among them."""
+"""Fillers that are published together at most."""
+
+_SUBJECTS: Final = 1 << 16
+"""Subjects whose destinations are remembered."""
 
 _ID: Final = b"Nats-Msg-Id"
 _UNLIKELY: Final = {"Nats-Expected-Last-Msg-Id": "nats-bridge stores nothing"}
@@ -157,10 +162,10 @@ class StreamRestore:
     def count(self, rows: _Selected, after: int) -> None:
         """Count rows behind a sequence, each once."""
         after = max(after, self._counted)
-        new = sum(name > after for name in rows.messages.names)
+        new = len(rows.messages.behind(after))
         self.counts["restored"] += new
-        self.counts["unselected"] += sum(sequence > after for sequence in rows.sequences) - new
-        self.counts["changed"] += sum(sequence > after for sequence in rows.changed)
+        self.counts["unselected"] += len(rows.sequences) - bisect_right(rows.sequences, after) - new
+        self.counts["changed"] += len(rows.changed) - bisect_right(rows.changed, after)
         self._counted = max(self._counted, rows.sequences[-1])
 
 
@@ -174,6 +179,9 @@ class _Round:
         self._probe = probe_of(work.stream)
         self._limit = connection.client.max_payload
         self._fillers = 0  # that the stream may hold
+        self._is_random = work.sourcing is not None and any(part.is_random for part in work.sourcing.transforms)
+        self._refused: set[bytes] = set()  # destinations on which nothing can be published
+        self._destination = lru_cache(_SUBJECTS)(self._new_destination)
 
     async def run(self) -> None:
         work, api = self._work, self._connection.api
@@ -201,9 +209,8 @@ class _Round:
             try:
                 async with contextlib.aclosing(work.history.rows(max(1, last - CHECKED + 1))) as batches:
                     async for batch in batches:
-                        step = rows_together(batch, _PIECE)
-                        for start in range(0, batch.num_rows, step):
-                            rows = self._selected(batch.slice(start, step))
+                        for piece in pieces(batch):
+                            rows = self._selected(piece)
                             self._compare(rows, last, held)
                             work.count(rows, last)
                             await self._publish(rows)
@@ -269,26 +276,25 @@ class _Round:
 
     def _destinations(self, subjects: pa.Array, sequences: list[int]) -> pa.Array:
         """Where each message goes; null for one that is not selected."""
+        distinct = subjects.dictionary_encode()
+        found = distinct.dictionary.to_pylist()
+        made = [self._destination(subject) for subject in found]
+        if refused := next((subject for subject in made if subject is not None and subject in self._refused), None):
+            sequence = sequences[distinct.indices.to_pylist().index(made.index(refused))]
+            raise RowError(f"message {sequence}: nothing can be published on '{refused.decode('utf-8', 'replace')}'")
+        if self._is_random:
+            assert self._work.sourcing is not None
+            return pa.array(map(self._work.sourcing.destination, subjects.to_pylist()), pa.binary())
+        return pa.array(made, pa.binary()).take(distinct.indices)
+
+    def _new_destination(self, subject: bytes) -> bytes | None:
         sourcing = self._work.sourcing
-        if sourcing is not None:
-            if any(part.is_random for part in sourcing.transforms):
-                subjects = pa.array(map(sourcing.destination, subjects.to_pylist()), pa.binary())
-            else:
-                distinct = subjects.dictionary_encode()
-                made = pa.array(map(sourcing.destination, distinct.dictionary.to_pylist()), pa.binary())
-                subjects = made.take(distinct.indices)
-        for subject in pc.unique(subjects).to_pylist():
-            # A stream of advisories takes its own ones back.
-            if (
-                subject is not None
-                and (code := unpublishable(subject)) is not None
-                and (code, subject[:10]) != ("reserved", b"$JS.EVENT.")
-            ):
-                sequence = sequences[pc.index(subjects, constant(subject)).as_py()]
-                raise RowError(
-                    f"message {sequence}: nothing can be published on '{subject.decode('utf-8', 'replace')}'"
-                )
-        return subjects
+        destination = subject if sourcing is None else sourcing.destination(subject)
+        code = None if destination is None else unpublishable(destination)
+        # A stream of advisories takes its own ones back.
+        if destination and code is not None and (code, destination[:10]) != ("reserved", b"$JS.EVENT."):
+            self._refused.add(destination)
+        return destination
 
     def _travelling(self, block: bytes) -> bytes:
         """A header block without what the stream would refuse, or act on as on a new message."""
@@ -303,8 +309,7 @@ class _Round:
         Raises:
             DataLostError: it is something else.
         """
-        sourcing = self._work.sourcing
-        if rows.sequences[0] > last or (sourcing is not None and any(part.is_random for part in sourcing.transforms)):
+        if self._is_random or rows.sequences[0] > last:
             return
         messages = rows.messages
         columns = (messages.subjects, messages.blocks, messages.payloads)
