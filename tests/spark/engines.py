@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyarrow as pa
 import pytest
 
-from nats_bridge_spark.diff import in_process, run
+from nats_bridge_spark.diff import run
+from nats_bridge_spark.diff.local_rows import LocalRows
+from nats_bridge_spark.diff.local_sides import local_engine
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import DiffResult
+from nats_bridge_spark.diff.rows import Rows
+from nats_bridge_spark.diff.spark_rows import SparkEngine, SparkRows, spark_engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,25 +28,27 @@ ENGINES = [pytest.param("spark", marks=pytest.mark.java), "local"]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Comparing:
     """Compares; with a session on Spark."""
 
     spark: Spark
 
     @contextmanager
-    def compared(self, left: SideLocation, right: SideLocation, wanted: DiffRequest) -> Iterator[DiffResult[Any]]:
+    def compared(self, left: SideLocation, right: SideLocation, wanted: DiffRequest) -> Iterator[DiffResult]:
         """Compare."""
-        if self.spark is None:
-            with in_process.compared(left, right, wanted) as result:
-                yield result
-        else:
-            with run.compared(self.spark, left, right, wanted) as on_spark:
-                yield on_spark
+        with local_engine() if self.spark is None else spark_engine(self.spark) as engine:
+            yield run.compared(engine, left, right, wanted)
 
-    def findings(self, result: DiffResult[Any]) -> list[tuple[Any, ...]]:
+    @contextmanager
+    def rows(self, table: pa.Table) -> Iterator[Rows]:
+        """Rows of a table."""
+        with local_engine() if self.spark is None else spark_engine(self.spark) as engine:
+            if isinstance(engine, SparkEngine):
+                yield SparkRows(engine.spark.createDataFrame(table), engine.held)
+            else:
+                yield LocalRows(table.schema, (table.to_batches,), engine.folder)
+
+    def findings(self, result: DiffResult) -> list[tuple[Any, ...]]:
         """All findings, by kind, sequences and field."""
-        if self.spark is None:
-            rows = [tuple(row.values()) for row in result.findings.table().to_pylist()]
-        else:
-            rows = [tuple(row) for row in result.findings.collect()]
+        rows = [tuple(row.values()) for row in result.findings.table().to_pylist()]
         return sorted(rows, key=lambda row: (row[0], row[2] or 0, row[3] or 0, row[4]))

@@ -6,22 +6,22 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from nats_bridge_spark.diff.ordering import out_of_order
+from nats_bridge_spark.diff.ordering import order_findings
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
 from nats_bridge_spark.diff.result import DiffResult
 from nats_bridge_spark.diff.rules import transform_of
 from nats_bridge_spark.errors import OptionError, PipelineError, SchemaError
-from tests.spark.engines import Engine, Spark
+from tests.spark.engines import Comparing, Spark
 from tests.spark.histories import Stored, block, history
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 Sides: TypeAlias = tuple[list[Stored], list[Stored]]
 Compare: TypeAlias = Callable[..., dict[str, list[tuple[object, ...]]]]
@@ -30,17 +30,17 @@ MESSAGES = 300
 
 
 @pytest.fixture
-def last_result() -> list[DiffResult[Any]]:
+def last_result() -> list[DiffResult]:
     return []
 
 
 @pytest.fixture
-def engine(session: Spark) -> Engine:
-    return Engine(session)
+def engine(session: Spark) -> Comparing:
+    return Comparing(session)
 
 
 @pytest.fixture
-def compare(engine: Engine, tmp_path: Path, last_result: list[DiffResult[Any]]) -> Compare:
+def compare(engine: Comparing, tmp_path: Path, last_result: list[DiffResult]) -> Compare:
     """Compare two lists of messages; the findings by kind, without their values where there are none."""
 
     def run(
@@ -83,7 +83,7 @@ def native_and_bridged(messages: int = MESSAGES) -> Sides:
 
 
 def test_a_native_and_a_bridged_target_are_equal_and_what_is_not_compared_is_said(
-    compare: Compare, last_result: list[DiffResult[Any]]
+    compare: Compare, last_result: list[DiffResult]
 ) -> None:
     assert compare(*native_and_bridged()) == {}
     result = last_result[0]
@@ -164,7 +164,7 @@ def test_exactly_what_is_planted_is_found(compare: Compare) -> None:
     }
 
 
-def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[DiffResult]) -> None:
     ours = b"Nats-Msg-Id: bridge-0123456789ab-1-%d"
     left = [Stored(number, "a", block(ours % 1), b"%d" % number) for number in range(5, 60)]
     right = [replace(each) for each in left]
@@ -185,7 +185,7 @@ def test_by_sequence_everything_is_compared(compare: Compare, last_result: list[
     assert not last_result[0].counts.ignored
 
 
-def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, f"a.{number % 7}", block(b"A: 1"), b"%d" % number) for number in range(1, 101)]
     left[0] = replace(left[0], block=b"")
     left[1] = replace(left[1], block=block())
@@ -215,7 +215,7 @@ def test_a_source_and_its_copies(compare: Compare, last_result: list[DiffResult[
     }
 
 
-def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_republished_messages_are_copies_as_well(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, f"a.{number}", block(b"Nats-Stream: made up", b"A: 1")) for number in range(1, 51)]
     reported = (
         b"Nats-Stream: L\r\nNats-Subject: a.%d\r\nNats-Sequence: %d\r\nNats-Time-Stamp: t\r\nNats-Last-Sequence: 0"
@@ -234,7 +234,7 @@ def test_republished_messages_are_copies_as_well(compare: Compare, last_result: 
     assert last_result[0].comparison.by == "provenance:right"
 
 
-def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a.1" if number % 2 else "b.1") for number in range(1, 41)]
     right = [
         Stored(at, "c.1", block(b"Nats-Bridge-Source: L %d a.* c.$1" % each.sequence))
@@ -244,7 +244,7 @@ def test_what_a_transform_does_not_select_is_left_out(compare: Compare, last_res
     assert last_result[0].left_out == (20, 0)
 
 
-def test_by_message_id(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_by_message_id(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a", block(b"Nats-Msg-Id: id-%d" % number)) for number in range(1, 31)]
     right = [replace(each, sequence=100 - each.sequence, data=b"y" if each.sequence == 7 else b"x") for each in left]
     right.sort(key=lambda each: each.sequence)
@@ -274,7 +274,7 @@ def test_several_entries_that_copy_one_message_are_distinguished(compare: Compar
     }
 
 
-def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[DiffResult[Any]]) -> None:
+def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result: list[DiffResult]) -> None:
     left = [Stored(number, "a", block(b"A: 1", b"T: %d" % number), b"%d" % number) for number in range(1, 31)]
     right = [replace(each, block=block(b"A: 1")) for each in left[:-1]]
     with pytest.raises(AssertionError):  # they are allowed, so the sides are called equal
@@ -286,35 +286,38 @@ def test_headers_can_be_left_out_and_kinds_allowed(compare: Compare, last_result
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_order_is_the_fewest_that_must_be_moved(spark: SparkSession, seed: int) -> None:
+def test_order_is_the_fewest_that_must_be_moved(engine: Comparing, seed: int) -> None:
     drawn = random.Random(seed)
     rights = list(range(1, 2001))
     moved = sorted(drawn.sample(range(2000), 12))
     for at in moved:
         rights.insert(drawn.randrange(2000), rights.pop(at))
     pairs = [(left, right, left % 2) for left, right in enumerate(rights, 1)]
-    frame = spark.createDataFrame(pairs, "left bigint, right bigint, grouped bigint")
-    found, exact = out_of_order(frame)
-    assert found is not None
-    gone = {row.left for row in found.collect()}
-    assert exact
-    for group in (0, 1):
-        kept = [right for left, right, of in pairs if of == group and left not in gone]
-        assert kept == sorted(kept)
-    assert 0 < len(gone) <= 24
-    coarse, exact = out_of_order(frame, most=1)
-    assert coarse is not None
-    assert not exact
-    highest = {0: 0, 1: 0}
-    expected = set()
-    for left, right, of in pairs:
-        if right < highest[of]:
-            expected.add(left)
-        highest[of] = max(highest[of], right)
-    assert {row.left for row in coarse.collect()} == expected
+    names = ("source", "number", "left", "right", "group", "common")
+    rows = [(b"", left, left, right, group, 1) for left, right, group in pairs]
+    table = pyarrow.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    with engine.rows(table) as matches:
+        found, exact = order_findings(matches)
+        assert found is not None
+        gone = {row["left_sequence"] for row in found.table().to_pylist()}
+        assert exact
+        for group in (0, 1):
+            kept = [right for left, right, of in pairs if of == group and left not in gone]
+            assert kept == sorted(kept)
+        assert 0 < len(gone) <= 24
+        coarse, exact = order_findings(matches, most=1)
+        assert coarse is not None
+        assert not exact
+        highest = {0: 0, 1: 0}
+        expected = set()
+        for left, right, of in pairs:
+            if right < highest[of]:
+                expected.add(left)
+            highest[of] = max(highest[of], right)
+        assert {row["left_sequence"] for row in coarse.table().to_pylist()} == expected
 
 
-def test_ranges_and_subjects(engine: Engine, tmp_path: Path) -> None:
+def test_ranges_and_subjects(engine: Comparing, tmp_path: Path) -> None:
     left = history(tmp_path / "l", [Stored(number, f"a.{number % 3}", data=b"%d" % number) for number in range(1, 61)])
     right = history(
         tmp_path / "r", [Stored(number, f"a.{number % 3}", data=b"%d" % number) for number in range(11, 71)]
@@ -328,7 +331,7 @@ def test_ranges_and_subjects(engine: Engine, tmp_path: Path) -> None:
         assert result.counts.common == len([number for number in range(11, 61) if number % 3 == 1])
 
 
-def test_wrong_sides_are_reported_in_a_line(engine: Engine, tmp_path: Path) -> None:
+def test_wrong_sides_are_reported_in_a_line(engine: Comparing, tmp_path: Path) -> None:
     some = history(tmp_path / "some", [Stored(number, data=b"%d" % number) for number in range(1, 11)])
     none = history(tmp_path / "none", [])
     ours = history(tmp_path / "ours", [Stored(n, "a", block(b"Nats-Stream-Source: A %d" % n)) for n in range(1, 11)])

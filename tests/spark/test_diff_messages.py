@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nats_bridge.settings import loads
-from nats_bridge_spark.diff.comparing import By, Comparison, State, bits_of, ignored_of, reader
-from nats_bridge_spark.diff.findings import KINDS, Finding, Side, found
+from nats_bridge_spark.diff.comparing import By, Comparison, State, reader
+from nats_bridge_spark.diff.findings import KINDS, Finding, Message, found
 from nats_bridge_spark.diff.header_lines import differences
 from nats_bridge_spark.diff.ordering import displaced
 from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge_spark.diff.rules import rule_of
-from nats_bridge_spark.diff.usual_copies import quick_reader
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from nats_transforms.republish import StoredMessage, compile_republish
@@ -70,35 +69,34 @@ def test_names_of_external_streams() -> None:
     ],
 )
 def test_headers_of_counters_and_schedules_are_equal_to_those_of_a_native_copy(native: bytes, bridged: bytes) -> None:
-    """kd/copy/renamed, unless the comparison is exact."""
+    """kd/copy/renamed."""
     left = block(b"A: 1", native, b"Nats-Stream-Source: O 7 > > a")
     right = block(b"A: 1", bridged, b"Nats-Bridge-Source: O 7 > > a")
-    for lenient in (True, False):
-        comparison = Comparison("provenance", bridged=lenient)
-        *_, here, _ = reader(comparison, right=False)(1, b"a", left)
-        *_, there, bits = reader(comparison, right=True)(1, b"a", right)
-        assert ((here or left) == (there or right)) == lenient
-        reported = [each.divergence for at, each in enumerate(ignored_of(comparison)) if bits & 1 << at]
-        assert reported == (["kd/copy/record-name", "kd/copy/renamed"] if lenient else [])
+    here, there, reported = compared_blocks(Comparison("provenance"), left, right)
+    assert here == there
+    assert reported == ["kd/copy/record-name", "kd/copy/renamed"]
 
 
-def test_what_a_counter_has_of_its_sources_is_not_compared() -> None:
-    """kd/copy/counter-record, as 2.15.3 and a rule have written it, unless the comparison is exact."""
+@pytest.mark.parametrize("by", ["provenance", "provenance:right"])
+def test_what_a_counter_has_of_its_sources_is_not_compared(by: By) -> None:
+    """kd/copy/counter-record, as 2.15.3 and a rule have written it."""
     native = (
         b"Nats-Stream-Source: A 1 a.> t.> a.x wGbdtmAL",
         b'Nats-Counter-Sources: {"A":{"a.x":"5"},"B":{"b.x":"3"}}',
     )
     ours = (b"Nats-Bridge-Source: A 1 a.> t.> a.x", b'Nats-Bridge-Counter-Sources: {"A":{"a.x":"5"}}')
-    left, right = block(b"Nats-Incr: 5", *native), block(b"Nats-Incr: 5", *ours)
-    for by in ("provenance", "provenance:right"):
-        for lenient in (True, False):
-            comparison = Comparison(by, bridged=lenient, source=b"A")
-            *_, there, bits = reader(comparison, right=True)(1, b"t.x", right)
-            reported = [each.divergence for at, each in enumerate(ignored_of(comparison)) if bits & 1 << at]
-            assert ("kd/copy/counter-record" in reported) == lenient
-            original = block(b"Nats-Incr: 5") if by == "provenance:right" else left
-            *_, here, _ = reader(comparison, right=False)(1, b"a.x", original)
-            assert ((here or original) == (there or right)) == lenient
+    left = block(b"Nats-Incr: 5", *(native if by == "provenance" else ()))
+    here, there, reported = compared_blocks(Comparison(by, source=b"A"), left, block(b"Nats-Incr: 5", *ours))
+    assert here == there
+    assert "kd/copy/counter-record" in reported
+
+
+def compared_blocks(comparison: Comparison, left: bytes, right: bytes) -> tuple[bytes, bytes, list[str]]:
+    """Both blocks as they are compared, and the divergences that were left out of the right one."""
+    *_, here, _ = reader(comparison, right=False)(1, b"a.x", left)
+    *_, there, bits = reader(comparison, right=True)(1, b"t.x", right)
+    reported = [each.divergence for at, each in enumerate(comparison.ignored) if bits & 1 << at]
+    return left if here is None else here, right if there is None else there, reported
 
 
 @pytest.mark.parametrize("version", ["2.9", "2.10", "2.15"])
@@ -125,7 +123,7 @@ def test_what_a_republish_rule_leaves_out_is_not_missing() -> None:
     comparison = Comparison("provenance:right", rule=rule_of(settings, "monitor", "M"), source=b"M")
     read, eu = reader(comparison, right=False), block(b"R: eu")
     states = [read(1, *message)[0] for message in ((b"a", eu), (b"secret.a", eu), (b"a", block(b"R: us")))]
-    assert states == [State.COMPARED, State.UNSELECTED, State.UNSELECTED]
+    assert states == [State.COMPARED, State.LEFT_OUT, State.LEFT_OUT]
 
 
 _LINES = st.lists(
@@ -160,32 +158,13 @@ _BLOCKS = st.one_of(
 )
 
 
-@given(st.lists(_BLOCKS, max_size=6), st.sampled_from(["provenance", "provenance:right", "id", "sequence"]))
-@pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("ignored", [(), (b"T", b"Nats-Msg-Id")])
-def test_usual_copies_are_read_as_all_others(
-    right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
-) -> None:
-    for bridged in (False, True):
-        comparison = Comparison(by, bridged=bridged, ignored_headers=ignored, source=b"O", first=5, last=80)
-        one, quick = reader(comparison, right=right), quick_reader(comparison, right=right)
-        possible = sum(1 << bit for bit in bits_of(comparison))
-        for number, stored in enumerate(blocks, 1):
-            *expected, whole, ignored_bits = one(number, b"s", stored)
-            *found, made, bits = quick(number, b"s", stored)
-            assert (found, bits) == (expected, ignored_bits)
-            assert (stored if made is None else made) == (stored if whole is None else whole)
-            assert not bits & ~possible
-        assert len(ignored_of(comparison)) == 7 + len(ignored)
-
-
 @pytest.mark.parametrize("version", ["2.9", "2.10", "2.12", "2.15"])
 @pytest.mark.parametrize(
     "stored", [b"", block(b"A: 1", b"a:2"), block(b"Nats-Msg-Id: x"), block(b"Nats-Expected-Stream: S", b"A: 1")]
 )
 def test_the_copy_that_a_rule_makes_is_what_is_compared(version: str, stored: bytes) -> None:
     sourcing = compile_sourcing({"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b.$1"}]}, dialect(version))
-    comparison = Comparison("provenance:right", bridged=True, source=b"O", rule=sourcing)
+    comparison = Comparison("provenance:right", source=b"O", rule=sourcing)
     message = StoredMessage(b"a.x", stored, b"", 17, 0)
     copied = sourcing.apply(message)
     assert isinstance(copied, Copied)
@@ -203,7 +182,7 @@ def test_the_copy_that_a_rule_makes_is_what_is_compared(version: str, stored: by
         assert left[:3] == (State.COMPARED, b"", 17) == right[:3]
         assert left[4] == copied.subject
         assert (left[5] or stored) == (right[5] if right[5] is not None else theirs)
-    assert reader(comparison, right=False)(18, b"other", stored)[0] == State.UNSELECTED
+    assert reader(comparison, right=False)(18, b"other", stored)[0] == State.LEFT_OUT
 
 
 @pytest.mark.parametrize(
@@ -243,15 +222,15 @@ def test_blocks_differ_if_and_only_if_something_is_reported(left: bytes, right: 
 
 
 def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() -> None:
-    def side(sequence: int, data: bytes) -> Side:
-        return Side(sequence, b"", b"a", b"", data)
+    def side(sequence: int, data: bytes) -> Message:
+        return Message(sequence, b"", b"a", b"", data)
 
-    assert list(found([side(1, b"x")], [side(8, b"y"), side(9, b"x")])) == [
-        Finding("duplicated", None, 8, "right", None, "a")
+    assert list(found("O 1", [side(1, b"x")], [side(8, b"y"), side(9, b"x")])) == [
+        Finding("duplicated", "O 1", None, 8, "right", None, "a")
     ]
-    assert list(found([side(1, b"x"), side(2, b"x")], [])) == [
-        Finding("missing", 1, None, "", "a", None),
-        Finding("duplicated", 2, None, "left", "a", None),
+    assert list(found("O 1", [side(1, b"x"), side(2, b"x")], [])) == [
+        Finding("missing", "O 1", 1, None, "", "a", None),
+        Finding("duplicated", "O 1", 2, None, "left", "a", None),
     ]
 
 
@@ -261,9 +240,9 @@ def test_the_first_byte_that_differs() -> None:
         data = drawn.randbytes(drawn.randrange(1, 3000))
         at = drawn.randrange(len(data))
         other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        (only,) = found([Side(1, b"", b"a", b"", data)], [Side(1, b"", b"a", b"", other)])
-        assert only.left is not None
-        assert only.left.startswith(f"{len(data)} bytes, at byte {at}: ")
+        (only,) = found("", [Message(1, b"", b"a", b"", data)], [Message(1, b"", b"a", b"", other)])
+        assert only.left_value is not None
+        assert only.left_value.startswith(f"{len(data)} bytes, at byte {at}: ")
 
 
 @given(st.permutations(range(12)))

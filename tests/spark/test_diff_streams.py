@@ -17,7 +17,7 @@ from tests.live.raw_messages import RawPeer
 from tests.live.sidecars import running, settings_for
 from tests.live.stored_messages import stored_messages
 from tests.live.until import until
-from tests.spark.engines import Engine, Spark
+from tests.spark.engines import Comparing, Spark
 from tests.spark.histories import Stored, block, history
 
 BLOCKS = [
@@ -46,19 +46,19 @@ async def holds(peer: RawPeer, stream: str, messages: int) -> None:
 
 
 @pytest.fixture
-def engine(session: Spark) -> Engine:
-    return Engine(session)
+def engine(session: Spark) -> Comparing:
+    return Comparing(session)
 
 
 def found(
-    engine: Engine, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
+    engine: Comparing, left: SideLocation, right: SideLocation, wanted: DiffRequest | None = None
 ) -> tuple[Any, list[Any]]:
     with engine.compared(left, right, wanted or DiffRequest()) as result:
         return result, engine.findings(result)
 
 
 async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
-    engine: Engine, url: str, peer: RawPeer, unique_name: Callable[[str], str]
+    engine: Comparing, url: str, peer: RawPeer, unique_name: Callable[[str], str]
 ) -> None:
     source, native, bridged = unique_name("SOURCE"), unique_name("NATIVE"), unique_name("BRIDGED")
     entry = {"name": source, "subject_transforms": [{"src": f"{source}.*.>", "dest": f"{bridged}.$1.>"}]}
@@ -106,7 +106,7 @@ async def test_what_native_sourcing_stores_and_what_the_sidecar_stores(
 
 
 async def test_a_compacted_bucket_and_what_it_was(
-    engine: Engine, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
+    engine: Comparing, url: str, peer: RawPeer, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     bucket = unique_name("B")
     stream, key = f"KV_{bucket}", f"$KV.{bucket}."
@@ -134,7 +134,7 @@ async def test_a_compacted_bucket_and_what_it_was(
     ]
 
 
-async def test_a_stream_that_is_not_there(engine: Engine, url: str) -> None:
+async def test_a_stream_that_is_not_there(engine: Comparing, url: str) -> None:
     connection = Connection.model_validate({"servers": [url]})
     with pytest.raises(Exception, match="NONE") as error:
         await asyncio.to_thread(found, engine, SideLocation("OTHER", connection), SideLocation("NONE", connection))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,11 +16,9 @@ from nats_bridge.settings import Connection
 from nats_bridge_spark.cli.options import engine_option, spark_option
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from nats_bridge_spark.diff.request import DiffRequest, SideLocation
     from nats_bridge_spark.diff.result import DiffResult
-    from nats_bridge_spark.spool import Spool
+    from nats_bridge_spark.diff.run import DiffEngine
 
 
 _Value = TypeVar("_Value")
@@ -32,14 +31,6 @@ _BY: Final = ("auto", "sequence", "provenance", "provenance:right", "id", "subje
 @click.argument("left", metavar="LEFT")
 @click.argument("right", metavar="RIGHT")
 @click.option("--by", type=click.Choice(_BY), default="auto", show_default=True, help="What identifies a message.")
-@click.option(
-    "--as",
-    "like",
-    type=click.Choice(["auto", "exact", "bridged"]),
-    default="auto",
-    show_default=True,
-    help="bridged: leave out what native and bridged copies differ in by design.",
-)
 @click.option("--source", metavar="NAME", default="", help="What the right side's copies call the left stream.")
 @click.option("--ignore-header", "ignored", metavar="NAME", multiple=True, help="A header that is not compared.")
 @click.option("--allow", "allowed", metavar="KIND", multiple=True, help="A kind of finding that is no difference.")
@@ -80,43 +71,39 @@ def diff_command(left: str, right: str, **given: Any) -> int:
       nats-bridge diff ORDERS ORDERS_EU --server nats://127.0.0.1:4222 -c bridge.yaml --rule eu
       nats-bridge diff KV_eu KV_us --server nats://eu:4222 --server nats://us:4222 --by subject
     """
-    from nats_bridge_spark.diff.findings import KINDS
-    from nats_bridge_spark.session import require_libraries
+    from nats_bridge_spark.session import job_session, require_libraries
 
     require_libraries()
+    from nats_bridge_spark.diff.findings import KINDS
+    from nats_bridge_spark.diff.local_sides import local_engine
+    from nats_bridge_spark.diff.run import compared
+    from nats_bridge_spark.engine import local_job
+    from nats_bridge_spark.progress import watched
+
     for kind in given["allowed"]:
         if kind not in KINDS:
             raise ConfigError(f"--allow {kind}: is no kind of finding; these are: {', '.join(KINDS)}")
     places = _place(0, left, given), _place(1, right, given)
     wanted = _wanted(places[0], given)
 
-    from nats_bridge_spark.progress import watched
-
     job = f"diff {_short(places[0])} {_short(places[1])}"
-    result: DiffResult[Any]
-    if _runs_here(places, given):
-        from nats_bridge_spark.diff.in_process import compared as compared_here
-        from nats_bridge_spark.engine import local_job
+    with ExitStack() as opened:
+        spark = None
+        engine: AbstractContextManager[DiffEngine] = local_engine()
+        if _runs_here(places, given):
+            opened.enter_context(local_job("diff"))
+        else:
+            from nats_bridge_spark.diff.spark_rows import spark_engine
 
-        with (
-            local_job("diff"),
-            watched(None, job) as progress,
-            compared_here(*places, wanted, progress) as result,
-        ):
+            settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
+            spark = opened.enter_context(job_session("diff", settings=settings, quiet=False))
+            engine = spark_engine(spark)
+        progress = opened.enter_context(watched(spark, job))
+        with engine as sides:
+            result = compared(sides, *places, wanted, progress)
             if given["out"]:
                 progress.enter("writing the findings")
-                _write_here(result, given["out"])
-    else:
-        from nats_bridge_spark.session import job_session
-
-        settings = {"spark.driver.memory": _MEMORY, **given["settings"]}
-        with job_session("diff", settings=settings, quiet=False) as spark:
-            from nats_bridge_spark.diff.run import compared
-
-            with watched(spark, job) as progress, compared(spark, *places, wanted, progress) as result:
-                if given["out"]:
-                    progress.enter("writing the findings")
-                    _write(result, given["out"])
+                result.findings.write(given["out"])
     _print(result, given, time.monotonic() - progress.started)
     return EXIT_GOOD if result.is_equal else EXIT_NO
 
@@ -128,7 +115,7 @@ def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any])
         OptionError: it is to, and a directory is of another machine.
     """
     from nats_bridge_spark.capture.place import is_local
-    from nats_bridge_spark.diff.spooled_sides import size_of
+    from nats_bridge_spark.diff.local_sides import size_of
     from nats_bridge_spark.engine import runs_here
     from nats_bridge_spark.errors import OptionError
 
@@ -183,7 +170,6 @@ def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
 
     return DiffRequest(
         by=given["by"],
-        like=given["like"],
         ignored_headers=tuple(name.encode() for name in given["ignored"]),
         allowed=frozenset(given["allowed"]),
         source=given["source"],
@@ -191,31 +177,7 @@ def _wanted(left: SideLocation, given: dict[str, Any]) -> DiffRequest:
     )
 
 
-def _write_here(result: DiffResult[Spool], folder: str) -> None:
-    import pyarrow.parquet
-
-    from nats_bridge_spark.errors import OptionError
-
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True)
-        pyarrow.parquet.write_table(result.findings.table(), place / "part-00000.snappy.parquet")
-    except OSError as error:
-        raise OptionError(f"--out {folder}: {error.strerror or error}") from None
-
-
-def _write(result: DiffResult[DataFrame], folder: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    from nats_bridge_spark.errors import OptionError
-
-    try:
-        result.findings.write.parquet(folder)
-    except AnalysisException as error:
-        raise OptionError(f"--out {folder}: {str(error).splitlines()[0]}") from None
-
-
-def _print(result: DiffResult[Any], given: dict[str, Any], seconds: float) -> None:
+def _print(result: DiffResult, given: dict[str, Any], seconds: float) -> None:
     from nats_bridge_spark.diff.summary import as_json, summary
 
     if given["as_json"]:

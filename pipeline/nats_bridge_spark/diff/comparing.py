@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from nats_bridge_spark.diff.provenance import (
@@ -34,10 +34,9 @@ class State:
     COMPARED: Final = 0
     UNIDENTIFIED: Final = 1
     """Nothing in it identifies it."""
-    ELSEWHERE: Final = 2
-    """It comes from another stream than the one compared with, or from outside of the range."""
-    UNSELECTED: Final = 3
-    """The rule does not copy it."""
+    LEFT_OUT: Final = 2
+    """The rule does not copy it; or it comes from another stream than the one compared with, or from outside of the
+    range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +47,13 @@ class Ignored:
     divergence: str = ""
 
 
-RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
-IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
-MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
-RECORD: Final = Ignored("where a message says that it comes from")
-STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
-RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
-COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
-
-ALLOWANCES: Final = (RECORD_NAME, IDENTITY, MESSAGE_ID, RECORD, STAYING, RENAMED, COUNTED)
-"""What can be ignored without being named by the user; the bits of `Read.ignored` in this order, then the names."""
+_RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
+_IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
+_MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
+_RECORD: Final = Ignored("where a message says that it comes from")
+_STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
+_RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
+_COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,6 @@ class Comparison:
 
     Attributes:
         by: how messages are identified.
-        bridged: whether what a native copy and a bridged one differ in by design is left out.
         ignored_headers: names of headers that are not compared, on both sides; case counts, as on the server.
         source: with `provenance:right`, the stream of which the right side holds copies.
         first: with `provenance:right`, the lowest sequence of the left side's range.
@@ -75,12 +70,33 @@ class Comparison:
     """
 
     by: By
-    bridged: bool = False
     ignored_headers: tuple[bytes, ...] = ()
     source: bytes = b""
     first: int = 0
     last: int | None = None
-    rule: Sourcing | Republish | None = field(default=None)
+    rule: Sourcing | Republish | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages are compared as they are, and by sequence: nothing of them has to be read."""
+        return self.by == "sequence" and not self.ignored_headers and self.rule is None
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether copies are compared with what they are copies of, so that source records are left out."""
+        records = isinstance(self.rule, Sourcing) and not self.rule.mirrors
+        return self.by == "subject" or (self.by == "provenance:right" and not records)
+
+    @property
+    def is_without_payloads(self) -> bool:
+        """Whether the copies have no payload."""
+        return isinstance(self.rule, Republish) and self.rule.headers_only
+
+    @property
+    def ignored(self) -> tuple[Ignored, ...]:
+        """What can be left out of messages: the meaning of the bits of `Read`."""
+        every = [what for right in (False, True) for what, _, _ in _changes(self, right=right)]
+        return tuple(dict.fromkeys(every))
 
 
 Read: TypeAlias = tuple[int, bytes, int, bytes, bytes | None, bytes | None, int]
@@ -88,39 +104,6 @@ Read: TypeAlias = tuple[int, bytes, int, bytes, bytes | None, bytes | None, int]
 
 Reader: TypeAlias = Callable[[int, bytes, bytes], Read]
 """From sequence, subject and header block."""
-
-
-def ignored_of(comparison: Comparison) -> tuple[Ignored, ...]:
-    """The meaning of the bits of `Read.ignored`."""
-    return (*ALLOWANCES, *(Ignored(f"header {name.decode('utf-8', 'replace')}") for name in comparison.ignored_headers))
-
-
-def bits_of(comparison: Comparison) -> tuple[int, ...]:
-    """The bits of `Read.ignored` that this comparison can set."""
-    kinds: tuple[Ignored, ...] = (MESSAGE_ID, RENAMED, COUNTED) if comparison.bridged else ()
-    if is_unrecorded(comparison):
-        kinds += (RECORD,) if comparison.rule and comparison.by != "subject" else (RECORD, STAYING)
-    elif comparison.bridged:
-        kinds += (RECORD_NAME, IDENTITY)
-    named = range(len(ALLOWANCES), len(ALLOWANCES) + len(comparison.ignored_headers))
-    return (*sorted(ALLOWANCES.index(kind) for kind in kinds), *named)
-
-
-def is_unrecorded(comparison: Comparison) -> bool:
-    """Whether copies are compared with what they are copies of, so that source records are left out."""
-    rule = comparison.rule
-    copied = comparison.by == "provenance:right" and not (isinstance(rule, Sourcing) and not rule.mirrors)
-    return copied or comparison.by == "subject"
-
-
-def is_plain(comparison: Comparison) -> bool:
-    """Whether messages are compared as they are, and by sequence: nothing of them has to be read."""
-    return (
-        comparison.by == "sequence"
-        and not comparison.bridged
-        and not comparison.ignored_headers
-        and comparison.rule is None
-    )
 
 
 def reader(comparison: Comparison, *, right: bool) -> Reader:
@@ -140,11 +123,9 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
             return state, source, number, entry, None, None if changed is block else changed, ignored
         copied = rule.destination(subject)
         if copied is None or (rule.where is not None and not rule.where.holds(block)):
-            return State.UNSELECTED, source, number, entry, None, None, 0
-        if isinstance(rule, Sourcing) and not rule.mirrors:
-            block = rule.block(block, rule.record(sequence, subject))
-        elif isinstance(rule, Sourcing):
-            block = rule.bare(block)
+            return State.LEFT_OUT, source, number, entry, None, None, 0
+        if isinstance(rule, Sourcing):
+            block = rule.bare(block) if rule.mirrors else rule.block(block, rule.record(sequence, subject))
         changed, ignored = compared(block)
         return state, copied if by_subject else source, number, entry, copied, changed, ignored
 
@@ -152,6 +133,7 @@ def reader(comparison: Comparison, *, right: bool) -> Reader:
 
 
 _Identity: TypeAlias = tuple[int, bytes, int, bytes]
+_UNIDENTIFIED: Final[_Identity] = (State.UNIDENTIFIED, b"", 0, b"")
 
 
 def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, bytes], _Identity]:
@@ -160,19 +142,17 @@ def _identification(comparison: Comparison, *, right: bool) -> Callable[[int, by
 
     def by_id(_: int, block: bytes) -> _Identity:
         found = header_block.read(block, b"Nats-Msg-Id")
-        return (State.COMPARED, found, 0, b"") if found else (State.UNIDENTIFIED, b"", 0, b"")
+        return (State.COMPARED, found, 0, b"") if found else _UNIDENTIFIED
 
     def by_provenance(_: int, block: bytes) -> _Identity:
         found = provenance(block)
-        if found is None:
-            return State.UNIDENTIFIED, b"", 0, b""
-        return State.COMPARED, found.source, found.sequence, found.entry
+        return _UNIDENTIFIED if found is None else (State.COMPARED, found.source, found.sequence, found.entry)
 
     def by_source(_: int, block: bytes) -> _Identity:
         found = provenance(block)
         if found is None:
-            return State.UNIDENTIFIED, b"", 0, b""
-        state = State.COMPARED if _is_meant(comparison, found) else State.ELSEWHERE
+            return _UNIDENTIFIED
+        state = State.COMPARED if _is_meant(comparison, found) else State.LEFT_OUT
         return state, b"", found.sequence, found.entry
 
     if comparison.by == "sequence" or (comparison.by == "provenance:right" and not right):
@@ -198,35 +178,15 @@ _Change: TypeAlias = Callable[[bytes], bytes]
 
 def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tuple[bytes, int]]:
     """A function that gives a block as it is compared, and what was left out of it."""
-    changes: list[tuple[int, bytes, _Change]] = []  # bit, what a block must hold for it, change
-
-    def change(what: Ignored, mark: bytes, made: _Change) -> None:
-        changes.append((1 << ALLOWANCES.index(what), mark, made))
-
-    rule = comparison.rule
-    unrecorded = is_unrecorded(comparison)
-    if unrecorded:
-        if right:
-            change(RECORD, b"\nNats-Stream: ", without_republished_lines)
-        change(RECORD, b"-Source:", _without_record)
-        if comparison.by == "subject" or (not right and rule is None):
-            for prefix in _STAYING:
-                change(STAYING, b"\n" + prefix, _prefix_remover(prefix))
-    elif comparison.bridged:
-        change(RECORD_NAME, b"\n" + TWIN_HEADER + b":", _renamer(TWIN_HEADER))
-        change(IDENTITY, b"\nNats-Stream-Source:", _without_identity)
-    if comparison.bridged:
-        change(MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id)
-        change(RENAMED, b"\nNats-Bridge-", _with_own_names)
-        change(COUNTED, b"-Counter-Sources:", _without_counts)
-    for at, name in enumerate(comparison.ignored_headers, len(ALLOWANCES)):
-        changes.append((1 << at, b"\n" + name + b":", _remover(name)))
+    every = comparison.ignored
+    changes = [(1 << every.index(what), mark, change) for what, mark, change in _changes(comparison, right=right)]
+    unrecorded = comparison.is_unrecorded
 
     def compared(block: bytes) -> tuple[bytes, int]:
         ignored = 0
-        for bit, mark, made in changes:
+        for bit, mark, change in changes:
             if mark in block:
-                changed = made(block)
+                changed = change(block)
                 if changed != block:
                     block, ignored = changed, ignored | bit
         # A block without headers and none at all become the same copy.
@@ -235,40 +195,57 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
     return compared
 
 
+def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, bytes, _Change]]:
+    """What is left out of a side's blocks: what it is, the bytes of every block that has it, and how to remove it."""
+    found: list[tuple[Ignored, bytes, _Change]] = []
+    by, rule = comparison.by, comparison.rule
+    if comparison.is_unrecorded:
+        if right:
+            found.append((_RECORD, b"\nNats-Stream: ", without_republished_lines))
+        found.append((_RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
+        if by == "subject" or (not right and rule is None):
+            found += [(_STAYING, b"\n" + prefix, _prefix_remover(prefix)) for prefix in _PREFIXES]
+    elif by.startswith("provenance"):
+        found.append((_RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
+        found.append((_IDENTITY, b"\nNats-Stream-Source:", _without_identity))
+    if by not in ("sequence", "id"):
+        found.append((_MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
+        found.append((_RENAMED, b"\nNats-Bridge-", _with_native_names))
+        found.append(
+            (_COUNTED, b"-Counter-Sources:", _remover(b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"))
+        )
+    for name in comparison.ignored_headers:
+        what = Ignored(f"header {name.decode('utf-8', 'replace')}")
+        found.append((what, b"\n" + name + b":", _remover(name)))
+    return found
+
+
 _EMPTY: Final = header_block.START + b"\r\n"
-_STAYING: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
-_COUNTS: Final = (b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources")
-_RENAMED: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
+_PREFIXES: Final = (b"Nats-Expected-", b"Nats-Batch-", b"Nats-Request-Info:")
+_OWN_NAME: Final = re.compile(rb"(?<=\nNats-)Bridge-(?=Incr:|Schedule)")
 _SIXTH_FIELD: Final = re.compile(rb"(\nNats-Stream-Source:[ \t]*[^ \r\n]+(?: [^ \r\n]+){4}) [^ \r\n]+(?=\r\n)")
 
 
-def _remover(name: bytes) -> _Change:
-    return lambda block: header_block.remove(block, name)
+def _remover(*names: bytes) -> _Change:
+    def without(block: bytes) -> bytes:
+        for name in names:
+            block = header_block.remove(block, name)
+        return block
+
+    return without
 
 
 def _prefix_remover(prefix: bytes) -> _Change:
     return lambda block: header_block.remove_prefix(block, prefix)
 
 
-def _renamer(name: bytes) -> _Change:
-    return lambda block: block.replace(b"\n" + name + b":", b"\n" + HEADER + b":")
+def _with_native_record(block: bytes) -> bytes:
+    return block.replace(b"\n" + TWIN_HEADER + b":", b"\n" + HEADER + b":")
 
 
-def _with_own_names(block: bytes) -> bytes:
-    return _RENAMED.sub(b"", block)
-
-
-def _without_counts(block: bytes) -> bytes:
-    for name in _COUNTS:
-        block = header_block.remove(block, name)
-    return block
+def _with_native_names(block: bytes) -> bytes:
+    return _OWN_NAME.sub(b"", block)
 
 
 def _without_identity(block: bytes) -> bytes:
     return _SIXTH_FIELD.sub(rb"\1", block, 1)
-
-
-def _without_record(block: bytes) -> bytes:
-    for name in (HEADER, TWIN_HEADER):
-        block = header_block.remove(block, name)
-    return block

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nats_bridge_spark.diff.comparing import By, Comparison
-from nats_bridge_spark.diff.findings import text
+from nats_bridge_spark.diff.details import identity
 from nats_bridge_spark.diff.provenance import provenance, same_source
 from nats_bridge_spark.diff.request import DiffRequest, SideLocation
-from nats_bridge_spark.diff.result import Extent
+from nats_bridge_spark.diff.rows import Batches, Rows
+from nats_bridge_spark.diff.sides import Side
 from nats_bridge_spark.errors import OptionError
 from nats_transforms import header_block
 from nats_transforms.republish import Republish
@@ -17,27 +22,6 @@ from nats_transforms.sourcing import Sourcing
 
 _SAMPLE: Final = 200  # messages
 _MOST: Final = 0.9  # of the sample
-
-
-class Sampled(Protocol):
-    """A side of which some messages can be read."""
-
-    @property
-    def stream(self) -> str:
-        """The name of its stream."""
-
-    @property
-    def first(self) -> int:
-        """Its lowest sequence."""
-
-    def blocks(self, most: int) -> list[bytes]:
-        """The header blocks of some messages."""
-
-    def payloads(self, start: int, most: int) -> dict[int, object]:
-        """Some sequences from one on, each with what stands for its payload."""
-
-    def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """Do `payloads` for the given sequences that are there."""
 
 
 def require_two(left: SideLocation, right: SideLocation) -> None:
@@ -50,7 +34,7 @@ def require_two(left: SideLocation, right: SideLocation) -> None:
         raise OptionError(f"both sides are the same: {left.shown}; say two streams or captures, or two ranges of one")
 
 
-def decision(left: Sampled, right: Sampled, wanted: DiffRequest) -> tuple[By, str]:
+def decision(left: Side, right: Side, wanted: DiffRequest) -> tuple[By, str]:
     """How messages are identified; and why, in words for a person, empty where the user said so.
 
     Raises:
@@ -63,7 +47,7 @@ def decision(left: Sampled, right: Sampled, wanted: DiffRequest) -> tuple[By, st
     return decide(left, right)
 
 
-def comparison_of(left: Extent, by: By, wanted: DiffRequest) -> Comparison:
+def comparison_of(left: Side, by: By, wanted: DiffRequest) -> Comparison:
     """Return the comparison that the options describe.
 
     Raises:
@@ -87,7 +71,6 @@ def comparison_of(left: Extent, by: By, wanted: DiffRequest) -> Comparison:
         )
     return Comparison(
         by=by,
-        bridged=wanted.like == "bridged" or (wanted.like == "auto" and by.startswith(("provenance", "subject"))),
         ignored_headers=wanted.ignored_headers,
         source=source,
         first=left.place.first or 0,
@@ -100,13 +83,13 @@ def _keeps_sequences(rule: Sourcing | Republish) -> bool:
     return isinstance(rule, Sourcing) and rule.mirrors
 
 
-def decide(left: Sampled, right: Sampled) -> tuple[By, str]:
+def decide(left: Side, right: Side) -> tuple[By, str]:
     """Decide from some messages of both sides; how messages are identified, and why, in words for a person.
 
     Raises:
         OptionError: nothing in them identifies them.
     """
-    blocks = [side.blocks(_SAMPLE) for side in (left, right)]
+    blocks = [_column(side.rows.first(_SAMPLE), "header_block") for side in (left, right)]
     sources = [_sources(each) for each in blocks]
     common = sources[0] & sources[1]
     if common:
@@ -137,22 +120,37 @@ def _share(found: Iterable[object]) -> float:
     return sum(bool(value) for value in values) / len(values) if values else 0.0
 
 
-def _is_numbered_alike(left: Sampled, right: Sampled) -> bool:
+def _is_numbered_alike(left: Side, right: Side) -> bool:
     """Whether messages with the same sequence mostly have the same payload, from where both sides have messages."""
-    here = left.payloads(max(left.first, right.first), _SAMPLE)
-    if not here:
-        return False
-    alike = sum(1 for sequence, payload in right.payloads_of(list(here)) if here[sequence] == payload)
-    return alike * 2 > len(here)
+    common = partial(_from, max(left.first, right.first))
+    some = left.rows.selected("sequence", "data").mapped(common, _PAYLOADS).first(_SAMPLE).kept()
+    here = _payloads(some)
+    there = _payloads(right.rows.selected("sequence", "data").having(some, ["sequence"]))
+    alike = sum(1 for sequence, payload in there.items() if here[sequence] == payload)
+    return bool(here) and alike * 2 > len(here)
+
+
+_PAYLOADS: Final = pa.schema([("sequence", pa.int64()), ("data", pa.binary())])
+
+
+def _from(start: int, batches: Batches) -> Batches:
+    return (batch.filter(pc.greater_equal(batch.column("sequence"), start)) for batch in batches)
+
+
+def _payloads(rows: Rows) -> dict[int, bytes]:
+    return dict(zip(*rows.table().to_pydict().values(), strict=True))
+
+
+def _column(rows: Rows, name: str) -> list[bytes]:
+    found: list[bytes] = rows.selected(name).table().column(name).to_pylist()
+    return found
 
 
 def _names(sources: set[bytes]) -> str:
     return ", ".join(sorted(source.decode("utf-8", "backslashreplace") for source in sources)[:3])
 
 
-def nothing_in_common(
-    left: Extent, right: Extent, comparison: Comparison, some: Sequence[tuple[bytes, int] | None]
-) -> str:
+def nothing_in_common(left: Side, right: Side, comparison: Comparison, some: Sequence[tuple[bytes, int] | None]) -> str:
     """An error's text, with a hint at the reason.
 
     Args:
@@ -162,13 +160,11 @@ def nothing_in_common(
         some: an identity of the left side, and of the right one; None where there is none.
     """
 
-    def shown(identity: tuple[bytes, int] | None) -> str:
-        source, number = identity or (b"", 0)
-        if comparison.by in ("id", "subject"):
-            return text(source) or "none"
-        if comparison.by == "provenance":
-            return f"{text(source)} {number}" if source else "none"
-        return str(number) if number > 0 else "none"
+    def shown(some: tuple[bytes, int] | None) -> str:
+        source, number = some or (b"", 0)
+        if not source and (number <= 0 or comparison.by in ("id", "subject", "provenance")):
+            return "none"
+        return identity(source, number)
 
     hint = (
         "; give --source NAME if the left stream has another name there" if comparison.by == "provenance:right" else ""

@@ -1,117 +1,137 @@
-"""The full messages of odd identities, and the findings about them, still on Spark: there may be many.
-
-Theory of operation: the sequences of both sides are known per identity, so their messages are taken from the sides by a
-join on sequence, and brought together by identity. Where an identity has several messages on a side, only the lowest
-sequence is known; the others are searched again.
-"""
+"""The findings about odd identities, from their full messages; how many there are of each kind, and the first ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from nats_bridge_spark.columns import ARROW
 from nats_bridge_spark.diff.comparing import Comparison, State
-from nats_bridge_spark.diff.digests import digested, key_columns, read_side
-from nats_bridge_spark.diff.findings import Finding, Side, found, text
+from nats_bridge_spark.diff.findings import FINDINGS, KINDS, Finding, Message, alone, found, text
+from nats_bridge_spark.diff.matching import KEYS, read
+from nats_bridge_spark.diff.rows import Batches, Rows, SortKey
 
-FINDINGS: Final = (
-    "kind string, identity string, left_sequence bigint, right_sequence bigint, field string, "
-    "left_value string, right_value string"
-)
-"""The columns of the result."""
-SCHEMA: Final = pa.schema([(name, ARROW[kind]) for name, kind in map(str.split, FINDINGS.split(", "))])
-"""The schema of `FINDINGS` for Arrow."""
-
-_PER_TASK: Final = 20_000  # identities
-_FEW: Final = 500_000  # identities whose sequences can be sent to every task, which spares a shuffle of whole messages
 _AT_ONCE: Final = 500  # findings in a batch
+_HEADERS: Final = 20  # the most frequent ones that are reported
+_SEQUENCE: Final = pa.schema([("sequence", pa.int64())])
+_MESSAGE: Final = ("entry", "subject", "block", "data")
+_ORDER: Final[tuple[SortKey, ...]] = tuple((name, "ascending") for name in (*KEYS, "state", "left", "right"))
 
 
-def findings(
-    left: DataFrame, right: DataFrame, odd: DataFrame, comparison: Comparison, *, number: int, duplicated: bool
-) -> DataFrame:
+def odd_findings(left: Rows, right: Rows, matches: Rows, comparison: Comparison, *, several: bool) -> Rows:
     """Findings about the odd identities; columns `FINDINGS`.
 
+    The sequences of both sides are known per identity, so their messages are taken from the sides by a join on
+    sequence. Where an identity has several messages on a side, only the lowest sequence is known, and the others are
+    searched again.
+
     Args:
-        left: the left side's messages, with the columns of a capture.
+        left: the left side's messages.
         right: the right side's.
-        odd: the rows of `matching.matched` that are odd.
+        matches: see `matching.matched`.
         comparison: what is compared.
-        number: how many rows these are.
-        duplicated: whether a side has more than one message of an identity.
+        several: whether a side has more than one message of an identity.
     """
-    sides = []
-    for frame, is_right in ((left, False), (right, True)):
-        wanted = odd.selectExpr(("right" if is_right else "left") + " as sequence").where("sequence is not null")
-        if duplicated:
-            wanted = wanted.union(_of_duplicates(frame, odd, comparison, right=is_right)).distinct()
-        if number <= _FEW:
-            wanted = F.broadcast(wanted)
-        messages = read_side(frame.join(wanted, "sequence", "left_semi"), comparison, right=is_right, with_data=True)
-        sides.append(messages.withColumn("right", F.lit(is_right)))
-    keys = ["source", "number"]
-    tasks = -(-number // _PER_TASK)
-    together = sides[0].unionByName(sides[1]).repartition(tasks, *keys).sortWithinPartitions(*keys, "right", "sequence")
-    return together.mapInArrow(_shown, FINDINGS)
+    messages = []
+    for rows, name, is_right in ((left, "left", False), (right, "right", True)):
+        pick = partial(_sequences, name)
+        wanted = matches.where("odd").mapped(pick, _SEQUENCE)
+        if several:
+            all_of = read(rows, comparison, right=is_right).selected(*KEYS, name)
+            wanted = wanted.united(all_of.having(matches.where("several"), KEYS).mapped(pick, _SEQUENCE)).kept()
+        full = read(rows.having(wanted, ["sequence"]), comparison, right=is_right)
+        messages.append(full.selected(*KEYS, "state", "left", "right", *_MESSAGE))
+    return messages[0].united(messages[1]).together(KEYS, _ORDER).mapped(_compared, FINDINGS)
 
 
-def _of_duplicates(frame: DataFrame, odd: DataFrame, comparison: Comparison, *, right: bool) -> DataFrame:
-    """The sequences of all messages whose identity some side has several times."""
-    keys = key_columns(comparison)
-    several = odd.where((F.col("messages").bitwiseAND((1 << 32) - 1) > 1) | (F.shiftright("messages", 32) > 1))
-    return digested(frame, comparison, right=right).join(several.select(*keys), keys, "left_semi").select("sequence")
+def _sequences(name: str, batches: Batches) -> Batches:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([batch.column(name).drop_null()], schema=_SEQUENCE)
 
 
-def _shown(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches_of(found_in(row for batch in batches for row in batch.to_pylist()))
-
-
-def batches_of(found: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def batches_of(findings: Iterator[Finding]) -> Batches:
     """Findings in columns."""
-    while some := list(islice(found, _AT_ONCE)):
-        yield pa.RecordBatch.from_pylist(some, SCHEMA)
+    while some := list(islice(findings, _AT_ONCE)):
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, zip(*some, strict=True), FINDINGS.types)), schema=FINDINGS)
 
 
-def found_in(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The findings in full messages.
+def _compared(batches: Batches) -> Batches:
+    yield from batches_of(_found_in(row for batch in batches for row in batch.to_pylist()))
+
+
+def _found_in(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+    for (source, number, state), group in groupby(rows, itemgetter(*KEYS, "state")):
+        lefts: list[Message] = []
+        rights: list[Message] = []
+        for row in group:
+            rest = (row[name] or b"" for name in _MESSAGE)
+            if row["right"] is None:
+                lefts.append(Message(row["left"], *rest))
+            else:
+                rights.append(Message(row["right"], *rest))
+        if state == State.UNIDENTIFIED:
+            yield from alone("unidentified", "", lefts, rights)
+        else:
+            yield from found(identity(source, number), lefts, rights)
+
+
+def identity(source: bytes, number: int) -> str:
+    """An identity as text: of a source's message both, else the one of them that there is."""
+    return f"{text(source)} {number}" if source and number else text(source) or str(number)
+
+
+Overview: TypeAlias = tuple[dict[str, int], dict[tuple[str, str], int], dict[str, list[Finding]]]
+
+
+def overview_of(findings: Rows, most: int) -> Overview:
+    """Count findings, and keep the first ones.
 
     Args:
-        rows: the columns of `read_side` with payloads, and `right`, which side it is; sorted by identity, then by side
-            and sequence.
+        findings: with the columns `FINDINGS`.
+        most: how many to keep of each kind.
+
+    Returns:
+        How many there are of each kind, in the order of `KINDS`; of each kind and header, the most frequent ones; and
+        the first ones of each kind, by sequence.
     """
-    for (state, source, number), group in groupby(rows, itemgetter("state", "source", "number")):
-        sides: tuple[list[Side], list[Side]] = ([], [])
-        for row in group:
-            sides[row["right"]].append(
-                Side(row["sequence"], row["entry"], row["subject"] or b"", row["block"] or b"", row["data"] or b"")
-            )
-        identity = f"{text(source)} {number}" if source and number else text(source) or str(number)
-        if state == State.UNIDENTIFIED:
-            found_here: Iterator[Finding] = _unidentified(*sides)
-            identity = ""
-        else:
-            found_here = found(*sides)
-        for each in found_here:
-            yield {
-                "kind": each.kind,
-                "identity": identity,
-                "left_sequence": each.left_sequence,
-                "right_sequence": each.right_sequence,
-                "field": each.field,
-                "left_value": each.left,
-                "right_value": each.right,
-            }
+    number: Counter[str] = Counter()
+    headers: Counter[tuple[str, str]] = Counter()
+    for row in (
+        findings.selected("kind", "field", "identity")
+        .grouped(["kind", "field"], [("identity", "count")])
+        .table()
+        .to_pylist()
+    ):
+        number[row["kind"]] += row["identity_count"]
+        if row["kind"].startswith("header-"):
+            headers[row["kind"], row["field"]] = row["identity_count"]
+    firsts = findings.mapped(partial(_firsts, most), FINDINGS).table()
+    examples = _first_ones(map(Finding._make, zip(*firsts.to_pydict().values(), strict=True)), most)
+    frequent = dict(sorted(headers.items(), key=lambda each: (-each[1], each[0]))[:_HEADERS])
+    kinds = [kind for kind in KINDS if number[kind]]
+    return {kind: number[kind] for kind in kinds}, frequent, {kind: examples[kind] for kind in kinds}
 
 
-def _unidentified(lefts: list[Side], rights: list[Side]) -> Iterator[Finding]:
-    for side in lefts:
-        yield Finding("unidentified", side.sequence, None, "left", text(side.subject), None)
-    for side in rights:
-        yield Finding("unidentified", None, side.sequence, "right", None, text(side.subject))
+def _firsts(most: int, batches: Batches) -> Batches:
+    every = (Finding._make(row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
+    yield from batches_of(each for some in _first_ones(every, most).values() for each in some)
+
+
+def _first_ones(every: Iterable[Finding], most: int) -> dict[str, list[Finding]]:
+    kept: dict[str, list[Finding]] = defaultdict(list)
+    for finding in every:
+        some = kept[finding.kind]
+        some.append(finding)
+        if len(some) > 100 * most:
+            some[:] = sorted(some, key=_place)[:most]
+    return {kind: sorted(some, key=_place)[:most] for kind, some in kept.items()}
+
+
+def _place(finding: Finding) -> tuple[int, str, int]:
+    sequence = finding.right_sequence if finding.left_sequence is None else finding.left_sequence
+    return sequence or 0, finding.field, finding.right_sequence or 0

@@ -10,7 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+import pyarrow as pa
 
 from nats_bridge_spark.diff.header_lines import differences
 
@@ -36,7 +38,7 @@ _AROUND: Final = 16  # bytes of a payload that are shown from where it differs
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Message:
     """A message of one side, as it is compared: `block` without what is not to be compared."""
 
     sequence: int
@@ -46,60 +48,69 @@ class Side:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One difference.
+class Finding(NamedTuple):
+    """One difference; a row of `FINDINGS`.
 
     Attributes:
         kind: one of `KINDS`.
+        identity: which message, as text; empty where nothing identifies it.
         left_sequence: in the left stream; None where it has no such message.
         right_sequence: in the right one.
         field: which header, where it is about one; `left` or `right` for a duplicated or unidentified message.
-        left: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
-        right: the value on the right.
-        identity: which message, as text; empty where that is not known yet, or nothing identifies it.
+        left_value: the value there, readable; bytes that are not UTF-8 as `\\xNN`.
+        right_value: the value on the right.
     """
 
     kind: str
+    identity: str
     left_sequence: int | None
     right_sequence: int | None
     field: str = ""
-    left: str | None = None
-    right: str | None = None
-    identity: str = ""
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """The sort key of findings."""
-        return (self.left_sequence if self.left_sequence is not None else self.right_sequence or 0), self.field
+    left_value: str | None = None
+    right_value: str | None = None
 
 
-def found(lefts: Sequence[Side], rights: Sequence[Side]) -> Iterator[Finding]:
+FINDINGS: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in Finding._fields[:2]),
+        *((name, pa.int64()) for name in Finding._fields[2:4]),
+        *((name, pa.string()) for name in Finding._fields[4:]),
+    ]
+)
+"""The columns of the result."""
+
+
+def found(identity: str, lefts: Sequence[Message], rights: Sequence[Message]) -> Iterator[Finding]:
     """The findings about one identity.
 
     Args:
+        identity: the identity.
         lefts: the messages that have it on the left, by sequence.
         rights: those on the right.
     """
     if len(lefts) <= 1 and len(rights) <= 1:
-        yield from _pair(lefts[0] if lefts else None, rights[0] if rights else None)
+        yield from _pair(identity, lefts[0] if lefts else None, rights[0] if rights else None)
         return
     # The same entry in both, where the records name entries; else the first of each.
-    entries = {side.entry for side in lefts} == {side.entry for side in rights}
+    entries = {message.entry for message in lefts} == {message.entry for message in rights}
     left, right = _by_entry(lefts, apart=entries), _by_entry(rights, apart=entries)
     for entry in dict.fromkeys([*left, *right]):
         here, there = left.get(entry, []), right.get(entry, [])
         pair = _counterparts(here, there)
-        yield from _pair(*pair)
-        for side in here:
-            if side is not pair[0]:
-                yield Finding("duplicated", side.sequence, None, "left", text(side.subject), None)
-        for side in there:
-            if side is not pair[1]:
-                yield Finding("duplicated", None, side.sequence, "right", None, text(side.subject))
+        yield from _pair(identity, *pair)
+        more = [message for message in here if message is not pair[0]]
+        yield from alone("duplicated", identity, more, [message for message in there if message is not pair[1]])
 
 
-def _counterparts(lefts: list[Side], rights: list[Side]) -> tuple[Side | None, Side | None]:
+def alone(kind: str, identity: str, lefts: Sequence[Message], rights: Sequence[Message]) -> Iterator[Finding]:
+    """A finding about each message alone."""
+    for message in lefts:
+        yield Finding(kind, identity, message.sequence, None, "left", text(message.subject), None)
+    for message in rights:
+        yield Finding(kind, identity, None, message.sequence, "right", None, text(message.subject))
+
+
+def _counterparts(lefts: list[Message], rights: list[Message]) -> tuple[Message | None, Message | None]:
     """The first two that are equal; else the first of each."""
     for left in lefts:
         for right in rights:
@@ -114,28 +125,28 @@ def text(value: bytes) -> str:
     return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
 
 
-def _by_entry(sides: Sequence[Side], *, apart: bool) -> dict[bytes, list[Side]]:
-    grouped: dict[bytes, list[Side]] = {}
-    for side in sides:
-        grouped.setdefault(side.entry if apart else b"", []).append(side)
+def _by_entry(messages: Sequence[Message], *, apart: bool) -> dict[bytes, list[Message]]:
+    grouped: dict[bytes, list[Message]] = {}
+    for message in messages:
+        grouped.setdefault(message.entry if apart else b"", []).append(message)
     return grouped
 
 
-def _pair(left: Side | None, right: Side | None) -> Iterator[Finding]:
+def _pair(identity: str, left: Message | None, right: Message | None) -> Iterator[Finding]:
     if left is None:
         assert right is not None
-        yield Finding("extra", None, right.sequence, "", None, text(right.subject))
+        yield Finding("extra", identity, None, right.sequence, "", None, text(right.subject))
         return
     if right is None:
-        yield Finding("missing", left.sequence, None, "", text(left.subject), None)
+        yield Finding("missing", identity, left.sequence, None, "", text(left.subject), None)
         return
-    at = left.sequence, right.sequence
+    place = identity, left.sequence, right.sequence
     if left.subject != right.subject:
-        yield Finding("subject", *at, "", text(left.subject), text(right.subject))
+        yield Finding("subject", *place, "", text(left.subject), text(right.subject))
     for kind, *values in differences(left.block, right.block):
-        yield Finding(kind, *at, *map(text, values))
+        yield Finding(kind, *place, *map(text, values))
     if left.data != right.data:
-        yield Finding("payload", *at, "", *_payloads(left.data, right.data))
+        yield Finding("payload", *place, "", *_payloads(left.data, right.data))
 
 
 def _payloads(left: bytes, right: bytes) -> tuple[str, str]:

@@ -1,101 +1,188 @@
-"""Joins the digests of both sides by identity, and finds those that differ.
+"""Reads both sides as they are compared, and brings their messages together by identity.
 
-Theory of operation: one row per message of either side, spread by identity, is added up per identity: how many messages
-each side has, the lowest sequence of each, and the exclusive or of all digests. Where each side has one message and the
-digests cancel out, the messages are equal; every other identity is compared by its full messages (`details`). That
-costs one shuffle of small rows and no sorting.
+Theory of operation: each message becomes its identity, its sequence and a digest of what is compared. These are added
+up per identity: how many messages each side has, the lowest sequence of each, the lowest and the highest digest. Where
+each side has one message and the digests are one, the messages are equal. Every other identity is odd, and is compared
+by its full messages (`details`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from hashlib import blake2b
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from nats_bridge_spark.diff.comparing import Comparison, bits_of, ignored_of
-from nats_bridge_spark.diff.digests import digested, key_columns
-from nats_bridge_spark.diff.result import Counts
+from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State, reader
+from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
 
-_RIGHT: Final = 1 << 32
+KEYS: Final = ("source", "number")
+"""The columns that hold an identity. Of a message that nothing identifies the number is its own sequence, negative on
+the right."""
+
+_UNIT: Final = 1 << 32
 """One message of the right in a count of both sides; the left ones are below it."""
 
-PER_TASK: Final = 500_000
-"""Messages whose identities one task brings together: some 100 MB of its memory."""
+
+def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = False) -> Rows:
+    """The messages of a side as they are compared.
+
+    Args:
+        rows: with the columns of a side.
+        comparison: what is compared.
+        right: which side it is.
+        digested: whether the payloads are digests already.
+
+    Returns:
+        columns `KEYS`, `state`, `left` and `right` (the sequence, null on the other side), `entry`, `group` (messages
+        of one value have an order among themselves), `subject`, `block`, `data`, and `ignored_N` for each N of
+        `Comparison.ignored`, 1 on the left and 2³² on the right if it was left out. Messages that are not compared are
+        not among them.
+    """
+    return rows.mapped(partial(_read, comparison, right), _schema(comparison, pa.int64() if digested else pa.binary()))
 
 
-def matched(left: DataFrame, right: DataFrame, comparison: Comparison, messages: int) -> DataFrame:
+def matched(left: Rows, right: Rows, comparison: Comparison) -> Rows:
     """One row per identity.
 
     Args:
-        left: the left side's messages, with the columns of a capture.
+        left: the left side's messages.
         right: the right side's.
         comparison: what is compared.
-        messages: about how many there are on both sides together.
 
     Returns:
-        columns `source` (where identities have one), `number`, `messages` (of the left; 2³² for each of the right),
-        `left`, `right` (the lowest sequences), `grouped`, `odd`, and `ignored_<bit>` counted as `messages` is.
+        columns `KEYS`, `left`, `right` (the lowest sequences), `group`, `lefts`, `rights` (how many messages each side
+        has), `ignored_N` (sums), and 0 or 1: `common` (both have it), `equal`, `odd`, `several` (a side has several).
     """
-    keys = key_columns(comparison)
-    bits = bits_of(comparison)
+    names = _ignored_names(comparison)
 
-    def one(frame: DataFrame, is_right: bool) -> DataFrame:
-        found = digested(frame, comparison, right=is_right)
-        ignored = ["ignored"] if bits else []
-        return found.select(*keys, F.lit(is_right).alias("is_right"), "sequence", "grouped", "digest", *ignored)
+    def digests(rows: Rows, *, is_right: bool) -> Rows:
+        found = read(rows.digested("data", ["data"]), comparison, right=is_right, digested=True)
+        found = found.selected(*KEYS, "left", "right", "group", "subject", "block", "data", *names)
+        return found.digested("digest", ["subject", "block", "data"])
 
-    parts = max(left.sparkSession.sparkContext.defaultParallelism, -(-messages // PER_TASK))
-    # What is computed from these few columns is computed behind the shuffle, which carries as little as can be.
-    both = one(left, False).unionByName(one(right, True)).repartition(parts, *keys)
-    unit = F.when(F.col("is_right"), F.lit(_RIGHT)).otherwise(F.lit(1)).cast("bigint")
-    added = both.groupBy(*keys).agg(
-        F.sum(unit).alias("messages"),
-        F.min(F.when(~F.col("is_right"), F.col("sequence"))).alias("left"),
-        F.min(F.when(F.col("is_right"), F.col("sequence"))).alias("right"),
-        F.max("grouped").alias("grouped"),
-        F.bit_xor("digest").alias("digest"),
-        *(F.sum(_bit("ignored", bit, unit)).alias(f"ignored_{bit}") for bit in bits),
-    )
-    odd = (F.col("messages") != 1 + _RIGHT) | (F.col("digest") != 0)
-    return added.withColumn("odd", odd).drop("digest")
+    both = digests(left, is_right=False).united(digests(right, is_right=True))
+    values: list[Aggregate] = [("left", "count"), ("left", "min"), ("right", "count"), ("right", "min")]
+    values += [("group", "max"), ("digest", "min"), ("digest", "max"), *((name, "sum") for name in names)]
+    numbers = ("left", "right", "group", "lefts", "rights", "common", "equal", "odd", "several", *names)
+    schema = pa.schema([("source", pa.binary()), *((name, pa.int64()) for name in ("number", *numbers))])
+    return both.grouped(KEYS, values).mapped(partial(_judged, schema), schema).kept()
 
 
-def counts(found: DataFrame, comparison: Comparison) -> Counts:
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The counts, in messages of either side and in identities.
+
+    Attributes:
+        left: messages of the left that were compared, unidentified ones included.
+        right: those of the right.
+        equal: identities with one equal message on either side.
+        common: identities that both sides have.
+        odd: identities that must be compared by their full messages.
+        several: identities of which a side has more than one message.
+        ignored: what was left out of the comparison: in how many messages of the left, and of the right.
+    """
+
+    left: int
+    right: int
+    equal: int
+    common: int
+    odd: int
+    several: int
+    ignored: dict[Ignored, tuple[int, int]]
+
+
+def counts(found: Rows, comparison: Comparison) -> Counts:
     """Sum the rows of `matched`."""
-    bits = bits_of(comparison)
-
-    def number(condition: Column) -> Column:
-        return F.sum(F.when(condition, 1).otherwise(0))
-
-    columns = {
-        "left": F.sum(_of_left("messages")),
-        "right": F.sum(_of_right("messages")),
-        "equal": number(~F.col("odd")),
-        "common": number((_of_left("messages") > 0) & (_of_right("messages") > 0)),
-        "odd": number(F.col("odd")),
-        "duplicated": number((_of_left("messages") > 1) | (_of_right("messages") > 1)),
+    names = ("lefts", "rights", "equal", "common", "odd", "several", *_ignored_names(comparison))
+    (row,) = found.selected(*names).grouped([], [(name, "sum") for name in names]).table().to_pylist() or [{}]
+    lefts, rights, equal, common, odd, several, *sums = (row.get(f"{name}_sum") or 0 for name in names)
+    ignored = {
+        what: (packed % _UNIT, packed // _UNIT) for what, packed in zip(comparison.ignored, sums, strict=True) if packed
     }
-    for bit in bits:
-        columns[f"left_{bit}"] = F.sum(_of_left(f"ignored_{bit}"))
-        columns[f"right_{bit}"] = F.sum(_of_right(f"ignored_{bit}"))
-    row: dict[str, Any] = found.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict()
-    shown = {name: int(value or 0) for name, value in row.items()}
-    every = ignored_of(comparison)
-    ignored = {every[bit]: (shown[f"left_{bit}"], shown[f"right_{bit}"]) for bit in bits}
-    return Counts(
-        **{name: shown[name] for name in ("left", "right", "equal", "common", "odd", "duplicated")},
-        ignored={what: messages for what, messages in ignored.items() if any(messages)},
-    )
+    return Counts(lefts, rights, equal, common, odd, several, ignored)
 
 
-def _bit(name: str, bit: int, unit: Column) -> Column:
-    return F.shiftright(F.col(name), bit).bitwiseAND(1) * unit
+def _ignored_names(comparison: Comparison) -> list[str]:
+    return [f"ignored_{number}" for number in range(len(comparison.ignored))]
 
 
-def _of_left(name: str) -> Column:
-    return F.col(name).bitwiseAND(_RIGHT - 1)
+def _schema(comparison: Comparison, data: pa.DataType) -> pa.Schema:
+    kinds = {"source": pa.binary(), "entry": pa.binary(), "subject": pa.binary(), "block": pa.binary(), "data": data}
+    names = ("state", *KEYS, "left", "right", "entry", "group", "subject", "block", "data")
+    return pa.schema([(name, kinds.get(name, pa.int64())) for name in (*names, *_ignored_names(comparison))])
 
 
-def _of_right(name: str) -> Column:
-    return F.shiftright(F.col(name), 32)
+def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
+    one = None if comparison.is_plain else reader(comparison, right=right)
+    for batch in batches:
+        columns = _plain(batch) if one is None else _columns(batch, one)
+        schema = _schema(comparison, batch.schema.field("data").type)
+        state, sequences, count = columns["state"], batch.column("sequence"), batch.num_rows
+        own = pc.negate(sequences) if right else sequences
+        columns["number"] = pc.if_else(pc.equal(state, State.COMPARED), columns["number"], own)
+        columns["left"], columns["right"] = sequences, pa.nulls(count, pa.int64())
+        if right:
+            columns["left"], columns["right"] = columns["right"], columns["left"]
+        columns["group"] = _groups(comparison, right, columns)
+        columns["data"] = batch.column("data")
+        if comparison.is_without_payloads:
+            nothing = 0 if columns["data"].type == pa.int64() else b""
+            columns["data"] = pa.repeat(pa.scalar(nothing, columns["data"].type), count)
+        ignored = columns["ignored"].to_numpy()
+        for bit, name in enumerate(_ignored_names(comparison)):
+            columns[name] = pa.array((ignored >> bit & 1) * (_UNIT if right else 1))
+        whole = pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+        yield whole.filter(pc.not_equal(state, State.LEFT_OUT))
+
+
+def _plain(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    zeros, nothing = (pa.repeat(value, batch.num_rows) for value in (pa.scalar(0, pa.int64()), pa.scalar(b"")))
+    columns = {"state": zeros, "ignored": zeros, "source": nothing, "entry": nothing}
+    columns |= {"number": batch.column("sequence"), "subject": batch.column("subject")}
+    return columns | {"block": batch.column("header_block")}
+
+
+def _columns(batch: pa.RecordBatch, one: Reader) -> dict[str, pa.Array]:
+    asked = (batch.column(name) for name in ("sequence", "subject", "header_block"))
+    found = map(one, *(column.to_pylist() for column in asked))
+    values = list(zip(*found, strict=True)) or [()] * 7
+    names = ("state", "source", "number", "entry", "subject", "block", "ignored")
+    kinds = (pa.int64(), pa.binary(), pa.int64(), pa.binary(), pa.binary(), pa.binary(), pa.int64())
+    columns = {name: pa.array(some, kind) for name, some, kind in zip(names, values, kinds, strict=True)}
+    columns["subject"] = columns["subject"].fill_null(batch.column("subject"))
+    columns["block"] = columns["block"].fill_null(batch.column("header_block"))
+    return columns
+
+
+def _groups(comparison: Comparison, right: bool, columns: dict[str, Any]) -> pa.Array:
+    count = len(columns["state"])
+    if comparison.by == "id":
+        return pa.array(np.zeros(count, np.int64))
+    if (comparison.by, right) not in (("provenance", False), ("provenance:right", True)):
+        return pa.nulls(count, pa.int64())
+    return pa.array(map(_group, columns["source"].to_pylist(), columns["entry"].to_pylist()), pa.int64())
+
+
+@lru_cache(maxsize=1024)
+def _group(source: bytes, entry: bytes) -> int:
+    return int.from_bytes(blake2b(source + b" " + entry, digest_size=8).digest(), signed=True)
+
+
+def _judged(schema: pa.Schema, batches: Batches) -> Batches:
+    for batch in batches:
+        names = ("left_count", "right_count", "digest_min", "digest_max")
+        lefts, rights, lowest, highest = (batch.column(name).to_numpy() for name in names)
+        equal = (lefts == 1) & (rights == 1) & (lowest == highest)
+        found = {"common": (lefts > 0) & (rights > 0), "equal": equal, "odd": ~equal}
+        found["several"] = (lefts > 1) | (rights > 1)
+        columns: dict[str, Any] = {name: pa.array(flags.astype(np.int64)) for name, flags in found.items()}
+        columns |= {"lefts": batch.column("left_count"), "rights": batch.column("right_count")}
+        columns |= {"left": batch.column("left_min"), "right": batch.column("right_min")}
+        columns |= {"group": batch.column("group_max"), **{name: batch.column(name) for name in KEYS}}
+        columns |= {name: batch.column(f"{name}_sum") for name in schema.names if name.startswith("ignored_")}
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

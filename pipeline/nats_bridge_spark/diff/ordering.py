@@ -4,56 +4,95 @@ Definition: of the messages that both sides have, in the order of the left, thos
 longest subsequence whose sequences on the right increase; that is, the fewest that would have to be moved. Messages of
 different sources (or entries of a rule) have no order among each other, so each such group is compared alone.
 
-Theory of operation: Spark looks which messages are overtaken: a higher sequence on the right stands before them.
-Usually none is, and all is in order. Else those are taken out, and what overtakes: a message to which neither is done
-is in order with every other one, so it is in every longest subsequence. What is taken out is usually little, and is
-decided in one place; where it is more than `MOST`, each message that is overtaken is counted instead, and that is said.
+Theory of operation: the messages of a group pass by in the order of the left, which shows the ones that are overtaken:
+a higher sequence on the right stands before them. Usually none is, and all is in order. Else those are taken out, and
+what overtakes: a message to which neither is done is in order with every other one, so it is in every longest
+subsequence. What is taken out is usually little, and is decided in one place; where it is more than `MOST`, each
+message that is overtaken is counted instead, and that is said.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final, TypeAlias
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+import numpy as np
+import pyarrow as pa
+
+from nats_bridge_spark.diff.details import batches_of, identity
+from nats_bridge_spark.diff.findings import FINDINGS, Finding
+from nats_bridge_spark.diff.rows import Batches, Rows
 
 MOST: Final = 1_000_000
 """Messages that are between displaced ones, of which the fewest to be moved are still determined."""
 
+_PAIR: Final = pa.schema(
+    [("source", pa.binary()), *((name, pa.int64()) for name in ("number", "group", "left", "right"))]
+)
 
-def out_of_order(pairs: DataFrame, *, most: int = MOST) -> tuple[DataFrame | None, bool]:
-    """The messages that are out of order.
+
+_Pair: TypeAlias = tuple[bytes, int, int, int, int]
+
+
+def order_findings(matches: Rows, *, most: int = MOST) -> tuple[Rows | None, bool]:
+    """Findings about the messages that are out of order.
 
     Args:
-        pairs: columns `left` and `right`, the sequences of a message on both sides, and `grouped`.
+        matches: see `matching.matched`; of messages that a side has several times, the first ones count.
         most: see `MOST`.
 
     Returns:
-        columns `left`, `right` and `late` (whether it comes later on the right than those around it), None where all
-        are in order; and whether they are the fewest, which is as few as can be sent to every task.
+        rows with the columns `FINDINGS`, None where all are in order; and whether they are the fewest.
     """
-    group = Window.partitionBy("grouped")
-    before = group.orderBy("left").rowsBetween(Window.unboundedPreceding, -1)
-    behind = group.orderBy(F.desc("left")).rowsBetween(Window.unboundedPreceding, -1)
-    looked = pairs.withColumn("highest", F.max("right").over(before))
-    is_overtaken = F.col("right") < F.col("highest")
-    overtaken = looked.where(is_overtaken).select("left", "right", F.lit(True).alias("late"))
-    if overtaken.isEmpty():
+    pairs = matches.where("common").selected(*_PAIR.names)
+    ahead = pairs.together(["group"], [("group", "ascending"), ("left", "ascending")])
+    overtaken = ahead.mapped(partial(_passed, 1), _PAIR).kept()
+    if not overtaken.first(1).table().num_rows:
         return None, True
-    looked = looked.withColumn("lowest", F.min("right").over(behind))
-    involved = looked.where(is_overtaken | (F.col("right") > F.col("lowest"))).select("grouped", "left", "right")
-    some = involved.limit(most + 1).toArrow()
-    if some.num_rows > most:
-        return overtaken, False
-    some = some.sort_by([("grouped", "ascending"), ("left", "ascending")])
-    groups, lefts, rights = (some.column(name).to_pylist() for name in ("grouped", "left", "right"))
-    found = fewest(groups, lefts, rights)
-    return pairs.sparkSession.createDataFrame(found, "left bigint, right bigint, late boolean"), True
+    back = pairs.together(["group"], [("group", "ascending"), ("left", "descending")])
+    involved = overtaken.united(back.mapped(partial(_passed, -1), _PAIR)).first(2 * most + 1).table()
+    rows: dict[tuple[int, int, int], _Pair] = {row[2:]: row for row in zip(*involved.to_pydict().values(), strict=True)}
+    if len(rows) > most:
+        return overtaken.mapped(_all_late, FINDINGS), False
+    groups, lefts, rights = (list(column) for column in zip(*sorted(rows), strict=True))
+    moved = [_finding(rows[of, left, right], late=late) for of, left, right, late in fewest(groups, lefts, rights)]
+    return pairs.alike(pa.Table.from_batches(batches_of(iter(moved)), FINDINGS)), True
 
 
-def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple[int, int, bool]]:
+def _passed(sign: int, batches: Batches) -> Batches:
+    """The messages before which a higher sequence on the right stands in their group; with -1, a lower one.
+
+    Args:
+        sign: 1 or -1.
+        batches: columns `_PAIR`, sorted by group.
+    """
+    last, highest = None, 0
+    for batch in filter(len, batches):
+        groups, values = batch.column("group").to_numpy(), sign * batch.column("right").to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1), len(groups)]
+        passed = np.zeros(len(groups), np.bool_)
+        for start, end in pairwise(starts):
+            before = [highest if groups[start] == last else values[start]]
+            reached = np.maximum.accumulate(np.concatenate([before, values[start:end]]))
+            passed[start:end] = values[start:end] < reached[:-1]
+            last, highest = groups[start], reached[-1]
+        yield batch.filter(pa.array(passed))
+
+
+def _all_late(batches: Batches) -> Batches:
+    for batch in batches:
+        yield from batches_of(_finding(row, late=True) for row in zip(*batch.to_pydict().values(), strict=True))
+
+
+def _finding(pair: _Pair, *, late: bool) -> Finding:
+    source, number, _, left, right = pair
+    return Finding("order", identity(source, number), left, right, "", None, "later" if late else "earlier")
+
+
+def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[tuple[int, int, int, bool]]:
     """The displaced messages of every group, which stand together and in the order of the left.
 
     Args:
@@ -62,9 +101,8 @@ def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple
         rights: its sequence on the right.
 
     Returns:
-        both sequences of each that is displaced, and whether it comes late on the right.
+        group and both sequences of each that is displaced, and whether it comes late on the right.
     """
-    found = []
     start = 0
     for end in range(1, len(groups) + 1):
         if end < len(groups) and groups[end] == groups[start]:
@@ -82,9 +120,8 @@ def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> list[tuple
         for at in moved:
             behind = following[at]
             is_late = behind is not None and rights[start + at] > behind
-            found.append((lefts[start + at], rights[start + at], is_late))
+            yield groups[start], lefts[start + at], rights[start + at], is_late
         start = end
-    return found
 
 
 def displaced(values: Sequence[int]) -> list[int]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from nats_bridge.settings import Connection
 from nats_bridge_spark.diff.comparing import By
 from nats_transforms.republish import Republish
 from nats_transforms.sourcing import Sourcing
+from nats_transforms.subject import matches
 
 _STREAM: Final = "stream:"
 _CAPTURE: Final = "capture:"
-
-Like: TypeAlias = Literal["auto", "exact", "bridged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,10 @@ class SideLocation:
         """The name of the side in messages."""
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
+    def selects(self, subject: bytes) -> bool:
+        """Whether messages of a subject are wanted."""
+        return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
+
     @staticmethod
     def is_stream(text: str) -> bool:
         """Whether a word of the command line names a stream: `stream:NAME`, or a name that is no path."""
@@ -59,8 +62,6 @@ class DiffRequest:
 
     Attributes:
         by: what identifies messages; `auto`: find it out.
-        like: `exact`: everything is compared; `bridged`: not what a native and a bridged copy differ in by design;
-            `auto`: `bridged` where messages are identified by where they come from.
         ignored_headers: names of headers that are not compared.
         allowed: kinds of findings that are reported, and are no difference.
         source: what the left stream is called in the right one's records; empty: its name.
@@ -69,7 +70,6 @@ class DiffRequest:
     """
 
     by: By | Literal["auto"] = "auto"
-    like: Like = "auto"
     ignored_headers: tuple[bytes, ...] = ()
     allowed: frozenset[str] = frozenset()
     source: str = ""

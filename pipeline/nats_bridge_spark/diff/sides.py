@@ -1,100 +1,70 @@
-"""The two sides of a comparison: streams, or captures of them."""
+"""The two sides of a comparison: streams, or captures of them, on whichever engine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Self
 
-from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+import pyarrow as pa
 
-from nats_bridge_spark.capture.reading import is_capture, read_capture
-from nats_bridge_spark.columns import CAPTURED, ddl
+from nats_bridge_spark.columns import ARROW, CAPTURED, COLUMNS
 from nats_bridge_spark.connections import options_of
 from nats_bridge_spark.diff.request import SideLocation
-from nats_bridge_spark.diff.result import Extent
+from nats_bridge_spark.diff.rows import Rows
 from nats_bridge_spark.errors import PipelineError, SchemaError
-from nats_bridge_spark.subject_column import answer_function
-from nats_transforms.republish import Republish
-from nats_transforms.sourcing import Sourcing
-from nats_transforms.subject import matches
 
 COMPARED: Final = ("stream", "subject", "sequence", "header_block", "data")
-_LIVE: Final = ddl(COMPARED).replace("subject string", "subject binary")  # what is no UTF-8 is compared, too
+"""The columns of a side."""
+TEXTS: Final = ("subject", "header_block", "data")
+"""Those in which null, in Parquet, is taken for empty: in a stream that is the same."""
+SCHEMA: Final = pa.schema([(name, pa.binary() if name in TEXTS else ARROW[COLUMNS[name]]) for name in COMPARED])
+"""Of a side's rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSide(Extent):
-    """A side that Spark can read.
+class Side:
+    """A side of a comparison.
 
     Attributes:
-        frame: columns `stream`, `subject`, `sequence`, `header_block`, `data`; always the same messages.
+        place: where the messages are.
+        stream: the name of the stream that they are of; empty where that is unknown.
+        messages: how many there are.
+        first: the lowest sequence.
+        last: the highest one.
+        rows: they themselves, with the columns `COMPARED`; always the same ones.
     """
 
-    frame: DataFrame = field(repr=False)
-
-    def blocks(self, most: int) -> list[bytes]:
-        """The header blocks of some messages."""
-        return [bytes(row[0] or b"") for row in self.frame.select("header_block").limit(most).collect()]
-
-    def payloads(self, start: int, most: int) -> dict[int, object]:
-        """Some sequences from one on, each with what stands for its payload."""
-        return dict(map(tuple, self._payloads().where(F.col("sequence") >= start).limit(most).collect()))
-
-    def payloads_of(self, sequences: Sequence[int]) -> Iterator[tuple[int, object]]:
-        """Do `payloads` for the given sequences that are there."""
-        return map(tuple, self._payloads().where(F.col("sequence").isin(list(sequences))).collect())
-
-    def _payloads(self) -> DataFrame:
-        return self.frame.select("sequence", F.xxhash64(F.coalesce("data", F.lit(b""))))
-
-    def close(self) -> None:
-        """Release what holds the messages."""
-        self.frame.unpersist()
-
-    def newest(self, rule: Sourcing | Republish | None = None) -> Self:
-        """The same of the messages behind which there is none with the same subject.
-
-        Args:
-            rule: by which the subjects of copies count, and what is not copied does not; None for the messages' own.
-        """
-        subject = F.col("subject").cast("binary")
-        if rule is not None:
-            subject = answer_function(rule.destination, "binary")(subject)
-        named = self.frame.select(subject.alias("of"), "sequence").where("of is not null")
-        newest = named.groupBy("of").agg(F.max("sequence").alias("sequence"))
-        return replace(self, frame=self.frame.join(newest.select("sequence"), "sequence", "left_semi"))
+    place: SideLocation
+    stream: str
+    messages: int
+    first: int
+    last: int
+    rows: Rows = field(repr=False)
 
     @classmethod
-    def of(cls, place: SideLocation, frame: DataFrame) -> Self:
-        """Summarize the messages of a side.
+    def of(cls, place: SideLocation, rows: Rows) -> Self:
+        """Summarize the rows of a side.
 
         Raises:
             PipelineError: there are none, or they are of several streams.
+            SchemaError: some have no sequence.
         """
-        row = frame.agg(
-            F.count("*"), F.min("sequence"), F.max("sequence"), F.min("stream"), F.max("stream"), F.count("sequence")
-        ).collect()[0]
-        messages, first, last, lowest, highest, numbered = row
-        side = cls(place, lowest or "", messages, first, last, frame)
-        side.require_one_stream(numbered, highest or "")
-        return side
-
-
-def open_side(spark: SparkSession, place: SideLocation) -> OpenSide:
-    """Make a side ready to be read, more than once.
-
-    A stream is read from its server once, and kept on the disks of the executors, so that what is compared
-    does not change.
-
-    Raises:
-        SchemaError: the files of a capture lack a column, or have it in another type.
-        PipelineError: there is no such capture or stream, or nothing in it.
-    """
-    return OpenSide.of(place, _live(spark, place) if place.connection is not None else _captured(spark, place))
+        numbered = [("data", "count"), ("sequence", "count"), ("sequence", "min"), ("sequence", "max")]
+        streams = rows.selected("stream", "sequence", "data").grouped(["stream"], numbered).table()  # type: ignore[arg-type]
+        found = sorted(streams.to_pylist(), key=lambda row: row["stream"] or "")
+        if not found:
+            raise PipelineError(f"{place.shown}: there are no messages{_of_what(place)}")
+        names = [row["stream"] or "" for row in found]
+        lacking = sum(row["data_count"] - row["sequence_count"] for row in found)
+        if lacking:
+            raise SchemaError(f"{place.shown}: {lacking} rows have no sequence")
+        if len(names) > 1:
+            raise PipelineError(
+                f"{place.shown}: holds messages of several streams, such as {names[0]} and {names[-1]}; a side is one"
+            )
+        (only,) = found
+        return cls(place, names[0], only["data_count"], only["sequence_min"], only["sequence_max"], rows)
 
 
 def live_options(place: SideLocation) -> dict[str, str]:
@@ -131,29 +101,10 @@ def require_columns(place: SideLocation, kinds: Mapping[str, str]) -> None:
             raise SchemaError(f"{place.shown}: column {name} is {kinds[name]}; it must be {kind}")
 
 
-def _live(spark: SparkSession, place: SideLocation) -> DataFrame:
-    frame = spark.read.format("jetstream").options(**live_options(place)).schema(_LIVE).load()
-    return frame.persist(StorageLevel.DISK_ONLY)
-
-
-def _captured(spark: SparkSession, place: SideLocation) -> DataFrame:
-    try:
-        frame = (
-            read_capture(spark, place.name, first=place.first, last=place.last)
-            if is_capture(spark, place.name)
-            else spark.read.parquet(place.name)
-        )
-    except AnalysisException as error:
-        first = str(error).splitlines()[0]
-        raise PipelineError(f"{place.shown}: cannot be read as Parquet: {first}") from None
-    require_columns(place, dict(frame.dtypes))
-    frame = frame.select(*COMPARED)
-    if place.first is not None:
-        frame = frame.where(F.col("sequence") >= place.first)
-    if place.last is not None:
-        frame = frame.where(F.col("sequence") <= place.last)
+def _of_what(place: SideLocation) -> str:
+    bounds = []
+    if place.first is not None or place.last is not None:
+        bounds.append(f"with sequences {place.first or 1} to {place.last or 'the end'}")
     if place.subjects:
-        wanted = tuple(pattern.encode() for pattern in place.subjects)
-        is_wanted = answer_function(lambda subject: any(matches(subject, each) for each in wanted), "boolean")
-        frame = frame.where(is_wanted(F.col("subject").cast("binary")))
-    return frame
+        bounds.append(f"with subjects {', '.join(place.subjects)}")
+    return " " + " ".join(bounds) if bounds else ""

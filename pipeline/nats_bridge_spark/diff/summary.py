@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from nats_bridge.observability.printable import printable
@@ -20,7 +19,7 @@ _BY = {
 _ROOM = 60  # characters of a message that is an example
 
 
-def summary(result: DiffResult[Any]) -> Iterator[str]:
+def summary(result: DiffResult) -> Iterator[str]:
     """Lines: both sides, what was compared and what was not, a table of what was found, examples, and the result."""
     counts, comparison = result.counts, result.comparison
     for name, side, out in (("left ", result.left, result.left_out[0]), ("right", result.right, result.left_out[1])):
@@ -48,13 +47,12 @@ def summary(result: DiffResult[Any]) -> Iterator[str]:
     yield _verdict(result)
 
 
-def as_json(result: DiffResult[Any]) -> dict[str, Any]:
+def as_json(result: DiffResult) -> dict[str, Any]:
     """The same as plain values for `json.dumps`."""
     counts = result.counts
     return {
         "equal": result.is_equal,
         "by": result.comparison.by,
-        "bridged": result.comparison.bridged,
         "reason": result.reason,
         "left": {"place": result.left.place.shown, "stream": result.left.stream, "messages": result.left.messages},
         "right": {"place": result.right.place.shown, "stream": result.right.stream, "messages": result.right.messages},
@@ -69,11 +67,11 @@ def as_json(result: DiffResult[Any]) -> dict[str, Any]:
         "allowed": sorted(result.allowed),
         "headers": [{"kind": kind, "header": name, "messages": n} for (kind, name), n in result.headers.items()],
         "order_is_exact": result.order_is_exact,
-        "examples": [asdict(each) for some in result.examples.values() for each in some],
+        "examples": [each._asdict() for some in result.examples.values() for each in some],
     }
 
 
-def _table(result: DiffResult[Any]) -> Iterator[str]:
+def _table(result: DiffResult) -> Iterator[str]:
     longest = max(map(len, result.kinds))
     room = max(len(f"{number:,}") for number in result.kinds.values())
     for kind, number in result.kinds.items():
@@ -98,14 +96,14 @@ def example_line(each: Finding) -> str:
     place = f"{each.identity} " if each.identity else ""
     words = f"{place}({', '.join(numbers)})"
     if each.kind == "order":
-        return f"{words}: comes {each.right} on the right"
+        return f"{words}: comes {each.right_value} on the right"
     about = f" {each.field}" if each.field and each.kind.startswith("header-") else ""
-    if each.left is not None and each.right is not None:
-        return printable(f"{words}{about}: {_short(each.left)} | {_short(each.right)}")
-    return printable(f"{words}{about}: {_short(each.left or each.right or '')}")
+    if each.left_value is not None and each.right_value is not None:
+        return printable(f"{words}{about}: {_short(each.left_value)} | {_short(each.right_value)}")
+    return printable(f"{words}{about}: {_short(each.left_value or each.right_value or '')}")
 
 
-def _verdict(result: DiffResult[Any]) -> str:
+def _verdict(result: DiffResult) -> str:
     total = sum(result.kinds.values())
     allowed = sum(number for kind, number in result.kinds.items() if kind in result.allowed)
     if not result.is_equal:
