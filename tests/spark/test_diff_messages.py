@@ -16,6 +16,7 @@ from nats_bridge_spark.diff.header_lines import differences
 from nats_bridge_spark.diff.ordering import displaced
 from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
 from nats_bridge_spark.diff.rules import rule_of
+from nats_bridge_spark.diff.usual_copies import quick_reader
 from nats_transforms import header_block
 from nats_transforms.dialect import dialect
 from nats_transforms.republish import StoredMessage, compile_republish
@@ -156,6 +157,21 @@ _BLOCKS = st.one_of(
     _LINES.map(lambda lines: b"\r\n".join(lines)),
     st.binary(max_size=20),
 )
+
+
+@given(st.lists(_BLOCKS, max_size=6), st.sampled_from(["provenance", "provenance:right", "id", "sequence"]))
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("ignored", [(), (b"T", b"Nats-Msg-Id")])
+def test_usual_copies_are_read_as_all_others(
+    right: bool, ignored: tuple[bytes, ...], blocks: list[bytes], by: By
+) -> None:
+    comparison = Comparison(by, ignored_headers=ignored, source=b"O", first=5, last=80)
+    one, quick = reader(comparison, right=right), quick_reader(comparison, right=right)
+    for number, stored in enumerate(blocks, 1):
+        *expected, whole, ignored_bits = one(number, b"s", stored)
+        *found, made, bits = quick(number, b"s", stored)
+        assert (found, bits) == (expected, ignored_bits)
+        assert (stored if made is None else made) == (stored if whole is None else whole)
 
 
 @pytest.mark.parametrize("version", ["2.9", "2.10", "2.12", "2.15"])

@@ -47,10 +47,10 @@ class Ignored:
     divergence: str = ""
 
 
-_RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
-_IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
-_MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
-_RECORD: Final = Ignored("where a message says that it comes from")
+RECORD_NAME: Final = Ignored("Nats-Bridge-Source taken for Nats-Stream-Source", "kd/copy/record-name")
+IDENTITY: Final = Ignored("the source's identity in the source record (field 6)", "kd/copy/identity")
+MESSAGE_ID: Final = Ignored(f"{copy_id.LINE_START.decode()}…", "kd/copy/message-id")
+RECORD: Final = Ignored("where a message says that it comes from")
 _STAYING: Final = Ignored("headers that do not travel with a copy (Nats-Expected-*, Nats-Batch-*, Nats-Request-Info)")
 _RENAMED: Final = Ignored("headers of counters and schedules under names of ours (Nats-Bridge-Incr)", "kd/copy/renamed")
 _COUNTED: Final = Ignored("what a counter has of each source (Nats-Counter-Sources)", "kd/copy/counter-record")
@@ -201,15 +201,15 @@ def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, byte
     by, rule = comparison.by, comparison.rule
     if comparison.is_unrecorded:
         if right:
-            found.append((_RECORD, b"\nNats-Stream: ", without_republished_lines))
-        found.append((_RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
+            found.append((RECORD, b"\nNats-Stream: ", without_republished_lines))
+        found.append((RECORD, b"-Source:", _remover(HEADER, TWIN_HEADER)))
         if by == "subject" or (not right and rule is None):
             found += [(_STAYING, b"\n" + prefix, _prefix_remover(prefix)) for prefix in _PREFIXES]
     elif by.startswith("provenance"):
-        found.append((_RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
-        found.append((_IDENTITY, b"\nNats-Stream-Source:", _without_identity))
+        found.append((RECORD_NAME, b"\n" + TWIN_HEADER + b":", _with_native_record))
+        found.append((IDENTITY, b"\nNats-Stream-Source:", _without_identity))
     if by not in ("sequence", "id"):
-        found.append((_MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
+        found.append((MESSAGE_ID, copy_id.IN_BLOCK, copy_id.without_copy_id))
         found.append((_RENAMED, b"\nNats-Bridge-", _with_native_names))
         found.append(
             (_COUNTED, b"-Counter-Sources:", _remover(b"Nats-Counter-Sources", b"Nats-Bridge-Counter-Sources"))

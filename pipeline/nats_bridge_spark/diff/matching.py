@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State, reader
+from nats_bridge_spark.diff.comparing import Comparison, Ignored, Reader, State
 from nats_bridge_spark.diff.rows import Aggregate, Batches, Rows
+from nats_bridge_spark.diff.usual_copies import quick_reader
 
 KEYS: Final = ("source", "number")
 """The columns that hold an identity. Of a message that nothing identifies the number is its own sequence, negative on
@@ -118,7 +119,7 @@ def _schema(comparison: Comparison, data: pa.DataType) -> pa.Schema:
 
 
 def _read(comparison: Comparison, right: bool, batches: Batches) -> Batches:
-    one = None if comparison.is_plain else reader(comparison, right=right)
+    one = None if comparison.is_plain else quick_reader(comparison, right=right)
     for batch in batches:
         columns = _plain(batch) if one is None else _columns(batch, one)
         schema = _schema(comparison, batch.schema.field("data").type)
