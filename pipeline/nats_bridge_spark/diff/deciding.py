@@ -122,10 +122,13 @@ def _share(found: Iterable[object]) -> float:
 
 def _is_numbered_alike(left: Side, right: Side) -> bool:
     """Whether messages with the same sequence mostly have the same payload, from where both sides have messages."""
-    common = partial(_from, max(left.first, right.first))
-    some = left.rows.selected("sequence", "data").mapped(common, _PAYLOADS).first(_SAMPLE).kept()
+    start = max(left.first, right.first)
+    some = (
+        left.rows.selected("sequence", "data").mapped(partial(_between, start, None), _PAYLOADS).first(_SAMPLE).kept()
+    )
     here = _payloads(some)
-    there = _payloads(right.rows.selected("sequence", "data").having(some, ["sequence"]))
+    near = partial(_between, start, max(here, default=start))
+    there = _payloads(right.rows.selected("sequence", "data").mapped(near, _PAYLOADS).having(some, ["sequence"]))
     alike = sum(1 for sequence, payload in there.items() if here[sequence] == payload)
     return bool(here) and alike * 2 > len(here)
 
@@ -133,8 +136,11 @@ def _is_numbered_alike(left: Side, right: Side) -> bool:
 _PAYLOADS: Final = pa.schema([("sequence", pa.int64()), ("data", pa.binary())])
 
 
-def _from(start: int, batches: Batches) -> Batches:
-    return (batch.filter(pc.greater_equal(batch.column("sequence"), start)) for batch in batches)
+def _between(first: int, last: int | None, batches: Batches) -> Batches:
+    for batch in batches:
+        sequences = batch.column("sequence")
+        inside = pc.greater_equal(sequences, first)
+        yield batch.filter(inside if last is None else pc.and_(inside, pc.less_equal(sequences, last)))
 
 
 def _payloads(rows: Rows) -> dict[int, bytes]:
