@@ -255,6 +255,23 @@ def test_by_message_id(compare: Compare, last_result: list[DiffResult]) -> None:
     assert found["payload"] == [("id-7", 7, 93, "", "1 bytes, at byte 0: x", "1 bytes, at byte 0: y")]
 
 
+def test_the_newest_of_each_subject(compare: Compare, last_result: list[DiffResult]) -> None:
+    """Of a bucket with history and its copy under another prefix; what the transform does not select is left out."""
+    left = [Stored(number, f"a.{number % 7}", data=b"%d" % number) for number in range(1, 29)]
+    left.append(Stored(29, "other", data=b"29"))
+    right = [Stored(7 + number, f"b.{number % 7}", data=b"%d" % number) for number in range(22, 29)]
+    right[3] = replace(right[3], data=b"older")
+    right[5] = replace(right[5], subject="b.test")
+    found = compare(left, right, by="subject", rule=transform_of("a.*", "b.$1", "L"))
+    assert found == {
+        "payload": [("b.4", 25, 32, "", "2 bytes, at byte 0: 25", "5 bytes, at byte 0: older")],
+        "missing": [("b.6", 27, None, "", "b.6", None)],
+        "extra": [("b.test", None, 34, "", None, "b.test")],
+    }
+    assert last_result[0].left_out == (22, 0)
+    assert (last_result[0].counts.common, last_result[0].counts.equal) == (6, 5)
+
+
 def test_several_entries_that_copy_one_message_are_distinguished(compare: Compare) -> None:
     def copies(start: int) -> list[Stored]:
         return [
