@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nats_bridge.settings import loads
 from nats_bridge_spark.diff.comparing import By, Comparison, State, reader
-from nats_bridge_spark.diff.findings import KINDS, Finding, Message, found
+from nats_bridge_spark.diff.findings import KINDS, ComparedMessage, Finding, found
 from nats_bridge_spark.diff.header_lines import differences
 from nats_bridge_spark.diff.ordering import displaced
 from nats_bridge_spark.diff.provenance import Provenance, provenance, same_source, without_republished_lines
@@ -238,8 +238,8 @@ def test_blocks_differ_if_and_only_if_something_is_reported(left: bytes, right: 
 
 
 def test_of_several_messages_of_one_identity_the_equal_ones_belong_together() -> None:
-    def side(sequence: int, data: bytes) -> Message:
-        return Message(sequence, b"", b"a", b"", data)
+    def side(sequence: int, data: bytes) -> ComparedMessage:
+        return ComparedMessage(sequence, b"", b"a", b"", data)
 
     assert list(found("O 1", [side(1, b"x")], [side(8, b"y"), side(9, b"x")])) == [
         Finding("duplicated", "O 1", None, 8, "right", None, "a")
@@ -256,7 +256,7 @@ def test_the_first_byte_that_differs() -> None:
         data = drawn.randbytes(drawn.randrange(1, 3000))
         at = drawn.randrange(len(data))
         other = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        (only,) = found("", [Message(1, b"", b"a", b"", data)], [Message(1, b"", b"a", b"", other)])
+        (only,) = found("", [ComparedMessage(1, b"", b"a", b"", data)], [ComparedMessage(1, b"", b"a", b"", other)])
         assert only.left_value is not None
         assert only.left_value.startswith(f"{len(data)} bytes, at byte {at}: ")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from nats_bridge_spark.diff.comparing import Comparison, State
-from nats_bridge_spark.diff.findings import FINDINGS, KINDS, Finding, Message, alone, found, text
+from nats_bridge_spark.diff.findings import FINDINGS, KINDS, ComparedMessage, Finding, alone, found, text
 from nats_bridge_spark.diff.matching import KEYS, read
 from nats_bridge_spark.diff.rows import Batches, Rows, SortKey
 
@@ -66,14 +66,14 @@ def _compared(batches: Batches) -> Batches:
 
 def _found_in(rows: Iterable[dict[str, Any]]) -> Iterator[Finding]:
     for (source, number, state), group in groupby(rows, itemgetter(*KEYS, "state")):
-        lefts: list[Message] = []
-        rights: list[Message] = []
+        lefts: list[ComparedMessage] = []
+        rights: list[ComparedMessage] = []
         for row in group:
             rest = (row[name] or b"" for name in _MESSAGE)
             if row["right"] is None:
-                lefts.append(Message(row["left"], *rest))
+                lefts.append(ComparedMessage(row["left"], *rest))
             else:
-                rights.append(Message(row["right"], *rest))
+                rights.append(ComparedMessage(row["right"], *rest))
         if state == State.UNIDENTIFIED:
             yield from alone("unidentified", "", lefts, rights)
         else:

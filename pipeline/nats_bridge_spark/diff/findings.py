@@ -38,7 +38,7 @@ _AROUND: Final = 16  # bytes of a payload that are shown from where it differs
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ComparedMessage:
     """A message of one side, as it is compared: `block` without what is not to be compared."""
 
     sequence: int
@@ -80,7 +80,7 @@ FINDINGS: Final = pa.schema(
 """The columns of the result."""
 
 
-def found(identity: str, lefts: Sequence[Message], rights: Sequence[Message]) -> Iterator[Finding]:
+def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]) -> Iterator[Finding]:
     """The findings about one identity.
 
     Args:
@@ -102,7 +102,9 @@ def found(identity: str, lefts: Sequence[Message], rights: Sequence[Message]) ->
         yield from alone("duplicated", identity, more, [message for message in there if message is not pair[1]])
 
 
-def alone(kind: str, identity: str, lefts: Sequence[Message], rights: Sequence[Message]) -> Iterator[Finding]:
+def alone(
+    kind: str, identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]
+) -> Iterator[Finding]:
     """A finding about each message alone."""
     for message in lefts:
         yield Finding(kind, identity, message.sequence, None, "left", text(message.subject), None)
@@ -110,7 +112,9 @@ def alone(kind: str, identity: str, lefts: Sequence[Message], rights: Sequence[M
         yield Finding(kind, identity, None, message.sequence, "right", None, text(message.subject))
 
 
-def _counterparts(lefts: list[Message], rights: list[Message]) -> tuple[Message | None, Message | None]:
+def _counterparts(
+    lefts: list[ComparedMessage], rights: list[ComparedMessage]
+) -> tuple[ComparedMessage | None, ComparedMessage | None]:
     """The first two that are equal; else the first of each."""
     for left in lefts:
         for right in rights:
@@ -125,14 +129,14 @@ def text(value: bytes) -> str:
     return shown if len(value) <= _LONGEST else f"{shown}… ({len(value)} bytes)"
 
 
-def _by_entry(messages: Sequence[Message], *, apart: bool) -> dict[bytes, list[Message]]:
-    grouped: dict[bytes, list[Message]] = {}
+def _by_entry(messages: Sequence[ComparedMessage], *, apart: bool) -> dict[bytes, list[ComparedMessage]]:
+    grouped: dict[bytes, list[ComparedMessage]] = {}
     for message in messages:
         grouped.setdefault(message.entry if apart else b"", []).append(message)
     return grouped
 
 
-def _pair(identity: str, left: Message | None, right: Message | None) -> Iterator[Finding]:
+def _pair(identity: str, left: ComparedMessage | None, right: ComparedMessage | None) -> Iterator[Finding]:
     if left is None:
         assert right is not None
         yield Finding("extra", identity, None, right.sequence, "", None, text(right.subject))
