@@ -172,8 +172,10 @@ class Reader(ABC):
         assert self._worker is not None
         worker, waiting = self._worker, asyncio.create_task(begun.wait())
         # Not for the worker's end: batches that have arrived since may have to wait for the target.
-        await asyncio.wait({worker, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        await end_tasks(waiting)
+        try:
+            await asyncio.wait({worker, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(waiting)  # also of an opening that is interrupted
         if not begun.is_set():
             await worker
         self._watcher = asyncio.create_task(self._watch())
