@@ -98,7 +98,7 @@ class Rounds:
         window_of: how much may be in flight.
 
     Attributes:
-        interruptions: how often that was so.
+        interruptions: how often a round was interrupted.
         patience: see above.
     """
 

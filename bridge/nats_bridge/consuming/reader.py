@@ -12,9 +12,8 @@ Readers differ in what they do about deliveries that are missing or repeated, an
 Worked example: a heartbeat every 2 s, and a server that stops without closing its connection.
 
      0.0 s  the last batch arrives
-     2.0 s  no heartbeat: 2.0 s of silence are too few
-     5.0 s  2.5 heartbeats are missing: consumer and stream are checked, and no answer comes
-     5.5 s  the check is repeated, and from then on twice per second
+     4.0 s  no heartbeat: 4.0 s of silence are too few
+     6.0 s  more than 2.5 heartbeats are missing: an ordered reader checks stream and consumer, once per 5 s
     20.0 s  the server answers; the consumer has sent two more messages, which did not arrive
     20.1 s  its next heartbeat names them: the reader reads them again from the stream
 

@@ -271,7 +271,7 @@ class _Job:
         return capture.last if first is None else first - 1
 
     async def _created(self) -> Json:
-        """Create the stream, closed."""
+        """Create the stream: closed, or open at once if there are no messages to restore."""
         planned = self.planned
         if planned.saved.capture is None:
             config = self._open_config()

@@ -84,7 +84,7 @@ class BundleBuilder:
         """Messages of the rows that are not stored yet, in order.
 
         Args:
-            batch: the rows.
+            batch: the rows, at least one.
             first: number of the first one in the partition, from 0.
 
         Returns:

@@ -125,7 +125,7 @@ async def cut(
         first: the first sequence.
         last: the last sequence, not before the first.
         least: messages in a range, unless the options say how many ranges there are.
-        share: how many ranges, where the options say it of several streams.
+        share: into how many ranges; None for the number that the options or the cores give.
 
     Raises:
         ApiError: the server refuses, or does not answer.

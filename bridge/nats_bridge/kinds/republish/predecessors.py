@@ -27,7 +27,9 @@ answer (`left`); the answer of a request is deleted in turn, before a message ca
 
 Invariants:
 
-* A removal reaches `retention` in the order of its time stamp, whether or not the request is answered.
+* Removals reach `retention` in the order in which their advisories arrive, whether or not a request is answered. What
+  `STREAM.INFO` shows after a purge follows when it is known. A purge that keeps messages of one subject changes
+  nothing.
 * There is at most one request at a time for each deleted message, and one for each purge.
 * Every removal is counted once, when it is known what it means.
 """
@@ -138,7 +140,7 @@ class Predecessors:
         return bool(self._coming)
 
     def handed_on(self) -> None:
-        """The encoder has seen more messages: such a one may have been among them."""
+        """Search for removed messages among those that the encoder has seen since; only while some are expected."""
         if min(self._coming) <= self._taken()[0]:
             self._search()
 

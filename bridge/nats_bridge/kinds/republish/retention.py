@@ -12,7 +12,7 @@ The idea: follow the server's removals in the order in which messages are stored
 
 `floor` is the lowest sequence that can still exist; `holes` are removed sequences above it. An advisory holds for
 messages stored after it, not for older ones that are still in flight to us; so it waits (`after`) until the first
-message with a later time.
+message with that time or a later one.
 
 `skipped` are sequences that were never delivered: a predecessor may be among them, which only the server knows. They
 matter until the stream is known to hold none of them (`gone_at`).
@@ -254,7 +254,7 @@ class Retention:
             self.removed(int(sequence))
 
     def answer(self, purge: SubjectPurge, first_left: int, seen_to: int) -> None:
-        """Set the server's answer about a purge, see `Purge.answer`."""
+        """Set the server's answer about a purge, see `SubjectPurge.answer`."""
         purge.answer(first_left, seen_to)
         if purge in self.unanswered:
             self.unanswered.remove(purge)

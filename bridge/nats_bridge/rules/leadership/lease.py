@@ -177,7 +177,7 @@ class Lease:
     # -- what happened -----------------------------------------------------------------------------------------------
 
     def hinted(self, now: float, *, released: bool) -> None:
-        """Note that another replica wrote the record, or tried to; it may not be stored yet."""
+        """Note that a replica wrote the record, or tried to; it may not be stored yet."""
         if not self.held:
             self._next_look = now
             if released:

@@ -112,7 +112,7 @@ class LeaseStore:
         sidecar: the sidecar's name.
         bucket: the name of the bucket that holds the leases.
         timing: the time limits for answers.
-        hint: called for writes of other replicas.
+        hint: called for each write of a lease, our own included.
         announced: called with what a replica announces: its name, and how many rules it leads, None when it stops.
     """
 

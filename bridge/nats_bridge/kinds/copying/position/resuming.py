@@ -9,7 +9,8 @@ The idea: each round asks four questions, in this order.
 1. Is the source the stream that the copies were made of (`entry_streams`)? If not, it is copied from its start.
 2. Is the target the stream that the round before has written to, and does it still hold what it had confirmed? If so,
    everything up to that is stored, even if it was removed since, and only copies behind it are compared (`comparing`).
-3. Does the target hold copies at all? If not, the entry's configured start counts.
+3. Does the target hold copies at all? If not, the entry begins at its configured start, or at the time of the target's
+   last message if that is later, as servers do; without both it begins with the first message.
 4. Which messages between the newest copies have none (`comparing`)? They are sent; what is behind them is `there`.
 
 Two kinds of entries have a shorter way: with `keep_sequence`, the target's last sequence is the position; where the
@@ -29,7 +30,8 @@ Invariants:
 
 * The position is never behind a message that the source holds, the entry selects, and the target never stored.
 * `remember` is called once at the end of a round, before the next one asks for a position.
-* Times of source and target are never compared with each other: their clocks can differ.
+* Times of source and target are not compared, because their clocks can differ. The one exception is the third question,
+  in which servers compare them, too.
 """
 
 from __future__ import annotations
@@ -370,7 +372,8 @@ async def _target_holds(streams: EntryStreams, placed: tuple[int, int]) -> bool:
 async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> Verdict:
     """Whether the target is the stream that stored a copy at a place; all others that it held are gone.
 
-    Where no place is known, it is another one: the rule copies again all that the target lacks, and only that.
+    If no copy is there, it is another one, unless the place is below the first sequence that is left: then it is
+    unknown. Of another one, the rule copies again all that the target lacks, and only that.
     """
     sequence, place = placed
     stored = await streams.target_api.stored_message(streams.target.name, place) if sequence else None

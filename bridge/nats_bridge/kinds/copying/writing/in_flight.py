@@ -23,8 +23,9 @@ Its callers are the ways to request PubAcks: they `append` what they write, remo
 Invariants:
 
 * `count` and `size` are the sums over `groups`.
-* Names in `groups` increase, except after `Unconfirmed.request_again`, which puts confirmed messages in front again.
-* Everything up to `last_confirmed` is stored, a duplicate, or skipped. It never decreases while names stay the same.
+* Names in `groups` increase.
+* Everything up to `last_confirmed` is stored, a duplicate, or skipped. It decreases only after
+  `Unconfirmed.request_again`, which puts confirmed messages in front again; they are confirmed once more.
 * `last` never decreases.
 """
 

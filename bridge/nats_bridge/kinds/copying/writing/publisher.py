@@ -208,7 +208,10 @@ class Publisher:
 
     @property
     def confirmed(self) -> tuple[int, int]:
-        """The source's sequence up to which everything is stored, 0 if nothing was; and the target's then."""
+        """The source's sequence up to which everything is stored, a duplicate or skipped; and the target's then.
+
+        The first is 0 if nothing was. It steps back while confirmed messages are requested again.
+        """
         return self._messages.last_confirmed, self._messages.last
 
     @property
