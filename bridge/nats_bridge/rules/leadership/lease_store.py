@@ -30,6 +30,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import isnan
 from typing import Any, TypeAlias
 
 import structlog
@@ -320,13 +321,24 @@ def _sighting(message: Json) -> Sighting:
             holder=str(said["holder"]),
             term=int(said["term"]),
             beat=int(said["beat"]),
-            ttl=min(max(float(said["ttl"]), 0.0), _LONGEST_TTL),
+            ttl=_time_of(float(said["ttl"])),
             released=bool(said["released"]),
             position=_position(said.get("position")),
         )
     except (ValueError, KeyError, TypeError):
         return Sighting(int(message["seq"]), None)  # deleted, or written by another client
     return Sighting(int(message["seq"]), record)
+
+
+def _time_of(seconds: float) -> float:
+    """A lease's time, not below 0 and not longer than replicas wait.
+
+    Raises:
+        ValueError: it is not a number.
+    """
+    if isnan(seconds):
+        raise ValueError("the time of a lease is NaN")
+    return min(max(seconds, 0.0), _LONGEST_TTL)
 
 
 def _position(said: Json | None) -> KeptPosition | None:
