@@ -72,6 +72,34 @@ async def test_republish(
                 assert bridge.runs[0].counters.shorter_streams == 1
 
 
+async def test_a_lost_message_is_not_acknowledged(
+    newest_version: str, native_server: Servers, enduring_peer: OpenPeer
+) -> None:
+    """The acknowledgement would hold for the message that has its sequence now, if the sidecar was killed then."""
+    async with native_server(newest_version) as server:
+        peer = await enduring_peer(server.url)
+        here = await Scene.make(peer, "S")
+
+        async def acknowledged(sequence: int) -> bool:
+            return bool((await here.durable())["ack_floor"]["stream_seq"] == sequence)
+
+        async def done(messages: int) -> None:
+            await here.bridged.count(messages)
+            await until(lambda: acknowledged(messages))
+
+        async with PowerCut.of(server, peer) as power:
+            async with running(settings_for(power.url, here.rule(start="first", delivery="at_least_once"))):
+                await _lose_half(power, lambda _, messages: here.load.burst(messages), done)
+                await here.load.burst(20)
+                acks = await peer.collect("$JS.ACK.S.>")
+                power.back()
+                await here.bridged.count(KEPT + LOST + 20)
+                await until(lambda: acknowledged(KEPT + 20))
+            sequences = {int(subject.split(b".")[-4]) for subject, *_ in acks.messages}
+            assert sequences
+            assert max(sequences) == KEPT + 20
+
+
 async def _lose_half(
     power: PowerCut, store: Callable[[int, int], Awaitable[None]], arrived: Callable[[int], Awaitable[None]]
 ) -> None:

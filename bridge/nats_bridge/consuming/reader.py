@@ -96,6 +96,9 @@ class BatchSink(Protocol):
     async def stream_shortened(self, info: Json, resume_after: int) -> None:
         """Forget what was read after that sequence: the stream has lost it, and may hold other messages there."""
 
+    def checked(self) -> None:
+        """Repeat the last acknowledgement, which may be lost: stream and consumer are those of before, or forgotten."""
+
 
 class Reader(ABC):
     """Reads one stream for one rule.
@@ -484,6 +487,15 @@ class Reader(ABC):
         """Whether heartbeats are missing."""
         return asyncio.get_running_loop().time() - self._last_read >= _SILENT_BEATS * waiting.HEARTBEAT
 
+    @property
+    def may_acknowledge(self) -> bool:
+        """Whether stream and consumer are known to be those of which messages were read.
+
+        After a lost connection they are not, until a check: the server may have lost the end of the stream. An
+        acknowledgement of a message that it has lost would hold for the next message with that sequence.
+        """
+        return self._life.state != "checking" and not self._life.uncertain
+
     async def _revive(self) -> None:
         """Check until the server answers."""
         self._life.happened("check")
@@ -501,6 +513,8 @@ class Reader(ABC):
             else:
                 self._life.happened("checked")
                 self.waits_for = ""
+                if self.may_acknowledge:
+                    self._sink.checked()
                 return
 
     def _say_waiting(self, error: ApiError) -> None:

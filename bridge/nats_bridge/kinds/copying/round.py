@@ -352,6 +352,9 @@ class Round:
         """Let the next round compare what the target holds with what the source still holds; see `BatchSink`."""
         self.life.interrupt("the server lost the end of the source")
 
+    def checked(self) -> None:
+        """Do nothing: a lost connection ends a round that acknowledges; see `BatchSink`."""
+
     async def read_on(self, info: Json, after: int) -> None:
         """Let the next round compare what the target holds with the source; see `BatchSink`."""
         self.life.interrupt("another client has changed the consumer of the source")

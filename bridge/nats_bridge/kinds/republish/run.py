@@ -151,7 +151,6 @@ class RepublishRun(RuleRun):
         self.metrics.follow(rule.kind, self.counters, lambda: delivery.in_flight)
         self._backlog = self.metrics.backlog()
         self._delivery.start()
-        self._source.on_reconnect(self._delivery.acknowledge_again)
         self._target.on_reconnect(self._target_is_back)
         self._source.on_refusal(self._refused)
         if self._target is not self._source:
@@ -385,6 +384,10 @@ class RepublishRun(RuleRun):
         self.counters.shorter_streams += 1
         await self.read_on(info, resume_after)
 
+    def checked(self) -> None:
+        """Repeat the last acknowledgement; see `BatchSink`."""
+        self._delivery.acknowledge_again()
+
     async def read_on(self, info: Json, after: int) -> None:
         """Learn again what precedes the messages after a sequence; see `BatchSink`."""
         self._delivery.acknowledged = self._newest = b""  # of messages that come again, or are lost
@@ -415,8 +418,8 @@ class RepublishRun(RuleRun):
 
     def _acknowledge(self, reply: bytes) -> None:
         assert self._reader is not None
-        if not self._reader.consumer.has_sent(reply):
-            return
+        if not self._reader.may_acknowledge or not self._reader.consumer.has_sent(reply):
+            return  # after the check it is repeated
         if self._source.client.is_connected and self._context.fence.is_open:
             self._source.client.write_raw(b"PUB %b 4\r\n+ACK\r\n" % reply, self._context.fence)
 
