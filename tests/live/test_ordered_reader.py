@@ -32,11 +32,18 @@ class _Way:
     """
 
     def __init__(
-        self, bridge: Sidecar, *, loses: Payloads = lambda _: False, loses_beats: bool = False, doubles: bool = False
+        self,
+        bridge: Sidecar,
+        *,
+        loses: Payloads = lambda _: False,
+        loses_beats: bool = False,
+        doubles: bool = False,
+        held: list[Delivered] | None = None,
     ) -> None:
         subscription = bridge.runs[0]._reader._subscription  # type: ignore[attr-defined]
         routes = subscription.client._batches.routes
         self._loses = loses
+        self._held = held
         self._loses_beats = loses_beats
         self._doubles = doubles
         self._on = routes[subscription.sid]
@@ -47,10 +54,17 @@ class _Way:
     def _on_batch(self, batch: list[Delivered]) -> None:
         kept = [message for message in batch if not self._loses(message[3])]
         self.lost += len(batch) - len(kept)
+        if self._held is not None:
+            self._held += [message for message in batch if message not in kept]
         if kept:
             self._on.on_batch(kept)
         if kept and self._doubles:
             self._on.on_batch(kept)
+
+    def deliver_held(self) -> None:
+        """Deliver what was lost until now."""
+        assert self._held is not None
+        self._on.on_batch(self._held)
 
     def _on_control(self, reply: bytes, block: bytes) -> None:
         if self._loses_beats:
@@ -265,3 +279,34 @@ async def test_a_last_delivery_that_is_read_again_when_the_lead_is_lost_is_in_do
         monkeypatch.setattr(Replay, "between", between)
         await lead_lost(bridge)
         assert run.counters.as_dict()["in_doubt"] == 2
+
+
+@pytest.mark.parametrize("delivery", MODES)
+async def test_deliveries_of_a_stream_that_was_recreated_since_are_dropped(
+    delivery: str, servers: SharedServers, unique_name: Name, raw_peer: OpenPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were read from a lost connection, after the loss was known, and have sequences of the new stream."""
+    url, here = await _scene(servers, raw_peer, unique_name("late"))
+    held: list[Delivered] = []
+    async with running(settings_for(url, here.rule(delivery=delivery))) as bridge:
+        way = _Way(bridge, loses=lambda payload: payload.startswith(b"late"), held=held)
+        recreated = OrderedReader._stream_recreated
+
+        async def late(reader: OrderedReader, stream: dict[str, Any], lives: int) -> None:
+            way.deliver_held()
+            await recreated(reader, stream, lives)
+
+        monkeypatch.setattr(OrderedReader, "_stream_recreated", late)
+        await _stored(here, b"1", b"2", b"3", b"late 4", b"late 5")
+        await until(lambda: len(held) == 2)
+        await here.peer.api(f"STREAM.DELETE.{here.name}")
+        await here.peer.create_stream(name=here.name, subjects=[f"{here.name}.>"])
+        await _stored(here, b"new 1", b"new 2", b"new 3")
+        await here.bridged.count(6)
+        await _stored(here, b"new 4", b"new 5", b"new 6")
+        await here.bridged.until_sequence(6)
+        assert _counted(bridge, "recreated_streams", "shorter_streams") == [1, 0]
+    assert [message[3] for message in here.bridged.messages] == [
+        *(b"1", b"2", b"3"),
+        *(b"new %d" % number for number in range(1, 7)),
+    ]

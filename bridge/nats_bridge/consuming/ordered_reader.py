@@ -336,6 +336,9 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
+        # What the old stream's consumer has sent can still wait here, and must not mix with messages of the new one.
+        await self._listen()
+        self._life.discard()
         self._order.resume(0)
 
     async def _resume_point(self, last: int) -> int | None:
