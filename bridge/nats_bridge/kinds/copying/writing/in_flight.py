@@ -25,7 +25,7 @@ Invariants:
 * `count` and `size` are the sums over `groups`.
 * Names in `groups` increase.
 * Everything up to `last_confirmed` is stored, a duplicate, or skipped. It decreases only after
-  `Unconfirmed.request_again`, which puts confirmed messages in front again; they are confirmed once more.
+  `Unconfirmed.request_again`, which puts confirmed messages in front; they are confirmed again.
 * `last` never decreases.
 """
 
