@@ -78,7 +78,6 @@ async def test_a_row_is_published_and_the_stream_decides(
 
 @pytest.mark.parametrize("mix", MIXES)
 async def test_a_backfill_makes_the_copies_of_the_sidecar(
-    spark: SparkSession,
     mix: str,
     url: str,
     peer: RawPeer,
@@ -99,7 +98,7 @@ async def test_a_backfill_makes_the_copies_of_the_sidecar(
         peers = [await raw_peer(west.url), await raw_peer(east.url)]
         for each in peers:
             await each.create_stream(name=target, subjects=[f"{name}.>"], allow_msg_ttl=True, allow_rollup_hdrs=True)
-        await backfilled(spark, settings(west.url))
+        await backfilled(settings(west.url))
         async with running(settings(east.url)):
 
             async def there() -> bool:

@@ -12,9 +12,10 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from nats_bridge.client.jetstream_api import Json
+from nats_bridge.client.connection import Connection as OpenConnection
+from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.stream_identity import KnownStream, MessageStamp
-from nats_bridge.errors import NotPermittedError
+from nats_bridge.errors import ApiError, NotPermittedError
 from nats_bridge.settings import Connection
 from nats_bridge_spark.connections import connected
 from nats_bridge_spark.errors import PipelineError
@@ -147,13 +148,23 @@ async def saved_stream(connection: Connection, stream: str) -> SavedStream:
         ApiError: the server does not answer.
     """
     async with connected(connection) as opened:
-        info = await stream_info(opened, stream)
-        consumers: tuple[SavedConsumer, ...] | None
-        try:
-            listed = await opened.api.consumers(stream)
-        except NotPermittedError:
-            consumers = None
-        else:
-            consumers = tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))
+        while True:
+            info = await stream_info(opened, stream)
+            try:
+                consumers = await _durable_consumers(opened, stream)
+            except ApiError as error:
+                if error.err_code != STREAM_NOT_FOUND:
+                    raise
+                continue  # it was deleted between the two requests, so the first one fails now, or names its successor
+            break
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         return SavedStream(info["config"], consumers, opened.server_version, now)
+
+
+async def _durable_consumers(opened: OpenConnection, stream: str) -> tuple[SavedConsumer, ...] | None:
+    """The stream's durable consumers; None if the user may not list them."""
+    try:
+        listed = await opened.api.consumers(stream)
+    except NotPermittedError:
+        return None
+    return tuple(SavedConsumer.of(each) for each in listed if each["config"].get("durable_name"))
