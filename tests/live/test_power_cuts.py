@@ -46,13 +46,10 @@ async def test_republish(
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S")
 
-        async def acknowledged(sequence: int) -> bool:
-            return bool((await here.durable())["ack_floor"]["stream_seq"] == sequence)
-
         async def done(messages: int) -> None:
             await here.bridged.count(messages)
             if delivery == "at_least_once":  # what is in doubt would be written again
-                await until(lambda: acknowledged(messages))
+                await _acknowledged(here, messages)
 
         async with PowerCut.of(server, peer) as power:
             settings = settings_for(power.url, here.rule(start="first", delivery=delivery))
@@ -80,12 +77,9 @@ async def test_a_lost_message_is_not_acknowledged(
         peer = await enduring_peer(server.url)
         here = await Scene.make(peer, "S")
 
-        async def acknowledged(sequence: int) -> bool:
-            return bool((await here.durable())["ack_floor"]["stream_seq"] == sequence)
-
         async def done(messages: int) -> None:
             await here.bridged.count(messages)
-            await until(lambda: acknowledged(messages))
+            await _acknowledged(here, messages)
 
         async with PowerCut.of(server, peer) as power:
             async with running(settings_for(power.url, here.rule(start="first", delivery="at_least_once"))):
@@ -94,10 +88,19 @@ async def test_a_lost_message_is_not_acknowledged(
                 acks = await peer.collect("$JS.ACK.S.>")
                 power.back()
                 await here.bridged.count(KEPT + LOST + 20)
-                await until(lambda: acknowledged(KEPT + 20))
+                await _acknowledged(here, KEPT + 20)
             sequences = {int(subject.split(b".")[-4]) for subject, *_ in acks.messages}
             assert sequences
             assert max(sequences) == KEPT + 20
+
+
+async def _acknowledged(here: Scene, sequence: int) -> None:
+    """Wait until the rule has acknowledged everything up to a sequence."""
+
+    async def is_acknowledged() -> bool:
+        return bool((await here.durable())["ack_floor"]["stream_seq"] == sequence)
+
+    await until(is_acknowledged)
 
 
 async def _lose_half(

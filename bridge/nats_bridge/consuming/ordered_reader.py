@@ -289,11 +289,14 @@ class OrderedReader(Reader):
             self._order.give_up(skipped or 0)
         if incomplete:
             await self._sink.read_on(stream, self.handled)
-        # Messages that the old consumer may have sent must not mix with those of its successor.
-        await self._listen()
-        self._life.discard()
+        await self._drop_deliveries()
         await consumer.delete()
         return True
+
+    async def _drop_deliveries(self) -> None:
+        """Drop what the consumer has sent, waiting or under way: it must not mix with messages of its successor."""
+        await self._listen()
+        self._life.discard()
 
     async def _left_out(self) -> int | None:
         """The number of messages that the stream holds of what is unproven, and were left out; None if unknown."""
@@ -336,9 +339,7 @@ class OrderedReader(Reader):
         await self._sink.settled()
         await self._sink.stream_recreated(stream)
         self._seen = KnownStream.of(stream)
-        # What the old stream's consumer has sent can still wait here, and must not mix with messages of the new one.
-        await self._listen()
-        self._life.discard()
+        await self._drop_deliveries()
         self._order.resume(0)
 
     async def _resume_point(self, last: int) -> int | None:
@@ -358,9 +359,7 @@ class OrderedReader(Reader):
         self._log.warning("reader.stream_shorter", position=self.handled, last_sequence=last, after=resume_after)
         await self._sink.settled()
         await self._sink.stream_shortened(stream, resume_after)
-        # Messages that the old consumer may have sent must not mix with those of its successor.
-        await self._listen()
-        self._life.discard()
+        await self._drop_deliveries()
         await self.consumer.delete()
         self._order.resume(resume_after)
 
@@ -395,9 +394,7 @@ class OrderedReader(Reader):
         except ApiError as error:
             reason = str(error)  # no server answers for it while that one is down, though others serve the stream
         self._log.warning("reader.consumer_away", consumer=consumer.name, reason=reason)
-        # Messages that the old consumer may still send must not mix with those of its successor.
-        await self._listen()
-        self._life.discard()
+        await self._drop_deliveries()
         return None
 
 
