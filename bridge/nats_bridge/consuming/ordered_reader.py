@@ -294,7 +294,7 @@ class OrderedReader(Reader):
         return True
 
     async def _drop_deliveries(self) -> None:
-        """Drop what the consumer has sent, waiting or under way: it must not mix with messages of its successor."""
+        """Drop the consumer's deliveries, waiting and in flight: they must not mix with those of its successor."""
         await self._listen()
         self._life.discard()
 
