@@ -1,7 +1,6 @@
 """The hot path of writing: turns the rows of a record batch into messages.
 
-The problem: a task that is run again must not store a row twice, and Python is too slow to build a header block for
-each row by itself.
+The problem: a task that is run again must not store a row twice, and a loop over the rows is too slow in Python.
 
 The idea: each message carries an id, and whole columns are joined to whole columns of header blocks.
 
