@@ -119,7 +119,7 @@ async def plan(connection: Connection, options: ReadOptions, share: int | None =
     except ApiError as error:
         if error.err_code != _NOT_AMONG_THE_STREAMS:
             raise
-        if options.pushed_subject:
+        if options.pushed_subject and not options.subjects:
             return await cut(connection, replace(options, pushed_subject=None), state, first, last, share=share)
         raise OptionError(
             f"option subjects: server {connection.server_version} takes only filters that lie within the stream's"
