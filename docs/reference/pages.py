@@ -17,6 +17,7 @@ from docs.reference import (
     log_events,
     metrics,
     server_features,
+    statements,
 )
 
 FOLDER: Final = Path(__file__).parent
@@ -30,6 +31,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metrics.md": metrics.page,
         "counters.md": counters.page,
         "cases.md": cases.page,
+        "statements.md": statements.page,
         "../logs.md": log_events.page,
         "../server-features.md": server_features.page,
     }
