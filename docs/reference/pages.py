@@ -16,7 +16,6 @@ from docs.reference import (
     errors,
     log_events,
     metrics,
-    server_features,
 )
 
 FOLDER: Final = Path(__file__).parent
@@ -31,7 +30,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "counters.md": counters.page,
         "cases.md": cases.page,
         "../logs.md": log_events.page,
-        "../server-features.md": server_features.page,
     }
 )
 """The text of each page, by its file's name."""
