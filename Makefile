@@ -68,7 +68,7 @@ help:
 	@echo "make chaos   ten minutes of faults, every kind of rule, on a cluster and on one server; reports are in build/chaos"
 	@echo "make chaos-smoke  the same, about a minute; make soak: memory over ten million messages"
 	@echo "make audit   known vulnerabilities of the locked dependencies, where an advisory service answers"
-	@echo "make lint    ruff, the import contracts, and the words of docs/words.toml; make types: mypy --strict; make format: rewrite"
+	@echo "make lint    ruff, the import contracts, and the rules of docs/style.md; make types: mypy --strict; make format: rewrite"
 	@echo "make bench   republishing and copying against native, as ratios of one run; BENCH='--quick catch-up' for some"
 	@echo "make figures the same, and the pictures of docs/benchmarks.md drawn again (fifteen minutes; needs Go for the peers)"
 	@echo "make lock    renew the locked dependencies; make clean: remove what was installed"
@@ -216,7 +216,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/python -m pytest --quiet tests/unit/docs/test_words.py
+	$(BIN)/python -m pytest --quiet tests/unit/docs/test_style.py
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -1,11 +1,36 @@
-"""Messages in flight to a stream, round after round, until it has stored them all: pipelined, in order, each once.
+"""Publishes a task's messages to a stream until it has stored all of them: pipelined, in order, each once.
 
-Within a connection, the bridge's `Publisher` does it. A round ends when it is unknown what was stored: the connection
-broke, an answer did not come. The next one opens another publisher, asks the stream what it holds of what is in flight,
-and sends the rest, as a later attempt of Spark's would.
+The problem: while a connection holds, the bridge's `Publisher` sends messages in order and knows which are stored. If
+the connection breaks, or an answer does not come, it is unknown which messages in flight are stored. A second
+publication would store some twice.
 
-The states of a round are those of the sidecar's own (`RoundLife`). A broken one is left by `send` and `settled`, which
-begin the next; they raise the error of a failed one.
+The idea: work in rounds. A round is one `Publisher` on one connection. After it is interrupted, the next round asks the
+stream which messages in flight it holds (`Sender.look`), sends only the others (`Sender.left`), and continues. Its
+states are those of the sidecar's rounds (`RoundLife`). `send` and `settled` begin the next round after an interrupted
+one, and raise the error of a failed one.
+
+Example: messages 1 to 6, the connection breaks, and the stream had stored 1 to 4.
+
+```text
+round 1   open: the stream's last sequence is 90
+          send 1-3, send 4-6          PubAcks: 1 and 2 are stored, up to sequence 92
+          the connection breaks       in flight: 3-6
+round 2   open: the last sequence is 94; look: what is stored after 92? 3 and 4
+          send 5 and 6                PubAcks: 5 and 6 are stored
+settled   nothing is in flight
+```
+
+A publisher sometimes infers that earlier messages are stored from the confirmation of a later one. If the ids cannot
+prevent a second storage, such inferences are not relied on for the last `doubted` messages: they stay in flight that
+much longer.
+
+Invariants:
+
+* Messages are confirmed in order. `_confirmed` is the name of the last one, and the rows up to it are never sent again.
+* `_behind` is a sequence of the stream before every message in flight. A stream that ends before it has lost messages,
+  and the task fails with `DataLostError`.
+* At most one round is open. Its publisher is closed before the next one asks the stream.
+* A task that makes no progress for `patience` seconds fails with the reason.
 """
 
 from __future__ import annotations
@@ -50,8 +75,8 @@ class Standing:
     Attributes:
         info: the stream's `STREAM.INFO`.
         target: the same, as publishers need it.
-        last: its last sequence, behind everything that was sent in earlier rounds.
-        behind: one of its sequences: what is in flight is stored after it.
+        last: its last sequence, after everything that was sent in earlier rounds.
+        behind: a sequence before every message in flight.
     """
 
     info: Json
@@ -64,11 +89,11 @@ class Sender(Protocol):
     """The owner of the messages."""
 
     async def look(self, standing: Standing, in_flight: Sequence[RowBundle]) -> None:
-        """Begin a round: find out which of the task's messages the stream holds.
+        """Begin a round: find the messages in flight that the stream holds.
 
         Args:
-            standing: where the stream stands.
-            in_flight: what may be stored or not; nothing in the first round.
+            standing: the stream's state.
+            in_flight: messages that are stored or not; none in the first round.
 
         Raises:
             ApiError: the server cannot be asked; the round is tried again where that can help.
@@ -79,23 +104,23 @@ class Sender(Protocol):
         """The messages in flight that the stream did not hold then."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """Decide about a message that the stream does not take: return to continue, or raise what ends the task."""
+        """Decide about a message that the stream refuses: return to continue, or raise to end the task."""
 
 
 class Rounds:
     """Publishes the messages of one task.
 
     Args:
-        stream: where.
+        stream: the target's name.
         connection: its connection.
         sender: the owner of the messages.
-        counters: where to count.
+        counters: the counters of copies.
         patience: seconds for which the server may be away, or the stream take nothing.
-        known: the stream on which the task relies; None for any, until it has confirmed something.
-        exclusive: whether the connection has no echo, and nothing else of ours writes to the stream (see `Publisher`).
-        doubted: how many messages are kept after the publisher has reported that they are stored, because their ids do
-            not keep them from being stored twice when it asks for them again.
-        window_of: how much may be in flight.
+        known: the identity of the stream that the task needs; None for any, until it has confirmed a message.
+        exclusive: whether the connection has no echo, and the process has no other writer to the stream (see
+            `Publisher`).
+        doubted: messages that stay in flight after the publisher has reported that they are stored.
+        window_of: the limit of messages in flight.
 
     Attributes:
         interruptions: how often a round was interrupted.
@@ -130,25 +155,24 @@ class Rounds:
         self._probe = b""
         self._error: BaseException | None = None
         self._reason = ""
-        self._idle = True  # whether there is nothing to wait for: no messages to send, and what is stored is read
+        self._idle = True  # whether no progress is expected: no messages to send, or the stream is being read
         self._publisher: Publisher | None = None
         self._life = RoundLife(self._interrupted, self._failed)  # of the present round
         self._watcher: asyncio.Task[None] | None = None
-        self._in_flight: deque[RowBundle] = deque()  # and what is stored without our knowing it beyond doubt
-        self._confirmed = 0  # the name of the last message that is known to be stored, beyond doubt
+        self._in_flight: deque[RowBundle] = deque()  # including the doubted ones
+        self._confirmed = 0  # the name of the last message that is certainly stored
         self._behind = 0
         self._sent = 0  # messages that the present publisher was given
-        self._reported: deque[tuple[int, int, int]] = (
-            deque()
-        )  # lately: how many of them are stored, and the same two then
+        # The last reports: messages of this publisher that are stored, `_confirmed`, `_behind`.
+        self._reported: deque[tuple[int, int, int]] = deque()
 
     @property
     def waits(self) -> bool:
-        """Whether the stream takes nothing at the moment, so that the task waits for room in it."""
+        """Whether the stream is full at the moment, so that the task waits for room in it."""
         return self._publisher is not None and self._publisher.waiting
 
     async def open(self, probe: bytes, info: Json | None = None) -> Standing:
-        """Begin the first round; what is known then.
+        """Begin the first round, and return the stream's state.
 
         Args:
             probe: a subject that the stream stores.
@@ -196,7 +220,7 @@ class Rounds:
                 return
 
     async def close(self) -> None:
-        """Stop; what is not confirmed stays unknown."""
+        """Stop; messages in flight are stored or not."""
         await end_tasks(self._watcher)
         with contextlib.suppress(BridgeError, OSError):
             await self._close_round()
@@ -227,7 +251,7 @@ class Rounds:
         return info
 
     async def patiently(self, ask: Callable[..., Awaitable[_Answer]], *args: Any) -> _Answer:
-        """An answer of the server, asked again while waiting can help."""
+        """Return the answer to a request, repeated while waiting can help."""
         deadline: float | None = None
         while True:
             await self._connected()
@@ -247,7 +271,7 @@ class Rounds:
     # -- a round -----------------------------------------------------------------------------------------------------
 
     async def _round(self, info: Json | None = None) -> Standing:
-        """Find out what is stored, and send the rest."""
+        """Ask the stream what it holds, and send the rest."""
         standing = await self._open(info or await self.info())
         self._idle = True
         await self._sender.look(standing, tuple(self._in_flight))
@@ -309,7 +333,7 @@ class Rounds:
             self._in_flight.popleft()
 
     async def _recovered(self) -> None:
-        """Begin the next round where there was trouble."""
+        """Begin the next round after an interrupted one."""
         if self._known is not None and not self._known.messages and self._confirmed and not self._life.over:
             self._known = self._found = KnownStream.of(await self.info())  # it was empty
         while self._life.over:
@@ -325,7 +349,7 @@ class Rounds:
                 await LEADER_AWAY.pause()
 
     def _keep(self, messages: list[RowBundle]) -> None:
-        """Nothing else is in flight."""
+        """Replace the messages in flight."""
         self._in_flight = deque(each for each in messages if each)
 
     async def _connected(self) -> None:
@@ -354,7 +378,7 @@ class Rounds:
             self._error = error
 
     async def _watch(self) -> None:
-        """End a task that does not move, with what keeps it."""
+        """End a task that makes no progress, with the reason."""
         moved, stuck = (-1, -1), 0.0
         while True:
             look = min(FOUR_A_SECOND, self.patience / 4)

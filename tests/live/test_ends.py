@@ -178,7 +178,7 @@ async def test_a_batch_that_waits_for_a_predecessor_is_in_doubt_when_the_lead_is
         await here.peer.store(subject)
         await here.bridged.until_sequence(1)
         await here.peer.api(f"STREAM.MSG.DELETE.{here.name}", {"seq": 1})
-        await until(lambda: bool(run._follower.predecessors._asked))  # type: ignore[attr-defined]
+        await until(lambda: bool(run._follower.predecessors._requests))  # type: ignore[attr-defined]
         await here.peer.store(subject)
         await until(lambda: run.counters.as_dict()["received"] == 1 and run.has_work)
         await here.peer.store(subject)

@@ -31,6 +31,39 @@ async def test_a_task_that_swallows_its_first_cancellations_ends() -> None:
     assert swallowed == 2
 
 
+async def test_a_task_does_not_leave_its_own_tasks_when_it_is_cancelled_again() -> None:
+    """A run would start after it was stopped, and leave a subscription open."""
+    waiting, free = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not free.is_set():
+            try:
+                waiting.set()
+                await free.wait()
+            except asyncio.CancelledError:
+                continue
+
+    inner = asyncio.create_task(stubborn())
+
+    async def own() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await end_tasks(inner)
+
+    outer = asyncio.create_task(own())
+    await waiting.wait()
+    left = []
+    for _ in range(3):
+        outer.cancel()
+        await asyncio.wait([outer], timeout=0)
+        left.append(outer.done())
+    free.set()
+    await asyncio.wait([outer, inner])
+    assert left == [False] * 3
+    assert outer.cancelled()
+
+
 async def test_failed_finished_and_absent_tasks_are_no_trouble() -> None:
     async def fail() -> None:
         raise ValueError("on purpose")

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nats_bridge.kinds.republish.counters import RuleCounters
-from nats_bridge.kinds.republish.encoder import Left, RepublishEncoder, Suspect
+from nats_bridge.kinds.republish.encoder import Remaining, RepublishEncoder, Suspect
 from nats_bridge.kinds.republish.retention import Retention, StreamLimits, SubjectPurge
 from nats_transforms import dialect
 from nats_transforms.republish import compile_republish
@@ -116,9 +116,9 @@ def republished(loop: RepublishEncoder, subject: bytes, sequence: int, rollup: b
     message = (subject, b"$JS.ACK.S.C.1.%d.%d.1000000000000000000.0" % (sequence, sequence), block, b"")
     out: list[bytes] = []
 
-    async def ask(suspect: Suspect) -> Left:
+    async def ask(suspect: Suspect) -> Remaining:
         assert (suspect.subject, suspect.sequence) == (subject, sequence)
-        return Left(before.newest(subject), in_time=False)
+        return Remaining(before.newest(subject), in_time=False)
 
     if waiting := loop.run([message], out, ask):
         finish(waiting)

@@ -16,15 +16,26 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
 
     Once is not enough: `asyncio.wait_for`, which nats-py uses for its requests, swallows a cancellation that
     comes together with the result (Python before 3.12), and the task would never end.
+
+    For the same reason the caller can be cancelled twice, the second time in here. It does not leave its tasks then.
+
+    Raises:
+        asyncio.CancelledError: the caller was cancelled; the tasks have ended.
     """
     ending = [task for task in tasks if task is not None]
+    cancelled = None
     while left := [task for task in ending if not task.done()]:
         for task in left:
             task.cancel()
-        await asyncio.wait(left, timeout=_PATIENCE)
+        try:
+            await asyncio.wait(left, timeout=_PATIENCE)
+        except asyncio.CancelledError as error:
+            cancelled = error
     for task in ending:
         if not task.cancelled():
             task.exception()  # seen: asyncio has nothing to report later
+    if cancelled is not None:
+        raise cancelled
 
 
 async def first_of(*awaited: Coroutine[Any, Any, object] | asyncio.Future[Any], within: float | None = None) -> None:

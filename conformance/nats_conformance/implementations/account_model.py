@@ -1,10 +1,27 @@
 """A model of an account with streams: it carries out a case's steps with what an engine answers.
 
 Theory of operation: a message is published to subscribers and to the stream that takes its subject. The stream
-transforms, checks and stores it, and republishes it, which is a publication like any other; that is how a message goes
+transforms, checks and stores it, and republishes it, which is a publication like any other. That is how a message goes
 from stream to stream. After every step all copying streams are brought up to their sources, in the order of their
-entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's own, so the same case
-gives the same bytes each time.
+entries, until nothing more is to be copied. Nothing here waits, and the clock is the model's, so the same case gives
+the same bytes each time.
+
+Worked example: stream A takes `a.>` and republishes it to `seen.>`, stream B takes `seen.>`, and stream C sources A
+with the transform `a.*` to `c.$1`. The case publishes `a.1`, and listens on `>`.
+
+```text
+publish a.1          listeners receive a.1; A stores it as 1
+A republishes        listeners receive seen.a.1 with Nats-Stream A and Nats-Sequence 1; B stores it as 1, and has no
+                     republish, so this branch ends
+sources are behind   C has copied A up to 0, A ends at 1: C stores c.1 as 1 with Nats-Stream-Source
+again                C has copied A up to 1: nothing is left, and the step is done
+```
+
+Invariants:
+
+* A republication is complete, with all publications that follow from it, before the next message is published.
+* After a step, every stream has copied its sources to their ends, or is blocked by its limits.
+* More than 32 republications in a row are reported as a loop.
 """
 
 from __future__ import annotations
@@ -37,7 +54,7 @@ from nats_transforms.dialect import Dialect
 from nats_transforms.subject import matches, tokens
 
 _DEEPEST = 32
-"""So many times a message may be republished; more than that is a loop."""
+"""The republications of one message in a row after which it is a loop."""
 
 
 class AccountModel:

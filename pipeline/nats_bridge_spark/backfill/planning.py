@@ -1,7 +1,7 @@
-"""Plans a backfill of a copying rule what to read and write, given what the target holds.
+"""Plans the backfill of a copying rule: which messages of each entry the target lacks.
 
-It checks as a start of the sidecar does, with the same code: what must not run is refused here, the target shows where
-an entry resumes.
+It makes the same checks as a start of the sidecar, with the same code, and finds each entry's resume point in the
+target.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ async def entry_copy(
     request: BackfillRequest,
     captured: Place | None,
 ) -> HistoryCopy:
-    """Find out what one entry's target lacks.
+    """Plan one entry: the history to read, and the first sequence that the target lacks.
 
     Args:
         plan: the entry.
         rule: its rule.
         settings: the configuration.
         connections: the open connections by name.
-        request: what is wanted of it.
-        captured: where a capture of the history is; None for the live stream.
+        request: the command's options.
+        captured: the place of a captured history; None for the live stream.
 
     Raises:
         OptionError: the range does not fit to what the target holds, or the capture not to the stream.
@@ -132,7 +132,7 @@ async def entry_copy(
 
 
 def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, place: str) -> None:
-    """Refuse a capture of something else, or with less than the stream holds itself."""
+    """Refuse a capture of another stream, and one that lacks messages that the live stream holds."""
     stream, created, held_from = plan.source.name, source["created"], int(source["state"]["first_seq"])
     if capture.stream != stream:
         raise OptionError(f"{place}: is of stream '{capture.stream}', and the rule reads '{stream}'")
@@ -156,7 +156,7 @@ def _require_held(capture: Capture, source: Json, plan: EntryPlan, first: int, p
 
 
 async def _handled(plan: EntryPlan, request: BackfillRequest, streams: EntryStreams) -> int:
-    """The source's sequence up to which nothing is to be read."""
+    """Return the source's sequence after which the backfill reads."""
     wanted = request.first - 1 if request.first is not None else None
     begun = plan
     if wanted is not None:

@@ -1,7 +1,32 @@
-"""The hot path of writing: turns record batches into messages in columns; its checks name the row.
+"""The hot path of writing: turns the rows of a record batch into messages.
 
-What can be done to a column is done to the column. A row that cannot be a message raises before anything of its piece
-is sent.
+The problem: a task that is run again must not store a row twice, and a loop over the rows is too slow in Python.
+
+The idea: each message carries an id, and whole columns are joined to whole columns of header blocks.
+
+* Rows without ids get one: the task's prefix, the row's number in the partition from 0, a dash, and a CRC-32 of
+  subject, headers and payload in eight hexadecimal digits. A later attempt of the task reads the stored ids
+  (`StoredRows`), and leaves these rows out. The check detects rows that come in another order the second time.
+* Rows with ids keep them, in their own column or as `Nats-Msg-Id` in their headers.
+* If ids are the only headers and all are plain text, the blocks are joined column by column. Rows with headers are
+  built one by one (`_identified`).
+
+Example: task `T` has the prefix `spark-k-0-7-`. It writes rows 0 to 2 of subject `a`, is killed after two of them, and
+runs again.
+
+```text
+first attempt   row 0 gets T0-1c291ca3, row 1 gets T1-8d076785, killed
+stored rows     0: 1c291ca3, 1: 8d076785
+second attempt  row 0, row 1: same check, left out, `already` is 2; row 2 gets T2-f4d06ac4, sent
+                if row 1 had another payload now: another check, RowError
+```
+
+Invariants:
+
+* `build` returns the messages of a batch or raises. Nothing of a batch with a wrong row is sent, and the error names
+  the row.
+* A message's name is its row's number plus one, in the order of the rows.
+* A row is left out only if the stream holds it, or is known to have held it.
 """
 
 from __future__ import annotations
@@ -48,11 +73,11 @@ class ForeignSubjectError(RowError):
 
 
 class BundleBuilder:
-    """Makes messages of rows.
+    """Builds the messages of a task's rows.
 
     Args:
-        layout: which column is what.
-        place: which task's rows they are.
+        layout: the meaning of the columns.
+        place: the task, and the prefix of its ids.
         target: the stream that receives.
         max_payload: bytes that the server takes in one message, headers included.
         check_subjects: whether subjects must be the stream's.
@@ -113,7 +138,7 @@ class BundleBuilder:
         return bundle
 
     def _numbered(self, subjects: pa.Array, payloads: pa.Array, first: int) -> tuple[pa.Array, list[int] | None]:
-        """Header blocks with ids that say which row it is; and which rows are not stored yet, None for all."""
+        """Return header blocks with generated ids, and the rows that are not stored yet; None for all."""
         stored = self.stored
         starts = map(self._known.__getitem__, subjects.to_pylist())
         checks = array("I", map(crc32, payloads.to_pylist(), starts))
@@ -135,7 +160,7 @@ class BundleBuilder:
         ids: Sequence[bytes | None],
         first: int,
     ) -> tuple[pa.Array, list[int]]:
-        """The same for rows with headers or ids of their own."""
+        """Return the same as `_numbered`, row by row, for rows that bring headers or ids."""
         known, prefix, stored = self._known, self._prefix, self.stored
         blocks: list[bytes] = []
         kept: list[int] = []
@@ -161,7 +186,7 @@ class BundleBuilder:
         return pa.array(blocks, pa.binary()), kept
 
     def _checked_id(self, row: int, subject: bytes, own: bytes, brought: bytes | None) -> bytes:
-        """The id in a row's column, if it can be one, and its headers do not bring another one."""
+        """Return the id in a row's column; refuse a wrong one, and a different one in the headers."""
         if not own or b"\r" in own or b"\n" in own or own != own.strip(b" \t"):
             raise self._wrong(row, subject, f"'{_said(own)}' cannot be a message id")
         if brought is not None and brought != own:
@@ -192,7 +217,7 @@ class BundleBuilder:
         return _binary(column)
 
     def _blocks(self, batch: pa.RecordBatch, first: int) -> list[bytes]:
-        """The header block of each row as it was given; empty for none."""
+        """Return the header block of each row as given; empty for none."""
         layout = self._layout
         if layout.header_block is not None:
             return [block or b"" for block in _binary(batch.column(layout.header_block)).to_pylist()]
@@ -231,7 +256,7 @@ class BundleBuilder:
         return name
 
     def _learn_all(self, subjects: pa.Array, first: int) -> None:
-        """See that all subjects are the stream's, and know their checksums."""
+        """Check that the stream stores all subjects, and keep their checksums."""
         known = self._known
         new = [subject for subject in pc.unique(subjects).to_pylist() if subject not in known]
         if len(known) + len(new) > _MOST_SUBJECTS:
@@ -282,7 +307,7 @@ class BundleBuilder:
 
 
 def _are_plain(ids: pa.Array) -> bool:
-    """Whether all of them can be message ids without a closer look: not empty, no line ends, no spaces."""
+    """Whether all of them are message ids without line ends, spaces and empty ones."""
     text = b"".join(ids.to_pylist())
     return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
 

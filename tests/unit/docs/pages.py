@@ -81,11 +81,6 @@ def prose(page: Path) -> str:
     return _FENCE.sub(_blank, _COMMENT.sub(_blank, page.read_text("utf-8")))
 
 
-def without_inline_code(page: Path) -> str:
-    """A page without the pieces of code in its sentences; lines stay where they are."""
-    return _CODE.sub(_blank, page.read_text("utf-8"))
-
-
 def _blank(found: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", found[0])
 

@@ -1,10 +1,28 @@
 """The decision about a configuration: every check in the server's order.
 
-Theory of operation: the request is read into a complete record (``reading``); the checks then go over that
-record in the order in which the server of the dialect makes them, because the first refusal is the answer,
-and fill in its defaults; the result is written as the server sends it back (``writing``). An
-update goes through the same checks and then through those of ``updates``. Where orders differ between
-versions, there is a dialect flag.
+Theory of operation. The request is read into a complete record (`reading`). The checks then go over that record in the
+order of the dialect's server, because the first refusal is the answer, and fill in the defaults. The result is written
+as the server returns it (`writing`). An update passes the same checks, and then those of `updates`. If versions differ
+in the order, `Dialect` has a flag for it.
+
+Worked example: `subjects: [a.>]`, `republish: a.* to a.out.{{wildcard(1)}}`, which forms a cycle, and
+`subject_transform: a.* to b.{{wildcard(2)}}`, which has only one wildcard.
+
+```text
+2.9.10   subject_transform is unknown and ignored             10052, the republish destination forms a cycle
+2.10.27  republish is checked first (`_check`)                10052, the same
+         without republish: the transform fails in `_build`   10049, wildcard index out of range
+2.15.3   the ingress transform is checked first (`_check`)    10156, wildcard index out of range
+```
+
+Without both, and with `max_msgs: 0` and `republish: "" to out.>`, all three accept, and return `max_msgs: -1` and
+`src: >`.
+
+Invariants:
+
+* One refusal is the answer: the first one of the server's order. Nothing is collected.
+* A returned configuration has all defaults, and is accepted again.
+* Nothing depends on a running server: see `examine` for the limits of that.
 """
 
 from __future__ import annotations
@@ -61,7 +79,7 @@ def validate(
     previous: Mapping[str, object] | None = None,
     sources: Sources | None = None,
 ) -> dict[str, Any]:
-    """The normalised configuration, as ``examine`` has it, with the same error."""
+    """Return the configuration of `examine`, without its warnings, or raise the same error."""
     return examine(config, dialect, previous=previous, sources=sources).config
 
 
@@ -171,7 +189,7 @@ def _check_other_streams(request: Request, streams: Streams, dialect: Dialect) -
 
 
 def _update(request: Request, previous: Mapping[str, object], dialect: Dialect, streams: dict[str, Request]) -> bool:
-    """Check an update; whether its republish rule had no destination and got one."""
+    """Check an update; return whether its republish rule had no destination and got one."""
     before, _ = read_request(previous, dialect, strict=False)
     streams[before["name"]] = before
     with suppress(StreamConfigError):

@@ -50,14 +50,14 @@ class Suspect:
     sequence: int
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """The newest message of a subject, 0 if none; and whether nothing newer than what was deleted was there yet."""
 
     newest: int
     in_time: bool
 
 
-Ask: TypeAlias = Callable[[Suspect], Awaitable[Left | None]]
+Ask: TypeAlias = Callable[[Suspect], Awaitable[Remaining | None]]
 """Finds out what is left of a suspect's subject; None where the model of the stream knows it now."""
 
 OnReserved: TypeAlias = Callable[[bytes, Refusal], None]
@@ -190,12 +190,12 @@ class RepublishEncoder:
             suspect = self._suspect
             assert suspect is not None
             assert ask is not None
-            left = await ask(suspect)
-            if left is not None:
+            remaining = await ask(suspect)
+            if remaining is not None:
                 self.counters.last_sequence_lookups += 1
-                self.seed(suspect.subject, b"%d" % left.newest)
-                if not left.in_time:  # else later removals may have removed it
-                    self._looked_up = (suspect.subject, left.newest)
+                self.seed(suspect.subject, b"%d" % remaining.newest)
+                if not remaining.in_time:  # else later removals may have removed it
+                    self._looked_up = (suspect.subject, remaining.newest)
             before = len(out)
             done = self._run_careful(rest, out)
             self.counters.received += done

@@ -23,7 +23,8 @@ searched. That may have been removed by 7 itself: the answer is right most of th
 
 Three things can keep a request from being made at once, and each has its place: the encoder has not seen the deleted
 message yet (`_coming`); more than `_MOST_AT_ONCE` were deleted together, so that the encoder asks when it needs an
-answer (`left`); the answer of a request is deleted in turn, before a message came (`_left` has its subject).
+answer (`newest_remaining`); the answer of a request is deleted in turn, before a message came (`_answered` has its
+subject).
 
 Invariants:
 
@@ -44,7 +45,7 @@ from nats_bridge.client.jetstream_api import STREAM_NOT_FOUND, Json
 from nats_bridge.client.tasks import end_tasks
 from nats_bridge.client.waiting import EVERY_SECOND
 from nats_bridge.errors import ApiError
-from nats_bridge.kinds.republish.encoder import Left
+from nats_bridge.kinds.republish.encoder import Remaining
 from nats_bridge.kinds.republish.retention import SubjectPurge
 from nats_transforms.subject import is_valid_literal
 
@@ -71,7 +72,7 @@ class Predecessors:
         connection: the connection that holds the stream.
         stream: its name.
         encoder: has the model of the stream.
-        taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
+        last_encoded: returns the sequence and the time of the last message that the encoder was given.
         log: the rule's.
     """
 
@@ -80,37 +81,37 @@ class Predecessors:
         connection: Connection,
         stream: str,
         encoder: RepublishEncoder,
-        taken: Callable[[], tuple[int, int]],
+        last_encoded: Callable[[], tuple[int, int]],
         log: FilteringBoundLogger,
     ) -> None:
         self._connection = connection
         self._stream = stream
         self._encoder = encoder
         self._counters = encoder.counters
-        self._taken = taken
+        self._last_encoded = last_encoded
         self._log = log
         self._fresh: dict[int, int] = {}  # deleted, and not looked up yet; and when the server reported it
         self._coming: set[int] = set()  # deleted, and not seen yet
-        self._asked: dict[int, asyncio.Task[Left | None]] = {}  # by what was deleted
-        self._left: dict[int, bytes] = {}  # the subjects of the answers
+        self._requests: dict[int, asyncio.Task[Remaining | None]] = {}  # by what was deleted
+        self._answered: dict[int, bytes] = {}  # the subjects of the answers
         self._purges: dict[SubjectPurge, asyncio.Task[None]] = {}
 
     async def end(self) -> None:
         """Stop asking."""
-        await end_tasks(*self._asked.values(), *self._purges.values())
+        await end_tasks(*self._requests.values(), *self._purges.values())
 
     def forget(self) -> None:
         """The stream is a new one: its sequences restart at 1."""
         self._fresh.clear()
         self._coming.clear()
-        self._asked.clear()
-        self._left.clear()
+        self._requests.clear()
+        self._answered.clear()
 
     def deleted(self, removal: Deleted) -> None:
         """A message was deleted."""
         retention, sequence = self._encoder.retention, removal.sequence
         retention.after(removal.time_ns, lambda _: retention.removed(sequence))
-        if not retention.asks_for_deleted:
+        if not retention.needs_server_for_deleted:
             self._counters.removals += 1
             return
         self._fresh[sequence] = removal.time_ns
@@ -132,7 +133,7 @@ class Predecessors:
             retention.purged(purge)
 
         retention.after(removal.time_ns, apply)
-        self._purges[purge] = asyncio.create_task(self._look_what_is_left(purge, removal.time_ns, self._taken()[0]))
+        self._purges[purge] = asyncio.create_task(self._find_remaining(purge, removal.time_ns, self._last_encoded()[0]))
 
     @property
     def expects(self) -> bool:
@@ -141,10 +142,10 @@ class Predecessors:
 
     def handed_on(self) -> None:
         """Search for removed messages among those that the encoder has seen since; only while some are expected."""
-        if min(self._coming) <= self._taken()[0]:
+        if min(self._coming) <= self._last_encoded()[0]:
             self._search()
 
-    async def left(self, suspect: Suspect) -> Left | None:
+    async def newest_remaining(self, suspect: Suspect) -> Remaining | None:
         """The newest message left of a suspect's subject; None where the model knows it now. See `Ask`."""
         self._search()
         retention = self._encoder.retention
@@ -153,45 +154,45 @@ class Predecessors:
         if purges:
             await asyncio.gather(*(asyncio.shield(self._purges[purge]) for purge in purges))
             return None
-        asked = self._asked.get(suspect.last)
-        left = await asyncio.shield(asked) if asked is not None else None
-        if left is None:
-            left = Left(await self._newest(suspect), in_time=False)
-        if not left.in_time:
+        asked = self._requests.get(suspect.last)
+        remaining = await asyncio.shield(asked) if asked is not None else None
+        if remaining is None:
+            remaining = Remaining(await self._newest(suspect), in_time=False)
+        if not remaining.in_time:
             self._counters.last_sequence_uncertain += 1
-        return left
+        return remaining
 
     # -- deletions ---------------------------------------------------------------------------------------------------
 
     def _search(self) -> None:
         """Find the subjects whose last message was deleted, and ask what is left of them."""
         fresh, self._fresh = self._fresh, {}
-        position, newest_ns = self._taken()
+        position, newest_ns = self._last_encoded()
         seen = [sequence for sequence in self._coming if sequence <= position]
         self._coming.difference_update(seen)
         self._coming.update(sequence for sequence in fresh if sequence > position)
-        sequences = [sequence for sequence in (*fresh, *seen) if sequence <= position or sequence in self._left]
-        found = {sequence: self._left[sequence] for sequence in sequences if sequence in self._left}
+        sequences = [sequence for sequence in (*fresh, *seen) if sequence <= position or sequence in self._answered]
+        found = {sequence: self._answered[sequence] for sequence in sequences if sequence in self._answered}
         found |= self._encoder.subjects_of(sequences[:_MOST_AT_ONCE])
         for sequence, subject in found.items():
-            self._asked[sequence] = asyncio.create_task(self._ask(subject, sequence))
+            self._requests[sequence] = asyncio.create_task(self._ask(subject, sequence))
         for sequence, time_ns in fresh.items():
             if sequence in found:
-                self._asked[sequence].add_done_callback(self._count)
+                self._requests[sequence].add_done_callback(self._count)
                 continue
             if sequence <= position and newest_ns > time_ns - _MOMENT_NS:
                 # A message that was stored after the deletion, but before its report, may name it.
                 self._counters.last_sequence_uncertain += 1
             self._count()
-        while len(self._asked) > _MOST_KEPT:
-            del self._asked[next(iter(self._asked))]
-        while len(self._left) > _MOST_KEPT:
-            del self._left[next(iter(self._left))]
+        while len(self._requests) > _MOST_KEPT:
+            del self._requests[next(iter(self._requests))]
+        while len(self._answered) > _MOST_KEPT:
+            del self._answered[next(iter(self._answered))]
 
     def _count(self, _: object = None) -> None:
         self._counters.removals += 1
 
-    async def _ask(self, subject: bytes, deleted: int) -> Left | None:
+    async def _ask(self, subject: bytes, deleted: int) -> Remaining | None:
         api, stream = self._connection.api, self._stream
         try:
             name = subject.decode()
@@ -199,17 +200,17 @@ class Predecessors:
             newest = found.sequence if found is not None else 0
             if newest > deleted:
                 # There is a newer message: it may have replaced its predecessor.
-                return Left(await self._newest_below(name, deleted), in_time=False)
+                return Remaining(await self._newest_below(name, deleted), in_time=False)
             if not newest:
                 # Up to 2.12.4 that may mean that the server has lost sight of the older ones.
                 newest = await self._newest_below(name, deleted)
                 if newest and await api.next_message(stream, name, deleted):
-                    return Left(newest, in_time=False)
+                    return Remaining(newest, in_time=False)
         except (ApiError, UnicodeDecodeError):
             return None  # then it is asked when it is needed
         if newest:
-            self._left[newest] = subject
-        return Left(newest, in_time=True)
+            self._answered[newest] = subject
+        return Remaining(newest, in_time=True)
 
     async def _newest_below(self, subject: str, sequence: int) -> int:
         floor = max(self._encoder.retention.floor, 1)
@@ -224,7 +225,7 @@ class Predecessors:
 
     # -- purges ------------------------------------------------------------------------------------------------------
 
-    async def _look_what_is_left(self, purge: SubjectPurge, time_ns: int, handled: int) -> None:
+    async def _find_remaining(self, purge: SubjectPurge, time_ns: int, handled: int) -> None:
         retention, found = self._encoder.retention, None
         state: Json = {"first_seq": 0, "last_seq": 0}
         subject_filter = purge.subject_filter.decode()
@@ -242,7 +243,7 @@ class Predecessors:
             self._counters.last_sequence_uncertain += 1
         if retention.limits.max_msgs:
             deleted = state.get("deleted") or ()
-            retention.after(time_ns, lambda coming: retention.left_from(min(lowest, coming), deleted))
+            retention.after(time_ns, lambda coming: retention.observe(min(lowest, coming), deleted))
             retention.seen_to = last
         self._count()
         del self._purges[purge]

@@ -135,20 +135,20 @@ class SubjectPurge:
     up_to: int = 0
     answered: bool = False
     seen_to: int = 0
-    _first_left: int = 0
+    _first_remaining: int = 0
 
     def begin(self, up_to: int) -> None:
         """Handle the first message after the purge: nothing newer than `up_to` was purged."""
-        self.up_to = min(up_to, self._first_left - 1) if self._first_left else up_to
+        self.up_to = min(up_to, self._first_remaining - 1) if self._first_remaining else up_to
 
-    def answer(self, first_left: int, seen_to: int) -> None:
+    def answer(self, first_remaining: int, seen_to: int) -> None:
         """Apply what the server reports.
 
         Args:
-            first_left: the first sequence that is left of what the filter means, 0 if none is.
+            first_remaining: the first sequence that is left of what the filter means, 0 if none is.
             seen_to: the stream's last sequence, read after that.
         """
-        self.answered, self._first_left, self.seen_to = True, first_left, seen_to
+        self.answered, self._first_remaining, self.seen_to = True, first_remaining, seen_to
         if self.up_to:
             self.begin(self.up_to)
 
@@ -198,7 +198,7 @@ class Retention:
         return max(self.floor, self.seen_to + 1)
 
     @property
-    def asks_for_deleted(self) -> bool:
+    def needs_server_for_deleted(self) -> bool:
         """Whether only the server knows what is left of a subject whose last message was deleted."""
         return self.history is None and self.limits.max_msgs_per_subject != 1
 
@@ -247,15 +247,15 @@ class Retention:
             self.unanswered.append(purge)  # which messages go next depends on how many are left
         self._clear(purge)
 
-    def left_from(self, first_sequence: int, deleted: Iterable[int]) -> None:
+    def observe(self, first_sequence: int, deleted: Iterable[int]) -> None:
         """Note the server's `first_seq` at some time, and the deleted sequences after it."""
         self.raise_floor(first_sequence)
         for sequence in deleted:
             self.removed(int(sequence))
 
-    def answer(self, purge: SubjectPurge, first_left: int, seen_to: int) -> None:
+    def answer(self, purge: SubjectPurge, first_remaining: int, seen_to: int) -> None:
         """Set the server's answer about a purge, see `SubjectPurge.answer`."""
-        purge.answer(first_left, seen_to)
+        purge.answer(first_remaining, seen_to)
         if purge in self.unanswered:
             self.unanswered.remove(purge)
         self._clear(purge)

@@ -31,7 +31,7 @@ class RetentionFollower:
         source: the connection that holds the stream.
         info: its `STREAM.INFO`.
         encoder: has the model.
-        taken: returns the sequence of the last message that the encoder was given, and when the stream stored it.
+        last_encoded: returns the sequence and the time of the last message that the encoder was given.
         own_subjects: the stream's subjects that are not published to, by its configuration.
         changed: called with the stream's new configuration.
         log: the rule's.
@@ -46,14 +46,14 @@ class RetentionFollower:
         source: Connection,
         info: Json,
         encoder: RepublishEncoder,
-        taken: Callable[[], tuple[int, int]],
+        last_encoded: Callable[[], tuple[int, int]],
         own_subjects: Callable[[Json], tuple[bytes, ...]],
         changed: Callable[[Json], None],
         log: FilteringBoundLogger,
     ) -> None:
         self.info = info
         self._stream = str(info["config"]["name"])
-        self.predecessors = Predecessors(source, self._stream, encoder, taken, log)
+        self.predecessors = Predecessors(source, self._stream, encoder, last_encoded, log)
         self._source = source
         self._encoder = encoder
         self._counters = encoder.counters
@@ -61,7 +61,7 @@ class RetentionFollower:
         self._changed = changed
         self._log = log
         self._limits = encoder.retention.limits
-        self._looks: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
+        self._reported: asyncio.Queue[int] = asyncio.Queue()  # times of removals that only `STREAM.INFO` shows
         self._gap = asyncio.Event()  # sequences never came, and may matter until the stream's end is known
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -79,7 +79,7 @@ class RetentionFollower:
         if self._limits.max_msgs and retention.history is None:
             for sequence in state.get("deleted") or ():
                 retention.removed(int(sequence))
-        self._tasks.append(asyncio.create_task(self._look_behind_gaps()))
+        self._tasks.append(asyncio.create_task(self._bound_gaps()))
         if self._limits.uncertain:
             self._log.warning(
                 "rule.last_sequence_inexact",
@@ -125,11 +125,11 @@ class RetentionFollower:
             case Purged():
                 self.predecessors.purged(removal)
             case Changed():
-                self._looks.put_nowait(removal.time_ns)
+                self._reported.put_nowait(removal.time_ns)
 
     async def _poll_reported(self) -> None:
         while True:
-            await self._read_stream(await self._looks.get())
+            await self._read_stream(await self._reported.get())
             self._counters.removals += 1
 
     async def _read_stream(self, time_ns: int = 0) -> None:
@@ -145,7 +145,7 @@ class RetentionFollower:
         first, deleted = int(info["state"]["first_seq"]), info["state"].get("deleted") or ()
 
         if time_ns:
-            retention.after(time_ns, lambda coming: retention.left_from(min(first, coming), deleted))
+            retention.after(time_ns, lambda coming: retention.observe(min(first, coming), deleted))
         else:
             retention.raise_floor(first)
         if info["config"] != self.info["config"] and await self._is_followed(info):
@@ -165,7 +165,7 @@ class RetentionFollower:
         except ApiError:
             return False
 
-    async def _look_behind_gaps(self) -> None:
+    async def _bound_gaps(self) -> None:
         """Request the stream's end once sequences were missing: after it, they are no predecessors."""
         while True:
             await self._gap.wait()

@@ -139,7 +139,13 @@ class RepublishRun(RuleRun):
         rule, config = self.rule, self._info["config"]
         self._encoder = self.encoder(Retention(self._limits))
         self._follower = RetentionFollower(
-            self._source, self._info, self._encoder, self._taken, self._own_subjects, self._config_changed, self._log
+            self._source,
+            self._info,
+            self._encoder,
+            self._last_encoded,
+            self._own_subjects,
+            self._config_changed,
+            self._log,
         )
         at_least_once = rule.delivery == "at_least_once"
         fence = self._context.fence
@@ -282,8 +288,8 @@ class RepublishRun(RuleRun):
 
     async def _cut(self) -> None:
         if self._reader is not None:
-            left = await self._reader.end_at_once()
-            self._delivery.give_up(left + len(self._unsent) + self._encoder.waiting)
+            unread = await self._reader.end_at_once()
+            self._delivery.give_up(unread + len(self._unsent) + self._encoder.waiting)
 
     async def _close(self) -> None:
         if self._reader is None:
@@ -349,7 +355,7 @@ class RepublishRun(RuleRun):
         self._newest = batch[-1][1]
         out: list[bytes] = []
         predecessors = self._follower.predecessors
-        asking = self._encoder.run(batch, out, predecessors.left)
+        asking = self._encoder.run(batch, out, predecessors.newest_remaining)
         if self.counters.too_large != self._warned_too_large:
             self._warn_too_large()
         if asking is not None:
@@ -358,7 +364,7 @@ class RepublishRun(RuleRun):
             predecessors.handed_on()
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
-    def _taken(self) -> tuple[int, int]:
+    def _last_encoded(self) -> tuple[int, int]:
         """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
 

@@ -15,7 +15,7 @@ from nats_transforms.copy_id import CopyId
 from nats_transforms.tested_versions import LIVE_VERSIONS, TESTED_VERSIONS
 from tests.unit.docs.pages import ROOT
 
-PAGE = (ROOT / "docs/guarantees.md").read_text("utf-8")
+PAGE = (ROOT / "docs/compatibility.md").read_text("utf-8")
 ROWS = {
     cells[0]: cells[1:]
     for line in PAGE.splitlines()
