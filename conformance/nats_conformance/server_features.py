@@ -27,7 +27,7 @@ class ServerFeature:
     """Something that a minor line added.
 
     Attributes:
-        title: what it is; the heading in docs/server-features.md.
+        title: what it is.
         since: the first minor line that has it, as `2.12`.
         names: members of the configuration, values and headers that came with it.
         brings: what it means for a stream that it concerns.
@@ -150,7 +150,7 @@ SERVER_FEATURES: Final[Mapping[str, ServerFeature]] = {
         ),
     )
 }
-"""By title, in the order of the page."""
+"""By title."""
 
 
 def changes(config: Config, versions: Iterable[str]) -> list[tuple[str, str, str]]:

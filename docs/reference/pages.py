@@ -16,7 +16,6 @@ from docs.reference import (
     errors,
     log_events,
     metrics,
-    server_features,
     statements,
 )
 
@@ -33,7 +32,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "cases.md": cases.page,
         "statements.md": statements.page,
         "../logs.md": log_events.page,
-        "../server-features.md": server_features.page,
     }
 )
 """The text of each page, by its file's name."""

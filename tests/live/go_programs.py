@@ -18,6 +18,7 @@ def go_program(folder: str, directory: Path) -> Path:
     environment = {**os.environ, "GOFLAGS": "", "GOWORK": "off"}
     program = directory / Path(folder).name
     command = [go, "build", "-buildvcs=false", "-o", str(program), "."]
-    built = subprocess.run(command, cwd=REPOSITORY / folder, env=environment, capture_output=True, text=True, check=False)
+    place = REPOSITORY / folder
+    built = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return program

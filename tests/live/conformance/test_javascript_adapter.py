@@ -1,4 +1,4 @@
-"""The example adapter in JavaScript: an engine that was written from ADR-30 alone, and the cases in which it differs."""
+"""The example adapter in JavaScript: an engine written from ADR-30 alone, and the cases in which it differs."""
 
 from __future__ import annotations
 
