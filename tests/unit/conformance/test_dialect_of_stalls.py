@@ -18,7 +18,7 @@ BOUNDARIES = ("2.10.13", "2.10.14", "2.11.0", "2.11.17", "2.12.5", "2.12.6", "2.
     ("flag", "case"),
     [
         ("sourcing_strips_expectations", "adr36/stall/expectation-source/1"),
-        ("sourcing_strips_expectations", "adr36/stall/expectation-mirror/1"),
+        ("mirroring_strips_expectations", "adr36/stall/expectation-mirror/1"),
         ("sourcing_takes_refused_rollups", "adr36/stall/rollup-source/1"),
         ("sourcing_takes_refused_rollups", "adr36/stall/rollup-mirror/1"),
         ("copies_skip_duplicates", "adr36/duplicates/repeated-id-source/1"),
