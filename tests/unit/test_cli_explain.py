@@ -48,7 +48,7 @@ FNV-1a of 'eu42' is 3255256233, modulo 3 is 0
 def test_without_subjects_it_says_whether_a_server_takes_it(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = _run(capsys, "a.*.>", "x.{{split(1,-)}}.{{left(1,2)}}.{{random(9)}}.$0.>")
     assert code == 0
-    assert out.endswith("\ngood: a server of this version takes it\n")
+    assert out.endswith("\ngood: servers of this version accept it\n")
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_lines() -> None:
         (b"{", "not valid JSON: "),
         (b"[" * 100_000, "not valid JSON: "),
         (b"17", 'must be an object: {"src", "dest", "subject"}'),
-        (b'{"src": "a"}', "dest, subject: must be there, as text"),
-        (b'{"src": 1, "dest": "b", "subject": "c"}', "src: must be there, as text"),
-        (b'{"src": "a", "dest": "b", "subject": "\\ud800"}', "'\\ud800' is half a character and no byte"),
+        (b'{"src": "a"}', "dest, subject: must be a string"),
+        (b'{"src": 1, "dest": "b", "subject": "c"}', "src: must be a string"),
+        (b'{"src": "a", "dest": "b", "subject": "\\ud800"}', "'\\ud800' is half a surrogate pair, not a byte"),
     ],
 )
 def test_a_bad_line_is_an_answer(line: bytes, said: str) -> None:

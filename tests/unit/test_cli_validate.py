@@ -146,11 +146,11 @@ def test_an_update_of_a_configuration(validate: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("present", "said"),
     [
-        ("[]", "no configuration of a stream: give what STREAM.INFO answers"),
-        ('{"error": {"code": 404}}', "no configuration of a stream: give what STREAM.INFO answers"),
+        ("[]", "not a stream configuration: give the response of STREAM.INFO"),
+        ('{"error": {"code": 404}}', "not a stream configuration: give the response of STREAM.INFO"),
         (
             '{"name": "S", "max_msgs": "5"}',
-            "no stream of a 2.15.3 server: invalid JSON: json: cannot unmarshal string into Go struct field"
+            "not a valid stream on nats-server 2.15.3: invalid JSON: json: cannot unmarshal string into Go struct field"
             " StreamConfigRequest.StreamConfig.max_msgs of type int64",
         ),
         ("{", "1:2: not valid JSON: Expecting property name enclosed in double quotes"),
@@ -167,4 +167,7 @@ def test_a_present_configuration_that_is_none_exits_2(validate: Any, tmp_path: P
 
 def test_stdin_is_read_once(validate: Any) -> None:
     code, _, err = validate(GOOD, "-", "--previous", "-")
-    assert (code, err) == (2, "stdin holds one configuration: give a file for STREAM.json or for --previous\n")
+    assert (code, err) == (
+        2,
+        "stdin can contain only one configuration: give a file for STREAM.json or for --previous\n",
+    )
