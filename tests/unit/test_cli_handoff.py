@@ -35,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nope"], 2, "rule 'nope': not in the configuration; there are eu, copy, letters\n"),
+        (["nope"], 2, "rule 'nope': not in the configuration; known rules: eu, copy, letters\n"),
         (["eu", "--after", "S"], 2, "--after S: write SOURCE=SEQUENCE, for example ORDERS=42\n"),
         (["eu", "--after", "S=-1"], 2, "--after S=-1: write SOURCE=SEQUENCE, for example ORDERS=42\n"),
         (["eu", "--after", "X=1"], 2, "--after X=…: rule 'eu' copies nothing from it; its sources are S\n"),

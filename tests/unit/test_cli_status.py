@@ -147,7 +147,7 @@ def test_the_listeners_own_address() -> None:
 
 def test_url_and_configuration_together(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--url", "http://h:1", "-c", "x.yaml")
-    assert (code, "give one" in err) == (2, True)
+    assert (code, "--url and -c cannot be combined" in err) == (2, True)
 
 
 def test_a_listener_that_speaks_something_else(capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,7 +253,11 @@ class Connection:
         slow_consumer = await self._ended.was_slow_consumer()
         limit = self.api.delivery_limit
         if limit.explained(slow_consumer=slow_consumer):
-            says = "the server ended it as a slow consumer's" if slow_consumer else "lost twice, without a reason"
+            says = (
+                "the server ended it as a slow consumer's"
+                if slow_consumer
+                else "connection lost twice without a reason"
+            )
             _log.warning(
                 "connection.slow_consumer",
                 connection=self.name,

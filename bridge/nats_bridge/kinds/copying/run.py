@@ -444,9 +444,9 @@ def _lost_headers(source_stream: Json, target: Target) -> list[str]:
             " allow_msg_ttl in the target before they are copied (kd/copy/withheld)"
         )
     if source_stream.get("allow_msg_schedules"):
-        found.append("schedules are copied under names of ours, and do not act (kd/copy/renamed)")
+        found.append("schedules are copied with renamed headers, and do not act (kd/copy/renamed)")
     if source_stream.get("allow_msg_counter") and not target.counts:
-        found.append("counters are copied as totals, their increments under a name of ours (kd/copy/renamed)")
+        found.append("counters are copied as totals, with the increments in a renamed header (kd/copy/renamed)")
     return found
 
 

@@ -120,7 +120,7 @@ class RepublishRun(RuleRun):
         if config.get("retention") == "workqueue" and rule.durable:
             raise RuleRefusedError(
                 f"{place} is a work-queue stream: it takes no second consumer, so no position can be kept;"
-                " say durable: false"
+                " set durable: false"
             )
 
     @property
