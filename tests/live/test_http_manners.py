@@ -194,7 +194,7 @@ async def test_draining(rule: tuple[str, dict[str, Any]]) -> None:
             await bridge.finished.wait()
         assert (await ask(bridge, "GET", "/readyz")).status == 503
         why = json.loads((await ask(bridge, "GET", "/status")).text)["why_not_ready"]
-        assert why == ["draining: it finishes what is in flight and ends"]
+        assert why == ["draining: it finishes messages in flight and stops"]
         assert (await ask(bridge, "GET", "/livez")).status == 200
 
 

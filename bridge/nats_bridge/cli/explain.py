@@ -150,7 +150,7 @@ def _subject_lines(explanation: Explanation, dialect: Dialect) -> list[str]:
         fate = (
             "republish drops it, ingress transforms store it"
             if dialect.republish_suppresses_invalid_subject
-            else "servers of this version use it all the same"
+            else "servers of this version use it anyway"
         )
         lines += ["", click.style(f"warning: the result is not a valid subject; {fate}", fg="yellow")]
     return lines

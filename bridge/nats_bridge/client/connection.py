@@ -397,8 +397,8 @@ def _failure(connection: Connection, cause: Exception) -> BridgeError:
     place, servers = f"connection '{connection.name}'", ", ".join(connection.servers)
     if isinstance(cause, ClearTextError):
         return ConfigError(
-            f"{place}: {servers} offers no TLS, which the connection asks for, so nothing"
-            " was sent: turn TLS on there, or write nats:// and leave out tls"
+            f"{place}: {servers} offers no TLS, which the connection requires, so nothing was sent: enable TLS "
+            "there, or use nats:// and remove tls"
         )
     if isinstance(cause, ssl.SSLError):
         return CredentialsError(
@@ -412,7 +412,7 @@ def _failure(connection: Connection, cause: Exception) -> BridgeError:
         )
     return ServerUnreachableError(
         f"{place}: no server answers at {servers} ({plain_reason(cause)}):"
-        " check the address, and that nats-server runs there"
+        " check the address, and whether nats-server is running there"
     )
 
 

@@ -430,7 +430,8 @@ def _remarks(source: Source, source_stream: Json, target: Json) -> list[str]:
         )
     if target.get("allow_msg_counter") and Target.forgets_by(target):
         found.append(
-            "the limits of the target may remove the record of what was added to a counter (kd/copy/counter-forgotten)"
+            "the limits of the target may remove the record of the amount added to a counter "
+            "(kd/copy/counter-forgotten)"
         )
     return found
 

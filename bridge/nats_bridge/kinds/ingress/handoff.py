@@ -73,7 +73,7 @@ async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Hando
     present = config.get("subject_transform")
     wanted = {"src": rule.subject_transform.src or ">", "dest": rule.subject_transform.dest}
     if not present:
-        return refused(f"{place} has no native subject_transform: there is nothing to take back, start the sidecar")
+        return refused(f"{place} has no native subject_transform: there is nothing to take back; start the sidecar")
     if not _same(present, wanted):
         return refused(
             f"{place} transforms {present.get('src') or '>'} to {present['dest']}, and the rule {wanted['src']} to"

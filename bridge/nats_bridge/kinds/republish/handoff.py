@@ -91,7 +91,7 @@ async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str,
         "headers_only": rule.republish.headers_only,
     }
     if not present:
-        return refused(f"{place} has no native republish: there is nothing to take back, start the sidecar")
+        return refused(f"{place} has no native republish: there is nothing to take back; start the sidecar")
     if not _same(present, wanted):
         return refused(
             f"{place} republishes {present['src']} to {present['dest']}, and the rule {wanted['src']} to"
