@@ -240,10 +240,10 @@ class CopyRun(RuleRun):
         place = f"rule '{self.rule.name}': stream '{self.rule.target_stream}'"
         if config.get("mirror"):
             raise RuleRefusedError(
-                f"{place} is a native mirror, which takes no messages from clients: copy into an ordinary stream"
+                f"{place} is a native mirror, which accepts no messages from clients: copy into an ordinary stream"
             )
         if config.get("sealed"):
-            raise RuleRefusedError(f"{place} is sealed: it takes no more messages")
+            raise RuleRefusedError(f"{place} is sealed: it accepts no more messages")
         if not config.get("subjects"):
             raise RuleRefusedError(
                 f"{place} has no subjects, so nothing can be published to it: give it those of the rule's destinations"
@@ -295,7 +295,8 @@ class CopyRun(RuleRun):
             filters = _acknowledged_filters(place, source, sourcing, source_stream["config"], connection.server_version)
         elif retention != "limits":
             raise RuleRefusedError(
-                f"{place} is a {retention} stream, whose messages go when its consumers have acknowledged them: set"
+                f"{place} is a {retention} stream, whose messages are removed once its consumers have "
+                "acknowledged them: set"
                 " acknowledge: true in the source to let the rule do that for each message that is copied"
             )
         last = int(source_stream["state"]["last_seq"])
@@ -397,7 +398,7 @@ def _acknowledged_filters(
     """
     if source_stream["retention"] == "limits":
         raise RuleRefusedError(
-            f"{place} keeps its messages, acknowledged or not (limits retention): leave out acknowledge"
+            f"{place} keeps its messages, acknowledged or not (limits retention): remove acknowledge"
         )
     if source.exclude and source_stream["retention"] == "workqueue":
         raise RuleRefusedError(
