@@ -137,7 +137,7 @@ def _rule_lines(document: Mapping[str, Any], width: int) -> Iterator[str]:
     """The table's head, and for every rule its line and what is wrong with it."""
     rules = document["rules"]
     if not rules:
-        yield "there are no rules yet"
+        yield "no rules yet"
         return
     columns = [
         column
