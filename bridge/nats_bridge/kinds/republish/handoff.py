@@ -143,6 +143,7 @@ async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> l
             "Stop the sidecar (SIGTERM). The rule keeps no position (durable: false): what is stored until the update"
             " is not republished.",
             begun,
+            *_weaker(rule),
         ]
     state = (await connection.api.stream_info(rule.stream))["state"]
     return [
@@ -154,4 +155,12 @@ async def _steps(rule: RepublishRule, sidecar: str, connection: Connection) -> l
         f"Start the publishers again. nats-bridge clean -c FILE {rule.name} removes the consumer"
         f" '{durable_name(sidecar, rule.name)}', which kept the rule's position.",
         other_way,
+        *_weaker(rule),
     ]
+
+
+def _weaker(rule: RepublishRule) -> list[str]:
+    """Return the warning that the rule promises more than a server does."""
+    if rule.delivery == "at_most_once":
+        return []
+    return ["Warning: native republish is at most once. The rule's at_least_once ends with the handoff."]
