@@ -35,6 +35,7 @@ async def take_over(
             f"Sent. Stream '{rule.stream}': everything up to sequence {end} was republished by the bridge, the server"
             f" republishes what comes after it.",
             f"The rule's consumer is deleted; do not start rule '{rule.name}' again.",
+            *_weaker(rule),
         ),
     )
 
