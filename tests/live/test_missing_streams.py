@@ -158,7 +158,7 @@ async def test_few_streams_are_all_named(native_server: Callable[..., NativeServ
 
         async def reported() -> str:
             (finding,) = await check_server(settings_for(server.url, rule), None)
-            return finding.text.rpartition(": ")[2]
+            return finding.text.partition("connection 'default': ")[2]
 
         assert await reported() == "the account has none"
         for name in ("FLEET", "A", "B", "C", "D"):
