@@ -259,5 +259,5 @@ CLASSES: Final[Mapping[int, ApiErrorClass]] = {
 
 
 def class_of(err_code: int) -> ApiErrorClass:
-    """The class of a server's `err_code`; that of a newer server, which the table lacks, is passing."""
+    """Return the class of an `err_code`; `passing` for codes of newer servers, which the table lacks."""
     return CLASSES.get(err_code, "passing")

@@ -107,7 +107,7 @@ def _check(config: Path, server: str | None, *, permissions: bool, nsc: bool, as
     try:
         settings = load(config)
         if server or permissions:
-            # Only then what connects is needed: importing it takes longer than all the rest.
+            # Import the modules that connect only now, because that takes longer than everything else.
             from nats_bridge.app.preflight import check_server, with_server
             from nats_bridge.cli.asking import ask
 

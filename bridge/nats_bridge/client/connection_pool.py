@@ -1,4 +1,4 @@
-"""The connections of a configuration: opened all or none, or patiently; closed when no rule needs them."""
+"""Opens the connections of a configuration (all or none, or patiently), and closes them when no rule needs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connections_of(settings: Settings) -> set[str]:
 async def open_connections(
     settings: Settings, names: Iterable[str], *, patiently: bool = False
 ) -> dict[str, Connection]:
-    """Open the named connections; none stays open when one fails.
+    """Open the named connections. If one fails, none stays open.
 
     Args:
         settings: the configuration.
@@ -81,7 +81,7 @@ async def connected(settings: Settings, names: Iterable[str]) -> AsyncIterator[d
 
 
 async def close_connections(connections: Iterable[Connection]) -> None:
-    """Close connections; the process's end closes one whose server no longer reads."""
+    """Close connections. If a server no longer reads, its connection ends with the process."""
     for connection in connections:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(CLOSING):

@@ -1,10 +1,10 @@
 """Which HTTP requests are allowed to read, and which to change something: protection from web pages in a user's
 browser.
 
-A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, as none of them
-allows other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"): then the
-`Host` header still carries the foreign name. So requests with a name that an outsider could own are refused. And a
-browser marks a request on behalf of another site in `Origin` and `Sec-Fetch-Site`: such a request cannot change
+A page of a foreign site can make a browser send requests to this listener. It cannot read the answers, because they
+allow no other origins, unless its site's name suddenly resolves to this listener's address ("DNS rebinding"). The
+`Host` header still carries the foreign name then, so requests with a name that an outsider could own are refused. A
+browser also marks a request on behalf of another site in `Origin` and `Sec-Fetch-Site`. Such a request cannot change
 anything.
 """
 
@@ -40,7 +40,7 @@ def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
 def foreign_site(headers: Mapping[str, str]) -> str | None:
     """Why a request that would change something is refused, or None: a browser sends it for another site's page."""
     origin = headers.get("Origin")
-    # Whether by http or https is up to what stands in between; "null" has no host.
+    # A proxy decides between http and https, so the scheme is ignored; "null" has no host.
     if origin is not None and origin.partition("://")[2].lower() != headers.get("Host", "").lower():
         return f"the request comes from a page of {origin[:200]!r}"
     site = headers.get("Sec-Fetch-Site", "none")

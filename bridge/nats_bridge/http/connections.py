@@ -1,7 +1,8 @@
 """Limits of the listener: its number of connections, and the time for a first request.
 
-All connections share the process's file descriptors: silent clients must not use up those of probes and NATS
-connections. So their number is limited, and the one that has been silent for the longest is closed for the next.
+All connections share the process's file descriptors, and silent clients must not use up those of probes and NATS
+connections. So their number is limited. When a new one exceeds the limit, the one that has been silent longest is
+closed.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Hands on everything, and ends what takes too long."""
+    """Passes everything on, and ends requests that take too long."""
 
     def __init__(self, handler: asyncio.Protocol, connections: Connections) -> None:
         self._handler = handler
         self._connections = connections
-        self._end = b""  # of what came of the first request's head
+        self._end = b""  # the last bytes of the first request's head so far
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,4 +1,5 @@
-"""What an account's server says of its streams and their consumers, and the file that keeps it."""
+"""Reads streams and consumers of an account, and saves them to a file. A plan can then be made when the source is
+gone."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ class AccountState:
     Attributes:
         taken: when the server was asked, RFC 3339.
         streams: each as `STREAM.INFO` gives it, by name.
-        consumers: those of a stream, each as `CONSUMER.INFO` gives it, by the stream's name.
+        consumers: the `CONSUMER.INFO` of each consumer, by the name of the stream.
         silent: streams whose leader did not answer.
-        unlisted: how many consumers of a stream did not answer, where some did not.
+        unlisted: the number of consumers of a stream that did not answer, if any.
     """
 
     taken: str
@@ -59,7 +60,7 @@ async def read_account(connection: Connection, has_wanted: Callable[[str], bool]
     streams = {str(info["config"]["name"]): info for info in listed if info["config"]["name"] not in silent}
     consumers: dict[str, list[Json]] = {}
     unlisted: dict[str, int] = {}
-    for name in streams:  # what a list says of their number leaves out those on other servers of a cluster
+    for name in streams:  # the count in a list omits consumers on other servers of a cluster
         if has_wanted(name):
             consumers[name], away = await connection.api.consumers_and_silent(name)
             unlisted |= {name: away} if away else {}
@@ -89,10 +90,10 @@ def save_account(account: AccountState, path: Path) -> None:
 
 
 def load_account(path: Path) -> AccountState:
-    """Read what `save_account` wrote.
+    """Read a file that `save_account` wrote.
 
     Raises:
-        ConfigError: there is no such file, or it is another one.
+        ConfigError: the file does not exist or has another format.
     """
     try:
         document = json.loads(path.read_text("utf-8"))

@@ -1,7 +1,7 @@
 """Decides which of a target's copies are of the present source, also while its server is away.
 
-See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not answer is known by what its server
-said before: by its first and last message only.
+See `nats_bridge.kinds.copying.position.entry_streams`. A source that does not answer is recognised only by the first
+and last message in its saved state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def identify(copied: CopiedStream, target: Connection, source: JetStreamAp
     """Find out which copies are of the present source, for each entry.
 
     Args:
-        copied: the stream and its copy; the entries' `identity` is filled in.
+        copied: the stream and its copy; the `identity` of its entries is filled in.
         target: the connection of the copy's stream.
         source: the API of the source's connection; None if it does not answer.
 
@@ -72,7 +72,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
     if not entry.key or not ours:
         return SourceIdentity(entry.key)
     bounds, key = Bounds.of(copied.source), ours[-1][0].entry
-    # What was stored after the source was asked says nothing.
+    # Messages stored after the source was queried prove nothing.
     known = tuple(
         MessageStamp(each.sequence, each.time_ns)
         for each, _ in ours
