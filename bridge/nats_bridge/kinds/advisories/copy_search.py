@@ -23,7 +23,7 @@ class CopySearch:
 
     Args:
         api: the API of the connection that holds the streams.
-        streams: where to look, in order.
+        streams: the streams to search, in order.
     """
 
     def __init__(self, api: JetStreamApi, streams: Sequence[str]) -> None:
@@ -31,7 +31,8 @@ class CopySearch:
         self._streams = streams
 
     async def find(self, source: str, sequence: int) -> StoredMessage | None:
-        """The message of a stream, as its source had it if the copy still says so; None if no copy is found.
+        """Return the copy of a message, restored to its form in the source as far as possible; None if no copy is
+        found.
 
         Raises:
             ApiError: the server cannot be asked.

@@ -47,7 +47,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
     no_history = "servers send these and keep none, so there is no history of them"
 
     def run(self, rule: AdvisoriesRule, settings: Settings, connections: Opened, context: RuleContext) -> AdvisoriesRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         source, target = connections[rule.source_connection], connections[rule.target_connection]
         return AdvisoriesRun(rule, source, target, context)
 
@@ -75,7 +75,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
             yield outcome
 
     def keeps_position(self, rule: AdvisoriesRule) -> bool:
-        """Whether another replica resumes a rule where this one drained it."""
+        """Return whether another replica resumes a rule where this one drained it."""
         return bool(rule.captured_by)
 
     def durables(self, rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:

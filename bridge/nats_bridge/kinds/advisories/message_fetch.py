@@ -47,7 +47,7 @@ class MessageFetch:
         await self._raw.close()
 
     async def get(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return a stored message, waiting for the server as long as it takes; None if it does not exist.
+        """Return a stored message, waiting for the server without a limit. Return None if it does not exist.
 
         Raises:
             RuleRefusedError: the user may not read the stream.

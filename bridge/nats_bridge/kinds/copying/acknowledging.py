@@ -1,11 +1,12 @@
 """An entry that acknowledges to its source: `acknowledge: true`, for work-queue and interest streams.
 
-Theory of operation. What is not acknowledged is the position: a durable consumer of the entry's own keeps it. A message
-is acknowledged when everything up to it is stored in the target or has become a dead letter, by answers for each: one
-answer for a group can turn out to be wrong, and the source deletes what is acknowledged. A crash in between leaves
-messages that are stored and not acknowledged. They were in flight together, so they are among the entry's newest
-copies; a round begins by reading these, and acknowledges what they name instead of copying it again. A copy's id holds
-the time stamp of its message, so that another message with the same sequence is not mistaken for it.
+Theory of operation. The position is the set of unacknowledged messages, which a durable consumer of the entry keeps. A
+message is acknowledged when everything up to it is stored in the target or has become a dead letter, with a separate
+answer for each: an answer for a group can turn out to be wrong, and the source deletes acknowledged messages. A crash
+in between leaves messages that are stored but not acknowledged. They were in flight together, so they are among the
+entry's newest copies. A round begins by reading these, and acknowledges their messages instead of copying them again.
+The id of a copy contains the time stamp of its message, so another message with the same sequence is not mistaken for
+it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from nats_transforms.subject import is_subset
 _log = structlog.get_logger("bridge.copying")
 
 MOST_PENDING = 16_384
-"""Messages without an acknowledgement; as many copies at most are stored and not acknowledged after a crash."""
+"""Maximum number of unacknowledged messages. At most this many copies are stored but unacknowledged after a crash."""
 
 
 def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
-    """The durable consumers of a rule's entries; see `RuleKind.durables`."""
+    """Return the durable consumers of a rule's entries; see `RuleKind.durables`."""
     owner = consumer_owner(sidecar, rule.name)
     return tuple(
         Durable(
@@ -67,9 +68,9 @@ class Acknowledging:
     """The acknowledgements of one entry.
 
     Args:
-        plan: what the entry does.
+        plan: the plan of the entry.
         source: the connection that holds the source.
-        counters: where to count.
+        counters: the counters to update.
         fence: the rule's.
     """
 
@@ -141,7 +142,7 @@ class Acknowledging:
             self._gone -= copy is None and ack.stream_sequence <= self._gone_until
         if newest and ack.stream_sequence >= max(newest, self._gone_until):
             if self._gone_until:
-                # Also what was stored until the new consumer was there, after the source had said where it ends.
+                # Include messages stored before the new consumer existed, but after the source had reported its end.
                 later = (AckReply.parse(reply).stream_sequence for _, reply, _, _ in batch)
                 first = next((sequence for sequence in later if sequence > self._gone_until), self._gone_until + 1)
                 self._counters.lost += max(self._gone, 0) + first - 1 - self._gone_until
@@ -149,7 +150,7 @@ class Acknowledging:
         return copied
 
     def accepted(self, work: Awaitable[None] | None, publisher: Publisher, batch: list[Delivered]) -> Any:
-        """Acknowledge a batch when nothing of it is in flight; `work` is what is awaited until it is sent."""
+        """Acknowledge a batch once nothing of it is in flight. `work` is awaited until it is sent."""
         last = AckReply.parse(batch[-1][1]).stream_sequence
         if work is not None:
             return self._accepted_after(work, publisher, last)
@@ -163,8 +164,8 @@ class Acknowledging:
         self.stored(publisher)
 
     def stored(self, publisher: Publisher) -> None:
-        """Acknowledge what is done."""
+        """Acknowledge the messages that are done."""
         if publisher.over or self._reader is None:
-            return  # what was not sent any more is not done
+            return  # unsent messages are not done
         upto = publisher.confirmed[0] if publisher.has_work else max(publisher.confirmed[0], self._done)
         self._counters.acknowledged += self._reader.acknowledge(upto)

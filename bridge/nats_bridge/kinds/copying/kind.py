@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
 
-# Commands alone need the modules on handoff and permissions: they are imported where they are used.
+# Only commands need the modules on handoff and permissions, so they are imported on use.
 
 
 class CopyingKind(RuleKind[CopyingRule]):
@@ -49,7 +49,7 @@ class CopyingKind(RuleKind[CopyingRule]):
     reads_stream = True
 
     def run(self, rule: CopyingRule, settings: Settings, connections: Opened, context: RuleContext) -> CopyRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return CopyRun(rule, settings, connections, context)
 
     def needs(self, rule: CopyingRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
@@ -94,7 +94,7 @@ class CopyingKind(RuleKind[CopyingRule]):
             return ""
         filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
         how = "with the same filter or transforms " if filtered else ""
-        # Copies that keep the source's sequences carry no record from which anything else could resume.
+        # Copies that keep the source's sequences carry no record that anything else could resume from.
         other = (
             ""
             if rule.keep_sequence

@@ -1,6 +1,6 @@
 """Taking copies back from the server: the rule resumes after the newest native copy.
 
-The bridge reads the server's own records in every form; what must agree are the texts of the entries.
+The bridge can read the server's own records in every form, but the texts of the entries must agree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
         connections: the open connections by name.
 
     Raises:
-        BridgeError: a server refuses, or does not answer; or the stream does not exist.
+        BridgeError: a server refuses or does not answer, or the stream does not exist.
     """
     connection = connections[rule.target_connection]
     config = (await existing_stream(connection, rule.name, rule.target_stream))["config"]

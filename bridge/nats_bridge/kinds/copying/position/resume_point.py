@@ -1,11 +1,11 @@
-"""Computes where copying resumes, by comparing what target and source hold.
+"""Computes where copying resumes, by comparing the contents of target and source.
 
 The target's newest copies name the source's messages they were made of. Normally the highest of these is the place to
 resume from. Four things can make it another one, and all show in the comparison:
 
 * messages were in flight when a cluster changed its leader or the target was full, and a later one was stored before
-  the interruption: the earlier ones are missing and must still be sent, the later ones not again;
-* the target forgot copies (limits per subject, rollups, deletes): these are not missing;
+  the interruption: the earlier ones are missing and must still be sent, but the later ones must not be sent again;
+* the target removed copies (limits per subject, rollups, deletes): these are not missing;
 * the source's server lost the end of its store and used the same sequences again: the times differ;
 * the source is a new stream of the same name.
 """
@@ -28,7 +28,7 @@ class SourceMessage:
     Attributes:
         time_ns: its time stamp, in nanoseconds since 1970.
         destination: the subject of its copy.
-        message_id: its publisher's `Nats-Msg-Id`; None without one.
+        message_id: the publisher's `Nats-Msg-Id`; None without one.
     """
 
     time_ns: int
@@ -62,9 +62,9 @@ class Resume:
 
 
 def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> tuple[StoredCopy, ...]:
-    """The copies without those of earlier streams of the same name, and of other entries of the same stream.
+    """Return the copies without those of earlier streams of the same name, and of other entries of the same stream.
 
-    Records of the oldest form do not say of which entry they are; then ids do.
+    Records of the oldest form do not show their entry; then the ids do.
 
     Args:
         copies: any of the target's.
@@ -95,11 +95,10 @@ def compare(
 
     Args:
         copies: at least one, in stored order.
-        source: what the entry selects of the source's messages between the lowest and the highest sequence that
-            the copies name.
-        ids: the message ids of everything that is stored between the copies.
+        source: the selected messages of the source between the lowest and the highest sequence of the copies.
+        ids: the message ids of all messages stored between the copies.
         has_gaps: whether the target has lost messages between these copies.
-        kept_per_subject: how many messages of one subject it keeps; 0 for any number.
+        kept_per_subject: the limit of messages for each subject; 0 without a limit.
         remembered_since_ns: since when the target remembers message ids, in nanoseconds since 1970.
     """
     present: dict[int, StoredCopy] = {}
@@ -146,16 +145,16 @@ def compare(
 def behind_confirmed(
     confirmed: int, copies: Sequence[StoredCopy], observed: Resume, counted: Collection[int]
 ) -> Resume:
-    """The point to resume at after what the target has confirmed, whatever it has removed since.
+    """Return the point to resume at after the confirmed sequence, regardless of later removals.
 
     Args:
-        confirmed: the source's sequence up to which it has confirmed everything.
+        confirmed: the source's sequence up to which the target has confirmed everything.
         copies: the newest copies.
-        observed: what comparing those behind `confirmed` with the source says.
+        observed: the result of comparing the copies after `confirmed` with the source.
         counted: sequences that an earlier round has reported as missing.
 
     Returns:
-        What to do; `missing` counts what was not reported before.
+        The point to resume at. `missing` counts only sequences not reported before.
     """
     there = frozenset(copy.record.sequence for copy in copies if copy.record.sequence > confirmed)
     missing = observed.missing_sequences
