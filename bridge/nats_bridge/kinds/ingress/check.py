@@ -72,7 +72,7 @@ async def read_stream(rule: SubjectTransformRule, transform: Transform, connecti
     """Check that the stream exists and takes the rule's destination, and that no stream takes its source.
 
     Raises:
-        StreamMissingError: there is no such stream.
+        StreamMissingError: the stream does not exist.
         RuleRefusedError: the rule cannot work with the streams as they are.
         ApiError: the server refuses, or does not answer.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
-# Commands alone need the modules `handoff` and `permissions`: they are imported where they are used.
+# Only commands need the modules `handoff` and `permissions`, so they are imported on use.
 
 
 class IngressKind(RuleKind[SubjectTransformRule]):
@@ -45,7 +45,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
     def run(
         self, rule: SubjectTransformRule, settings: Settings, connections: Opened, context: RuleContext
     ) -> IngressRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return IngressRun(rule, connections[rule.source_connection], context)
 
     def needs(

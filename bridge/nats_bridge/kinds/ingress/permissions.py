@@ -17,7 +17,7 @@ from nats_transforms.dialect import Dialect
 def ingress_needs(
     rule: SubjectTransformRule, settings: Settings, dialect: Dialect, known: KnownStreams
 ) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
+    """Yield the needs of one rule; see `RuleKind.needs`."""
     leased = settings.leadership is not None  # only who holds the rule's lease listens, without a queue group
     connection, transform = rule.source_connection, rule.subject_transform
     stored = compile_ingress(rule, dialect).covering.decode()

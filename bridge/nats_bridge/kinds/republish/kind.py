@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats_bridge.permissions.stream_facts import KnownStreams
     from nats_bridge.rules.handoff.answer import Handoff, Wish
 
-# Commands alone need the modules `handoff` and `permissions`: they are imported where they are used.
+# Only commands need the modules `handoff` and `permissions`, so they are imported on use.
 
 
 class RepublishKind(RuleKind[RepublishRule]):
@@ -43,7 +43,7 @@ class RepublishKind(RuleKind[RepublishRule]):
     )
 
     def run(self, rule: RepublishRule, settings: Settings, connections: Opened, context: RuleContext) -> RepublishRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         source, target = connections[rule.source_connection], connections[rule.target_connection]
         return RepublishRun(rule, source, target, context)
 
@@ -71,7 +71,7 @@ class RepublishKind(RuleKind[RepublishRule]):
             yield outcome
 
     def keeps_position(self, rule: RepublishRule) -> bool:
-        """Whether another replica resumes a rule where this one drained it."""
+        """Return whether another replica resumes a rule where this one drained it."""
         return rule.durable
 
     def durables(self, rule: RepublishRule, sidecar: str) -> tuple[Durable, ...]:

@@ -17,7 +17,7 @@ from nats_transforms.dialect import Dialect
 
 
 def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:
-    """The needs of one rule; see `RuleKind.needs`."""
+    """Yield the needs of one rule; see `RuleKind.needs`."""
     stream, source, target = rule.stream, rule.source_connection, rule.target_connection
     yield write(target, compile_rule(rule, dialect).transform.covering.decode(), "publishes", computed=True)
     yield from existing(source, stream)
