@@ -34,7 +34,7 @@ def late(*names: str) -> Iterator[None]:
     """Within it, have modules loaded at their first use.
 
     Args:
-        names: modules or packages; what is imported already stays as it is.
+        names: modules or packages; those already imported stay as they are.
     """
     finder = _LateFinder(names)
     sys.meta_path.insert(0, finder)

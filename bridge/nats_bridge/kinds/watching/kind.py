@@ -27,7 +27,7 @@ class WatchKind(RuleKind[WatchRule]):
     no_history = "a watch rule writes nothing"
 
     def run(self, rule: WatchRule, settings: Settings, connections: Opened, context: RuleContext) -> WatchRun:
-        """Create what runs a rule."""
+        """Create the run of a rule."""
         return WatchRun(rule, connections[rule.connection], context)
 
     def needs(self, rule: WatchRule, settings: Settings, dialect: Dialect, known: KnownStreams) -> Iterator[Need]:

@@ -15,11 +15,11 @@ class Link:
 
     Attributes:
         target: the stream that receives.
-        source: the stream that is copied.
+        source: the stream to copy.
         is_mirror: whether the target is its mirror.
-        api: the prefix of the API where the target's server reaches it.
+        api: the prefix of the API with which the target's server reaches it.
         entry: the object of the target's configuration.
-        place: its number in `sources`, beginning with 0; `mirror` of a mirror.
+        place: its index in `sources`, or `mirror`.
     """
 
     target: str
@@ -47,7 +47,7 @@ class Link:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The subjects that are copied; empty for all."""
+        """The copied subjects; empty for all."""
         transforms = self.entry.get("subject_transforms") or ()
         several = tuple(each.get("src") or ">" for each in transforms)
         return several or tuple(filter(None, (self.entry.get("filter_subject"),)))
@@ -73,7 +73,7 @@ class Link:
 
     @property
     def first(self) -> int:
-        """The source's sequence from which the link copies."""
+        """The first sequence of the source that the link copies."""
         return int(self.entry.get("opt_start_seq") or 1)
 
     @property

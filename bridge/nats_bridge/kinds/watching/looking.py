@@ -1,8 +1,8 @@
 """Compares source and target of a link by their own messages.
 
-A mirror keeps sequences, so its last one is its position. Elsewhere the position is in the source record of the newest
-copy; it is read backwards once, and then only in what the target has stored since. Where the target may have removed
-newer copies (limits, a work queue), nothing but its server knows the position.
+A mirror keeps sequences, so its last one is its position. For other links, the position is in the source record of the
+newest copy. The target is read backwards once, and after that only its new messages are read. If the target may have
+removed newer copies (limits, a work queue), only its server knows the position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SourceError:
     """Why a source could not be read.
 
     Attributes:
-        err_code: the server's code; 0 where nothing answers.
+        err_code: the server's code; 0 if nothing answers.
         description: in words.
     """
 
@@ -49,13 +49,14 @@ class Sight:
     Attributes:
         link: the link.
         target: `STREAM.INFO` of the target.
-        source: that of the source; None where it cannot be read.
+        source: the state of the source; None if it cannot be read.
         error: why not.
         position: the newest sequence of the source that the target has.
-        missing: how many of the source's messages the target lacks; None where that is unknown.
+        missing: the number of the source's messages that are missing in the target; None if unknown.
         is_certain: whether the target has removed no copy that could be newer than `position`.
         is_another_source: whether the source is not the stream that the target's newest copy is of.
-        following: `STREAM.MSG.GET` of the first message that is missing; None if none is, or if it was not asked for.
+        following: the answer to `STREAM.MSG.GET` for the first missing message; None if none is missing, or if it was
+            not requested.
     """
 
     link: Link
@@ -77,7 +78,7 @@ class Sight:
     def mark(self) -> tuple[int, ...]:
         """Another one whenever the link has stored a message.
 
-        A mirror that skips what it cannot store moves its position, and stores nothing.
+        A mirror that skips messages it cannot store changes its position, but stores nothing.
         """
         state = self.target["state"]
         if self.link.is_mirror:
@@ -86,7 +87,7 @@ class Sight:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is missing, or the source cannot be read, or is not the one that was copied."""
+        """Whether messages are missing, or the source cannot be read, or is not the stream that was copied."""
         return self.missing is None or self.missing > 0 or self.is_another_source
 
 
@@ -117,7 +118,7 @@ class Looking:
 
         Args:
             target: `STREAM.INFO` of the target.
-            listed: that of the source, if it is in the same account and was listed with the target.
+            listed: the source's state, if it is in the same account and was listed with the target.
 
         Raises:
             ApiError: the target's server cannot be asked.
@@ -187,7 +188,8 @@ class Looking:
         return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
 
     async def _pending(self, position: int) -> int | None:
-        """The same without the source's state; None where the source takes no consumer, or does not answer."""
+        """Return the number of missing messages without the source's state; None if no consumer can be created
+        there."""
         policy: Json = {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
         if not position and (start := self.link.entry.get("opt_start_time")):
             policy = {"deliver_policy": "by_start_time", "opt_start_time": start}
@@ -267,7 +269,7 @@ class Looking:
         return min(found, key=lambda message: int(message["seq"]), default=None), error
 
     async def _ask(self, request: str, body: Json | None = None) -> tuple[Json | None, SourceError | None]:
-        """The source's answer, from where the target's server asks, or why there is none.
+        """Return the source's answer to a request from where the target's server is, or the error.
 
         Raises:
             NotPermittedError: the user may not ask that.
@@ -289,7 +291,7 @@ class Looking:
 
 
 def _both(source: Json, target: Json) -> tuple[object, ...]:
-    """What is not the same any more when source or target have changed."""
+    """Return facts that change whenever source or target changes."""
     ends = ("first_seq", "last_seq", "messages", "num_deleted")
     return (
         source["created"],
@@ -303,9 +305,9 @@ class _Newest:
     """The newest copy of a link among some messages of its target.
 
     Attributes:
-        position: its sequence in the source; 0 if there is none.
+        position: the sequence in the source; 0 without a copy.
         at: its sequence in the target.
-        behind: how many messages are behind it; all, if there is none.
+        behind: the number of messages after it; all messages without a copy.
     """
 
     def __init__(self, link: Link) -> None:

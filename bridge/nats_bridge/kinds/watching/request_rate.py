@@ -1,4 +1,4 @@
-"""At most so many requests a second, however many links an account has."""
+"""Limits requests to a number for each second, independent of the number of links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RequestRate:
         return at - now
 
     async def turn(self, requests: int = 1) -> None:
-        """Wait until so many requests may be sent; who gives up before its turn takes none from those that follow."""
+        """Wait until this many requests may be sent. A caller that gives up early does not delay those after it."""
         async with self._turns:
             delay = self.delay(asyncio.get_running_loop().time(), requests)
             if delay > 0:
