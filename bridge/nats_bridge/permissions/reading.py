@@ -11,7 +11,7 @@ _EXPIRE = "they stay on the server for some seconds more"
 
 
 def existing(connection: str, stream: str) -> Iterator[Need]:
-    """The needs to find a stream: its state; if it is missing, the names of others."""
+    """Yield the needs to find a stream: its state, and the names of others if it is missing."""
     yield write(connection, api_subject("STREAM.INFO", stream), f"state of stream {stream}")
     yield write(
         connection,

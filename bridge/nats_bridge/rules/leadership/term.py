@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Term:
-    """A time for which this sidecar leads one rule; that of a sidecar that is alone never ends.
+    """A time for which this sidecar leads one rule. Without replicas it never ends.
 
     Args:
         fence: checked before anything is written for the rule.
@@ -31,14 +31,14 @@ class Term:
 
     @property
     def kept(self) -> KeptPosition | None:
-        """The rule's position as the lease carries it; None if there is none, or no lease."""
+        """The rule's position in the lease; None without one or without a lease."""
         return None
 
     def keep(self, position: Callable[[], KeptPosition | None]) -> None:
         """Let the lease carry the rule's position from now on.
 
         Args:
-            position: returns it, or None if it is unknown; called before every write of the lease.
+            position: returns the position, or None if unknown; called before every write of the lease.
         """
 
     async def end(self, *, finished: bool = True) -> None:
@@ -54,13 +54,13 @@ class Leadership:
     """Decides who leads: without replicas, this sidecar.
 
     Attributes:
-        shared: whether there may be other replicas at all; supervisors become standbys only if so.
+        shared: whether there may be other replicas; otherwise supervisors never become standbys.
     """
 
     shared = False
 
     async def lead(self, rule: Rule) -> Term:
-        """Wait until this sidecar leads the rule; if cancelled, it does not lead.
+        """Wait until this sidecar leads the rule. If cancelled, it does not lead.
 
         Rules of a kind whose replicas share the messages anyway (queue groups) may be led by all at once.
         """
@@ -74,12 +74,12 @@ class Leadership:
         """Whether the rule's lease carries a position.
 
         Raises:
-            ApiError: there is no answer.
+            ApiError: the bucket does not answer.
         """
         return False
 
     async def leave(self) -> None:
-        """Let other replicas know that this sidecar is about to stop; before its supervisors stop."""
+        """Announce to other replicas that this sidecar is about to stop, before its supervisors stop."""
 
     async def close(self) -> None:
-        """Release what is left, when no supervisor runs any more."""
+        """Release the remaining leases, when no supervisor runs any longer."""
