@@ -1,7 +1,7 @@
 """Turns a connection, or a context of `nats`, into the options of `nats_bridge.client.connection.open_connection`.
 
-A context is a JSON file with where to connect and as whom. What of it the bridge cannot honour is refused by name
-rather than left out: a context that goes through a proxy must not silently connect without it.
+A context is a JSON file with servers and credentials. Members that the bridge cannot honour are refused by name instead
+of ignored: a context that goes through a proxy must not silently connect without it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _contexts_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The context `name`, as the arguments of nats-py's `connect`; secrets show nothing of themselves when printed.
+    """Return the context `name` as arguments for nats-py's `connect`. Secrets are hidden when printed.
 
     Raises:
         FieldError: it does not exist, cannot be read, or asks for something the bridge cannot do.
@@ -157,7 +157,7 @@ def _of_context(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _api_options(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
-    """`api_prefix`, of a context that says which JetStream API it uses."""
+    """Return `api_prefix` if a context selects a JetStream API."""
     domain, prefix = (str(content.get(field) or "") for field in ("jetstream_domain", "jetstream_api_prefix"))
     if domain and prefix:
         raise FieldError("context", f"{path}: 'jetstream_domain' and 'jetstream_api_prefix' exclude each other")

@@ -1,4 +1,4 @@
-"""Connections as the configuration writes them: where the servers are, and which files hold the secrets."""
+"""Models of connections in the configuration: the servers, and the files with the secrets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from nats_bridge.settings.base import Flag, InsteadOf, Part, refused
 
 CREDENTIALS: Final = ("creds", "nkey_seed_file", "token_file", "user")
-"""Fields of which a connection has one: each says who its user is."""
+"""Fields that identify the user; a connection has one of them."""
 API_PREFIXES: Final = ("domain", "api_prefix")
-"""Fields of which a connection has at most one: each says which JetStream API it uses."""
+"""Fields that select a JetStream API; a connection has at most one of them."""
 IN_A_CONTEXT: Final = ("servers", *CREDENTIALS, "password_file", "tls")
 """Fields that a connection with a context cannot have."""
 
@@ -26,7 +26,7 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
     """The reason why `url` is unusable, or None.
 
     Args:
-        url: a server's URL; the scheme and the port may be left out, as nats-py allows.
+        url: a server's URL; the scheme and the port may be left out, as in nats-py.
         secrets_allowed: whether a user and password in the URL are fine (native contexts hold them that way).
     """
     if not url.strip():
@@ -66,7 +66,7 @@ def _shown(url: str) -> str:
 
 
 PATH_FIELDS = frozenset({"creds", "nkey_seed_file", "token_file", "password_file", "ca", "cert", "key"})
-"""Fields of `Connection` and `Tls` that hold a file's path; relative to the configuration file."""
+"""Fields of `Connection` and `Tls` with the path of a file, relative to the configuration file."""
 
 
 def _listed(value: Any) -> Any:
@@ -87,7 +87,7 @@ _ServerUrl = Annotated[str, AfterValidator(_server_url)]
 
 
 def _is_literal(subject: str) -> bool:
-    """Whether a subject has neither wildcards nor empty tokens nor white space."""
+    """Return whether a subject has no wildcards, empty tokens or white space."""
     tokens = subject.split(".")
     return all(tokens) and not any(token in {"*", ">"} for token in tokens) and not any(c.isspace() for c in subject)
 
@@ -177,7 +177,7 @@ class Connection(Part):
     @field_validator("inbox_prefix")
     @classmethod
     def _inbox_prefix(cls, value: str) -> str:
-        # A wildcard or an empty token would make the client subscribe to what belongs to others.
+        # With a wildcard or an empty token, the client would subscribe to subjects of others.
         if not _is_literal(value):
             raise refused(f"'{value}' cannot be put in front of inboxes; write a subject such as '_INBOX_bridge'")
         return value

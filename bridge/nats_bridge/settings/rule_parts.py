@@ -1,4 +1,4 @@
-"""Parts of rules: the server's own objects under their native names, and what a source has in addition."""
+"""Parts of rules: the server's own objects under their native names, and the bridge's additions to a source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HeaderEquals(Part):
 
     @property
     def condition(self) -> HeaderCondition:
-        """The same for the engine."""
+        """The condition in the engine's form."""
         return HeaderCondition(self.header.encode(), self.equals.strip(" \t").encode())
 
 
@@ -155,7 +155,7 @@ class KvSource(Part):
     connection: str = Field(default="default", alias="from", description="connection that holds the bucket")
 
     def entry(self, bucket: str) -> Source:
-        """The same as an entry of the `sources` of another bucket's stream."""
+        """Return the bucket as an entry of the `sources` of another bucket's stream."""
         keys = self.key_transforms or (SubjectTransform(src=">", dest=">"),)
         return Source.model_validate(
             {

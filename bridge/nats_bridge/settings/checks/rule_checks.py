@@ -24,7 +24,7 @@ class RuleChecks(ABC, Generic[RuleT]):
 
         Args:
             rule: well formed.
-            at: where it stands.
+            at: the path of the rule.
             version: its dialect.
             connections: the usable ones, by name.
         """

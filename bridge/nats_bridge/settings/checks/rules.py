@@ -26,7 +26,7 @@ def rule_problems(
         at: Path = ("rules", position)
         version = rule.dialect or default_dialect
         if problem := dialect_problem(version):
-            if rule.dialect:  # else it is reported once, where the configuration's dialect stands
+            if rule.dialect:  # otherwise it is reported once, at the configuration's dialect
                 yield Problem((*at, "dialect"), problem)
         else:
             yield from checks_of(rule).problems(rule, at, version, connections)
