@@ -1,4 +1,4 @@
-"""Warns about accepted configurations that do harm, or not what their author meant.
+"""Warns about accepted configurations that do harm or do not have the intended effect.
 
 Each warning has an id that never changes and one sentence. They are about the configuration as the server
 stores it, so they hold for its answers as well.
@@ -19,7 +19,7 @@ from nats_transforms.transform import Transform, compile_transform
 
 @dataclass(frozen=True, slots=True)
 class ConfigWarning:
-    """One thing to know about an accepted configuration: a stable id, where, and a sentence."""
+    """A remark on an accepted configuration: a stable id, the place, and a sentence."""
 
     id: str
     member: str
@@ -31,8 +31,8 @@ def warnings_about(
 ) -> tuple[ConfigWarning, ...]:
     """All warnings about an accepted configuration.
 
-    ``ignored`` are the paths of members that the server did not take; ``emptied``: the request was an update
-    whose republish rule had no destination.
+    `ignored` are the paths of members that the server ignored; `emptied` means that the request was an update whose
+    republish rule had no destination.
     """
     found = [
         *_ignored_members(ignored),
@@ -116,7 +116,7 @@ def _sources(config: Mapping[str, Any], dialect: Dialect) -> Iterator[ConfigWarn
     mirror = config["mirror"]
     if mirror is not None:
         yield from _crashes_of(mirror, "mirror", dialect)
-        # One filter that is empty counts as none; among several it makes the consumer that copies impossible.
+        # A single empty filter counts as none; among several it makes the copying consumer impossible.
         if len(mirror.get("subject_transforms", ())) > 1:
             yield from _empty_filters(mirror, "mirror")
     for position, source in enumerate(config["sources"]):
