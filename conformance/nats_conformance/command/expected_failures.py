@@ -1,7 +1,8 @@
-"""A file of cases that a tested server or library is known to fail, so that a run's exit code shows only what is new.
+"""Reads a file of cases that a tested server or library is known to fail, so that a run's exit code only shows new
+failures.
 
-One id a line; `#` begins a remark. A listed case that was played and no longer fails is a finding, too: the list must
-not outlive its reasons.
+It has one id in each line; `#` begins a remark. A listed case that ran and no longer fails is also a finding, so that
+the list does not outlive its reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's refusals: one table from our name of a case to the HTTP code, error code and text."""
+"""The server's refusals: one table from the name of a case to the HTTP code, error code and text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def refusal(case: str, **values: str) -> StreamConfigError:
 
 
 def invalid(reason: str) -> StreamConfigError:
-    """10052: the configuration as a whole is not valid, for ``reason``."""
+    """Return error 10052: the configuration as a whole is invalid, for this reason."""
     return refusal("invalid", reason=reason)
 
 
@@ -95,6 +95,6 @@ def not_updated(reason: str) -> StreamConfigError:
 def pedantic(reason: str, *, repeats: bool = False) -> StreamConfigError:
     """10157: the request asked for pedantic mode, and the server would have changed something.
 
-    ``repeats``: the server's first words are there twice.
+    `repeats` means that the server's first words appear twice.
     """
     return refusal("pedantic", reason=f"pedantic mode: {reason}" if repeats else reason)

@@ -9,7 +9,7 @@ _NOT_IN_NAMES = frozenset(" \t\r\n\f.*>")
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a subject; what is no Unicode text is kept as it came."""
+    """Return the bytes of a subject. Surrogates are kept as they came."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -29,7 +29,7 @@ def collide(one: str, other: str, dialect: Dialect) -> bool:
 
 
 def is_subset(one: str, other: str, dialect: Dialect) -> bool:
-    """Whether ``other`` covers all of ``one``, as the server decides it."""
+    """Return whether `other` covers all of `one`, by the server's rules."""
     return subject.is_subset(encoded(one), encoded(other), by_first_byte=dialect.first_byte_is_wildcard)
 
 
