@@ -47,4 +47,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/ingress/wildcard-tokens": _ingress_refused("holds a wildcard as a token"),
     }
 )
-"""Of ingress rules."""
+"""The normalisers for ingress rules."""

@@ -27,7 +27,7 @@ def _refused_with(*words: str) -> Normaliser:
 
 
 def _refused_before_2_10(pair: Pair) -> Pair:
-    """Settings that 2.9 does not know or check are checked as by 2.10; the error's number shows that."""
+    """Treat settings that 2.9 does not support or check like 2.10; the error number shows that."""
     is_old = not pair.subject.behaviour.stream_fields_of_2_10
     reported = any(_ERROR_NUMBER.search(text) or "a dialect before 2.10" in text for text in pair.refusals)
     return _as_refused(pair) if is_old and reported and pair.expectation.refusal is None else pair
@@ -73,4 +73,4 @@ NORMALISERS: Final[Mapping[str, Normaliser]] = MappingProxyType(
         "kd/refused/update": _refused_update,
     }
 )
-"""Of refusals."""
+"""The normalisers for refusals."""
