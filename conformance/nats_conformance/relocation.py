@@ -1,8 +1,8 @@
-"""Moves a case to names of its own, so that it can be played on a server that others use.
+"""Moves a case to separate names, so that it can run on a server with other users.
 
-Every stream name and every subject of the case gets the same prefix, and everything that comes back loses it again: the
-expectations stay as they are written. That works where the first token of each subject is a literal that no function
-reads; other cases need an account of their own.
+Every stream name and subject of the case gets the same prefix, and everything that comes back loses it again, so the
+expectations stay as written. That works if the first token of each subject is a literal that no function reads; other
+cases need a separate account.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _NAMING_HEADERS = (b"Nats-Expected-Stream", b"Nats-Stream-Source", b"Nats-Schedu
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Puts a prefix before names and subjects, and takes it away again; an empty one changes nothing."""
+    """Adds a prefix to names and subjects, and removes it again. An empty one changes nothing."""
 
     prefix: str
 
     def name(self, stream: str) -> str:
-        """Where the stream is."""
+        """Return the stream's name on the server."""
         return self.prefix + stream
 
     def subject(self, subject: bytes) -> bytes:
-        """Where the subject is."""
+        """Return the subject on the server."""
         return self.prefix.encode() + subject
 
     def message(self, message: Message) -> Message:
@@ -80,7 +80,7 @@ HERE = Relocation("")
 
 
 def obstacle(case: Case) -> str | None:
-    """Why the case cannot be moved to subjects of its own; None where it can."""
+    """Return the reason why the case cannot be moved to other subjects; None if it can."""
     if "account" in case.needs or case.scenario is not None:
         return "it needs a server or an account of its own"
     for config in case.configs:

@@ -6,7 +6,7 @@ import re
 
 
 def code(text: str) -> str:
-    """A code span, for tables as well; an empty text gives an empty one."""
+    """Return a code span that is also valid in tables; empty for an empty text."""
     if not text:
         return ""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
