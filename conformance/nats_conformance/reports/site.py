@@ -1,8 +1,8 @@
 """A static site of runs: the matrix of the newest ones, and their history.
 
-The folder is the archive. Every run has a folder below ``runs`` with its ``report.json`` and its page; the others are
-made of all ``report.json`` that are there, so a published site is continued by adding a run to a copy of it. No page
-needs a network, or a script but those of the runs.
+The folder is the archive. Every run has a folder below `runs` with its `report.json` and its page. The other pages are
+generated from all existing `report.json`, so a published site is continued by adding a run to a copy of it. No page
+needs a network, and only those of the runs have a script.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class _Run:
 
 
 def add_run(result: Judged, site: Path) -> Path:
-    """Write a judged run into a site; the same run again replaces itself.
+    """Write a judged run into a site. The same run replaces itself.
 
     Returns:
         the run's folder.
 
     Raises:
-        HistoryError: the run does not say when it was.
+        HistoryError: the run has no time.
         OSError: the folder cannot be written to.
     """
     start = result.history.start
@@ -83,13 +83,13 @@ def add_run(result: Judged, site: Path) -> Path:
 
 
 def write_site(site: Path) -> list[Path]:
-    """Write the page over all runs of a site, and ``badge.json`` of the newest one.
+    """Write the page on all runs of a site, and the `badge.json` of the newest one.
 
     Returns:
-        the files, ``index.html`` first.
+        The files, `index.html` first.
 
     Raises:
-        HistoryError: there is no run, or a report of another format.
+        HistoryError: the site has no run, or a report in another format.
         OSError: the folder cannot be written to.
     """
     runs = _runs(site)
@@ -211,7 +211,7 @@ def _day(run: _Run) -> str:
 
 
 def _text(text: str) -> str:
-    """A text for a page; what servers say may hold anything."""
+    """Escape a text for a page; texts of servers may contain any character."""
     return escape("".join(each if each.isprintable() else " " for each in text))
 
 

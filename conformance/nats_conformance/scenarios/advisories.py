@@ -64,7 +64,7 @@ async def advisories_of_a_stream(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def advisory_of_a_message_that_was_delivered_too_often(laboratory: Laboratory) -> Mapping[str, Any]:
-    """``max_deliver`` is reached: an advisory names the stream's sequence, which is how dead letters are found."""
+    """Reach `max_deliver`: an advisory has the stream's sequence, which is how dead letters are found."""
     account = await laboratory.account()
     await account.create("S", subjects=["in.*"])
     config = {

@@ -28,10 +28,10 @@ def scenario_names() -> frozenset[str]:
 
 
 async def play_scenario(name: str, binary: Path, directory: Path) -> Observation:
-    """Play one on servers of its own, of one version.
+    """Run a scenario on separate servers of one version.
 
     Raises:
-        CatalogueError: there is none of this name.
+        CatalogueError: a scenario of this name does not exist.
         SubjectError: a server does not answer.
     """
     function = _scenarios.get(name)

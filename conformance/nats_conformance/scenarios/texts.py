@@ -39,7 +39,7 @@ def headers_named(message: Message) -> list[str]:
 
 
 def header_of(message: Message, name: str) -> str | None:
-    """The value of the last line of this name: the server's, where the message had one of its own."""
+    """Return the value of the last line of this name, which is the server's if the publisher set one as well."""
     values = [line.partition(":")[2].strip(" ") for line in lines_of(message) if line.startswith(f"{name}:")]
     return values[-1] if values else None
 
@@ -53,7 +53,7 @@ def numbers_of(message: Message) -> dict[str, str | None]:
 
 
 def record_of(message: Message) -> str | None:
-    """``Nats-Stream-Source``, with ``<identity>`` in place of the source's identity, which is random."""
+    """Return `Nats-Stream-Source`, with `<identity>` in place of the source's random identity."""
     record = header_of(message, "Nats-Stream-Source")
     fields = record.split(" ") if record else []
     if len(fields) == _IDENTITY_FIELDS:
