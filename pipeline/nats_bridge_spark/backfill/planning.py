@@ -45,7 +45,7 @@ async def entry_plans(
 
     Raises:
         OptionError: the rule has no such source.
-        BridgeError: what must not run, a stream that is not there, a server that cannot be asked.
+        BridgeError: the rule must not run, a stream does not exist, or a server does not answer.
     """
     dialect = settings.dialect_of(rule)
     run = CopyRun(rule, settings, connections, RuleContext(settings.name, dialect, lambda _: None))
@@ -94,8 +94,8 @@ async def entry_copy(
         captured: the place of a captured history; None for the live stream.
 
     Raises:
-        OptionError: the range does not fit to what the target holds, or the capture not to the stream.
-        BridgeError: a server cannot be asked; the source is a new stream and the rule is to stop then.
+        OptionError: the range does not fit the contents of the target, or the capture does not fit the stream.
+        BridgeError: a server does not answer, or the source is a new stream and the rule stops then.
     """
     source_connection, target = connections[plan.source.connection], connections[rule.target_connection]
     source_info = await source_connection.api.stream_info(plan.source.name)
@@ -120,7 +120,7 @@ async def entry_copy(
         capture = required_capture(captured)
         _require_held(capture, source_info, plan, first, f"--capture {request.capture}")
         history = CapturedHistory(captured, capture, min(capture.last, request.last or capture.last))
-    # A later round must not begin anywhere else, whatever has been written to the target since.
+    # A later round must not begin elsewhere, even if the target has been written to since.
     source = plan.source.model_copy(update={"opt_start_seq": first, "opt_start_time": None})
     return HistoryCopy(
         plan=replace(plan, source=source, filters=subjects),

@@ -16,7 +16,7 @@ class Facts:
     """A stream at one moment.
 
     Attributes:
-        state: what it holds.
+        state: the state of the stream.
         remaining: messages after a sequence that the filters let pass.
         drops: whether its configuration makes it remove messages automatically.
     """
@@ -30,14 +30,14 @@ async def facts_of(connection: Connection, stream: str, subjects: tuple[str, ...
     """Ask for a stream's facts.
 
     Args:
-        connection: where it is.
+        connection: the connection of the stream.
         stream: its name.
         subjects: filters.
         after: the sequence after which remaining messages are counted.
 
     Raises:
         OptionError: the stream has another retention than limits.
-        PipelineError: there is no such stream.
+        PipelineError: the stream does not exist.
         UnreachableError: no server answers.
         ApiError: the server refuses, or does not answer.
     """
