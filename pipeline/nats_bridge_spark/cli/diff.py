@@ -160,7 +160,7 @@ def _connection(side: int, text: str, given: dict[str, Any]) -> Connection:
             f"{text}: is taken for a stream (there is no such directory): say where, with --server URL, the name of a"
             " context of `nats`, or -c FILE"
         )
-    is_url = server is not None and ":" in server  # then -c FILE is there for its rule
+    is_url = server is not None and ":" in server  # -c FILE is then only for its rule
     return connection_named(server=server, config=None if is_url else config)
 
 

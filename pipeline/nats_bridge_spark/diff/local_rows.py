@@ -1,4 +1,4 @@
-"""Rows in this process: in files, of which Arrow maps what is read into memory."""
+"""Rows in this process: stored in files that Arrow maps into memory."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class LocalRows:
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def alike(self, table: pa.Table) -> Self:
-        """As it is."""
+        """Return the rows of a table."""
         return self._of(table.schema, [table.to_batches])
 
     def write(self, folder: str) -> None:
