@@ -70,11 +70,11 @@ _CLASS: Final = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): "
 
 
 def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
-    """The message of an error that ended a job: ours as it was raised, else Spark's in a line.
+    """Return the error to show for a failed job: an own error as it was raised, or Spark's in one line.
 
     Args:
-        job: what the job is called, such as `capture ORDERS`.
-        error: what came out of Spark, or was raised on purpose.
+        job: the name of the job, such as `capture ORDERS`.
+        error: an exception of Spark, or one raised intentionally.
     """
     if isinstance(error, BridgeError) and not isinstance(error, PipelineError):
         return error
@@ -102,7 +102,7 @@ def meaning_of_start(said: str) -> str:
 
 
 def _meaning(signs: Sequence[tuple[str, str]], text: str) -> str:
-    """The meaning of the first sign in a text; empty where there is none."""
+    """Return the meaning of the first sign in a text; empty without one."""
     for pattern, meaning in signs:
         if found := re.search(pattern, text, re.DOTALL):
             group = (found.group(1) or "") if found.groups() else ""

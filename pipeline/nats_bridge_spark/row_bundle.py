@@ -22,7 +22,7 @@ class RowBundle:
     """Messages, a `nats_bridge.kinds.copying.writing.bundle.Bundle`.
 
     Attributes:
-        names: numbers by which the rows are known, ascending: in a partition from 1, or a history's sequences.
+        names: ascending numbers that identify the rows: in a partition from 1, or a history's sequences.
         subjects: as `pa.BinaryArray`.
         blocks: the header blocks, in the same form; empty for none.
         payloads: in the same form.
@@ -49,14 +49,14 @@ class RowBundle:
 
     @property
     def longest(self) -> int:
-        """The largest of these; 0 where there is no message."""
+        """The largest of these; 0 without messages."""
         return pc.max(self.totals).as_py() or 0
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
         """The protocol's operations, in order.
 
         Args:
-            replies: the reply subject of all messages, or that of each; empty for none.
+            replies: the reply subject of all messages, or one for each; empty for none.
         """
         messages = self._joined(replies)
         _, offsets, values = messages.buffers()
@@ -85,7 +85,7 @@ class RowBundle:
         """The rows among others, which are all alike, so that there is one for each name.
 
         Args:
-            names: all names, those of the rows included.
+            names: all names, including those of the rows.
             other: the subject, the header block and the payload of each of the others.
         """
         places = np.full(len(names), len(self))
@@ -120,7 +120,7 @@ class RowBundle:
 
 
 def constant(text: bytes) -> pa.Scalar:
-    """The same text for every row."""
+    """Return the same text for every row."""
     return pa.scalar(text, pa.binary())
 
 
@@ -130,13 +130,13 @@ def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def first_with(value: bytes, column: pa.Array) -> int:
-    """The place of the first row with a value; there is one."""
+    """Return the place of the first row with a value, which must exist."""
     found: int = pc.index(column, constant(value)).as_py()
     return found
 
 
 def rows_together(batch: pa.RecordBatch, most: int) -> int:
-    """How many rows of a batch, which is not empty, become messages together: so many at most, fewer large ones."""
+    """Return how many rows of a non-empty batch are published together: at most `most`, and fewer large ones."""
     each: int = max(batch.nbytes // batch.num_rows, 1)
     return max(min(most, _TOGETHER // each), 1)
 
