@@ -19,8 +19,8 @@ Array: TypeAlias = Any
 def batch_function(transform: Transform) -> Callable[[Array], Array]:
     """The function that transforms an array.
 
-    It takes a string or binary array (large ones as well) and gives a binary array of the same length: null for null,
-    and null where the source does not match.
+    It takes a string or binary array (or a large one) and returns a binary array of the same length: null for null, and
+    null if the source does not match.
     """
 
     def transformed(subjects: Array) -> Array:

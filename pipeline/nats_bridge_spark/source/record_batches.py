@@ -66,9 +66,10 @@ def _is_text(value: bytes) -> bool:
 
 
 def header_fields(blocks: pa.BinaryArray, sequences: np.ndarray, kind: pa.DataType, stream: str) -> pa.Array:
-    """The headers of each block, in order, repetitions and case kept; white space around a value left out.
+    """Return the headers of each block, with order, repetitions and case, but without white space around values.
 
-    The first line of a block is never a header, and a line without a colon is none; no block has no headers.
+    The first line of a block is never a header, and a line without a colon is not one either. No block means no
+    headers.
 
     Args:
         blocks: raw blocks; empty for none.
