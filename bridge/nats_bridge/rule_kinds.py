@@ -119,7 +119,7 @@ class RuleKind(ABC, Generic[RuleT]):
         return True
 
     def durables(self, rule: RuleT, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumers that keep a rule's positions, given the sidecar's name."""
+        """Return the durable consumers that keep a rule's positions, given the sidecar's name."""
         return ()
 
     def refuses_handoff(self, rule: RuleT) -> str:
@@ -127,7 +127,7 @@ class RuleKind(ABC, Generic[RuleT]):
         return ""
 
     async def handoff(self, rule: RuleT, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it with `Wish.back`.
+        """Return the native configuration that takes over from a rule, or gives back to it with `Wish.back`.
 
         Called only if `refuses_handoff` returns no reason.
         """
@@ -163,12 +163,12 @@ KINDS: Final = MappingProxyType(
 
 
 def kind_of(rule: Rule) -> RuleKind[Any]:
-    """A rule's kind."""
+    """Return a rule's kind."""
     return kind_named(rule.kind)
 
 
 def kind_named(name: str) -> RuleKind[Any]:
-    """A kind by the `kind` of its rules.
+    """Return a kind by the `kind` of its rules.
 
     Raises:
         KeyError: there is none.
@@ -179,7 +179,7 @@ def kind_named(name: str) -> RuleKind[Any]:
 
 @cache
 def rule_models() -> Mapping[str, type[Rule]]:
-    """The model of every kind's rules, by kind."""
+    """Return the model of every kind's rules, by kind."""
     packages = dict.fromkeys(KINDS.values())
     models = [model for package in packages for model in import_module(f"{__package__}.kinds.{package}.model").RULES]
     return {get_args(model.model_fields["kind"].annotation)[0]: model for model in models}

@@ -32,7 +32,7 @@ class StateTable(Generic[_State, _Event]):
         self.rows = {state: dict(zip(events, following, strict=True)) for state, *following in lines}
 
     def after(self, state: _State, event: _Event) -> _State:
-        """The state that follows.
+        """Return the state that follows.
 
         Raises:
             IllegalTransitionError: the event must not happen in this state.

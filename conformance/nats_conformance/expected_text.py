@@ -18,7 +18,7 @@ def without_placeholders(expected: bytes) -> bytes:
 
 
 def matches_text(expected: bytes, observed: bytes) -> bool:
-    """Whether the observed bytes match the expected ones with their placeholders."""
+    """Return whether the observed bytes match the expected ones with their placeholders."""
     if expected == observed:
         return True
     pattern, ranges = _compiled(expected)

@@ -322,7 +322,7 @@ def _resolve(future: asyncio.Future[Any], value: object) -> None:
 def _identified(
     user: str | None, password: str | None, credentials: Credentials, info: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The members of CONNECT that authenticate the client."""
+    """Return the members of CONNECT that authenticate the client."""
     if credentials.creds is not None:
         return _signed(credentials.creds, str(info.get("nonce", "")))
     if credentials.user:

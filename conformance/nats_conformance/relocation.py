@@ -37,11 +37,11 @@ class Relocation:
         return self.prefix.encode() + subject
 
     def message(self, message: Message) -> Message:
-        """The message to publish."""
+        """Return the message to publish."""
         return Message(self.subject(message.subject), message.header_block, message.payload)
 
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
-        """The configuration to create."""
+        """Return the configuration to create."""
         if not self.prefix:
             return dict(config)
         moved: dict[str, Json] = {}
@@ -65,13 +65,13 @@ class Relocation:
         return raw.replace(self.prefix.encode(), b"") if self.prefix else raw
 
     def message_back(self, message: Message) -> Message:
-        """A message from the server, with the case's own names."""
+        """Return a message from the server, with the case's own names."""
         return Message(
             self.raw_back(message.subject), self.raw_back(message.header_block), self.raw_back(message.payload)
         )
 
     def json_back(self, value: Json) -> Json:
-        """An answer of the server, with the case's own names."""
+        """Return an answer of the server, with the case's own names."""
         return json.loads(json.dumps(value).replace(self.prefix, "")) if self.prefix else value
 
 
@@ -102,7 +102,7 @@ def obstacle(case: Case) -> str | None:
 
 
 def _texts(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The names and subjects in a configuration, with their keys."""
+    """Return the names and subjects in a configuration, with their keys."""
     found: list[tuple[str, str]] = []
     for key, value in config.items():
         if key in _NAMES | _SUBJECTS and isinstance(value, str):

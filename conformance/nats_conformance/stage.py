@@ -159,8 +159,10 @@ class Stage:
         return Decision(refusal=ExpectedRefusal(error.get("code"), error.get("err_code"), error.get("description")))
 
     async def _answer(self, verb: str, addressed: str, config: Mapping[str, Json], *, is_new: bool) -> Json:
-        """Return the answer to a configuration, with the case's names; for a new stream, without remains of a deleted
-        one."""
+        """Return the answer to a configuration, with the case's names.
+
+        For a new stream, without remains of a deleted one.
+        """
         clock = asyncio.get_running_loop().time
         limit = clock() + _SETTLE_LIMIT
         while True:
@@ -205,7 +207,7 @@ class Stage:
         return any(matches(subject, pattern) for pattern in self._listening)
 
     async def _is_taken(self, subject: bytes) -> bool:
-        """Whether a stream takes the subject."""
+        """Return whether a stream takes the subject."""
         answer = await self.client.api("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")})
         return bool(answer.get("streams"))
 
@@ -282,7 +284,7 @@ class Stage:
         return tuple(found)
 
     def _names_of(self, case: Case) -> list[str]:
-        """The streams of a case that exist, by the names that the case uses."""
+        """Return the streams of a case that exist, by the names that the case uses."""
         configs = [*case.streams, *(step.config for step in case.steps if isinstance(step, Create))]
         return [config["name"] for config in configs if isinstance(config.get("name"), str) and config["name"]]
 
@@ -293,7 +295,7 @@ class Stage:
 
 
 def _has_remains(config: Mapping[str, Json], answer: Mapping[str, Json]) -> bool:
-    """Whether a stream of this name that was deleted just before is in the way.
+    """Return whether a stream of this name that was deleted just before is in the way.
 
     After a stream with file storage was deleted, the next one of its name can be refused (seen on 2.11.17, 2.12.15 and
     2.15.1), or begin with the messages of the deleted one (seen once, on 2.15.1).

@@ -39,5 +39,5 @@ ARROW: Final[dict[str, pa.DataType]] = {
 
 
 def ddl(names: tuple[str, ...]) -> str:
-    """A schema in Spark's DDL with these columns, in this order."""
+    """Return a schema in Spark's DDL with these columns, in this order."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)

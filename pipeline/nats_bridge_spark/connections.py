@@ -153,7 +153,7 @@ def _check_together(names: Collection[str]) -> None:
 
 
 def _by_options(text: str) -> str:
-    """An error's text with the names of options instead of a configuration's."""
+    """Return an error's text with the names of options instead of a configuration's."""
     text = text.removeprefix("connection 'servers': ").replace(_TLS_FIELDS, _TLS_OPTIONS)
     text = text.replace("check the connection's ", "check ")
     text = _PLACE.sub(lambda found: f"option {_OPTIONS.get(found[1], found[1])}: ", text)

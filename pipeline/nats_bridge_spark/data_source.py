@@ -20,11 +20,11 @@ class JetStreamDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's short name."""
+        """Return the format's short name."""
         return "jetstream"
 
     def schema(self) -> str:
-        """The default columns."""
+        """Return the default columns."""
         return ddl(DEFAULT)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -35,7 +35,7 @@ input."""
 
 
 def runs_here(engine: Engine, settings: Mapping[str, str], size: Callable[[], Size]) -> bool:
-    """Whether a job runs in this process.
+    """Return whether a job runs in this process.
 
     Args:
         engine: the user's choice; with `auto`, Spark settings and `spark-submit` also count as a choice.

@@ -94,7 +94,7 @@ def failure(job: str, error: BaseException) -> PipelineError | BridgeError:
 
 
 def meaning_of_start(said: str) -> str:
-    """The reason why Java or Spark did not start, from its output."""
+    """Return the reason why Java or Spark did not start, from its output."""
     if meaning := _meaning(_STARTS, said):
         return meaning
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]

@@ -61,7 +61,7 @@ WRITE: Final[dict[str, str]] = {
 
 
 def given(options: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """The options by their own names, the connector's translated.
+    """Return the options by their own names, the connector's translated.
 
     Args:
         options: as Spark hands them on, in any case.

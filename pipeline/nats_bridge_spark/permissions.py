@@ -25,7 +25,7 @@ _OF_CONSUMERS: Final = (
 
 
 def capture_permissions(connection: Connection, stream: str | None) -> str:
-    """A block of permissions.
+    """Return a block of permissions.
 
     Args:
         connection: the connection of the source.
@@ -46,7 +46,7 @@ def capture_permissions(connection: Connection, stream: str | None) -> str:
 
 
 def restore_permissions(connection: Connection, streams: tuple[str, ...]) -> str:
-    """A block of permissions.
+    """Return a block of permissions.
 
     Args:
         connection: the connection of the target.

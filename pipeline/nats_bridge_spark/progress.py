@@ -228,14 +228,14 @@ class _Screen(threading.Thread):
 
 
 def summary(job: str, messages: int, seconds: float) -> str:
-    """The line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
+    """Return the line at the end: `capture ORDERS: 5,000,000 messages in 42.1 s (118,765/s)`."""
     rate = f" ({messages / seconds:,.0f}/s)" if messages and seconds > 0 else ""
     took = f"{seconds:.1f} s" if seconds < 600 else span(seconds)
     return f"{job}: {messages:,} message{'' if messages == 1 else 's'} in {took}{rate}"
 
 
 def span(seconds: float) -> str:
-    """A duration for a person: `0:07`, `12:30`, `3:05:00`."""
+    """Return a duration for a person: `0:07`, `12:30`, `3:05:00`."""
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

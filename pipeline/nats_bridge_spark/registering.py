@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `jetstream` with a session, and the session with the calling thread. Repeating it is
-    harmless.
+    """Register the format `jetstream` with a session, and the session with the calling thread.
+
+    Repeating it is harmless.
 
     Spark looks for a format in the session of the thread. A thread that a program started has none, and a session that
     was just derived from another one is not the thread's yet. If Spark has already found the format, registering it

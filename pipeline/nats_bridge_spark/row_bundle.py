@@ -53,7 +53,7 @@ class RowBundle:
         return pc.max(self.totals).as_py() or 0
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
-        """The protocol's operations, in order.
+        """Return the protocol's operations, in order.
 
         Args:
             replies: the reply subject of all messages, or one for each; empty for none.
@@ -64,7 +64,7 @@ class RowBundle:
         return bytes(memoryview(values)[:end])
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """The operations of a slice, one by one, without reply subjects."""
+        """Return the operations of a slice, one by one, without reply subjects."""
         part = self.between(start, stop)
         written: list[bytes] = part._joined(b"").to_pylist()
         return [(b"%d" % name, data) for name, data in zip(part.names, written, strict=True)]
@@ -78,11 +78,11 @@ class RowBundle:
         return RowBundle(names, self.subjects.take(at), self.blocks.take(at), self.payloads.take(at))
 
     def behind(self, name: int) -> RowBundle:
-        """The rows that follow a name."""
+        """Return the rows that follow a name."""
         return self.between(bisect_right(self.names, name), len(self))
 
     def spread(self, names: range, other: tuple[bytes, bytes, bytes]) -> RowBundle:
-        """The rows among others, which are all alike, so that there is one for each name.
+        """Return the rows among others, which are all alike, so that there is one for each name.
 
         Args:
             names: all names, including those of the rows.
@@ -97,7 +97,7 @@ class RowBundle:
         return RowBundle(names, *taken)
 
     def between(self, start: int, stop: int) -> RowBundle:
-        """The rows at these places, without the last one."""
+        """Return the rows at these places, without the last one."""
         parts = (part.slice(start, stop - start) for part in (self.subjects, self.blocks, self.payloads))
         return RowBundle(self.names[start:stop], *parts)
 
@@ -125,7 +125,7 @@ def constant(text: bytes) -> pa.Scalar:
 
 
 def joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """The bytes of each row, one part after the other."""
+    """Return the bytes of each row, one part after the other."""
     return pc.binary_join_element_wise(*parts, constant(b""))
 
 

@@ -157,7 +157,7 @@ def _session(name: str, master: str | None, settings: dict[str, str], log: IO[by
 
 
 def is_submitted() -> bool:
-    """Whether Spark started this process (`spark-submit`), not the reverse."""
+    """Return whether Spark started this process (`spark-submit`), not the reverse."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

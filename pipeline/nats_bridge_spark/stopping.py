@@ -42,7 +42,10 @@ def listening(on_stop: Callable[[signal.Signals, FrameType | None], None]) -> It
 
 
 def in_java(frame: FrameType | None) -> bool:
-    """Whether Python waits for an answer of Java's in this frame: an exception raised there would break the line."""
+    """Return whether Python waits for an answer of Java's in this frame.
+
+    An exception raised there would break the line.
+    """
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("py4j."):
             return True

@@ -17,7 +17,7 @@ Array: TypeAlias = Any
 
 
 def batch_function(transform: Transform) -> Callable[[Array], Array]:
-    """The function that transforms an array.
+    """Return the function that transforms an array.
 
     It takes a string or binary array (or a large one) and returns a binary array of the same length: null for null, and
     null if the source does not match.

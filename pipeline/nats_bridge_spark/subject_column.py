@@ -22,7 +22,7 @@ from nats_transforms.transform import Transform, compile_transform
 def transform_subject(
     column: Column | str, src: str | bytes, dest: str | bytes, *, dialect: str | Dialect = NEWEST
 ) -> Column:
-    """The destination subjects of a column of subjects.
+    """Return the destination subjects of a column of subjects.
 
     Null becomes null, and so does a subject that `src` does not match (and every subject if `dest` is empty: from 2.10
     on that means no transform). Bytes stay bytes: functions that cut may split a UTF-8 character, and the result, a
@@ -54,7 +54,7 @@ def register_transform(
 
 
 def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Transform:
-    """The compiled transform.
+    """Return the compiled transform.
 
     Raises:
         OptionError: the server would refuse it, or the version is not known.
@@ -72,7 +72,7 @@ def compiled(src: str | bytes, dest: str | bytes, version: str | Dialect) -> Tra
 
 
 def subject_function(transform: Transform) -> Any:
-    """The transform as a function of Spark's, from a column of strings or of binary to one of strings."""
+    """Return the transform as a function of Spark's, from a column of strings or of binary to one of strings."""
     if SparkContext._active_spark_context is not None:  # Spark Connect has none
         use_this_python(SparkContext._active_spark_context)
 

@@ -56,7 +56,7 @@ class CopyId:
         return (_LINE % (self.entry, b"%d" % self.sequence, b"%d" % self.time_ns))[_VALUE_AT:]
 
     def is_of(self, key: bytes) -> bool:
-        """Whether it is of the entry with this key, with the present source or an earlier one of that name."""
+        """Return whether it is of the entry with this key, with the present source or an earlier one of that name."""
         return self.entry[:_HALF] == key[:_HALF]
 
     @classmethod

@@ -105,7 +105,7 @@ def check_mapping_destination(destination: bytes, dialect: Dialect) -> None:
     anything after `>`.
 
     Raises:
-        TransformError: with the server's reason, ``invalid mapping destination: …``.
+        TransformError: with the server's reason, `invalid mapping destination: …`.
     """
     if not destination and dialect.empty_destination_is_no_transform:
         return
@@ -129,7 +129,7 @@ def index_out_of_range(token: DestinationPart, index: int | None) -> TransformEr
 
 
 def unused_wildcards(destination: bytes) -> TransformError:
-    """The error for a destination that does not use all wildcards of its source."""
+    """Return the error for a destination that does not use all wildcards of its source."""
     return _error("unused_wildcards", destination)
 
 

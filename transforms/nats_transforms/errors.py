@@ -41,7 +41,7 @@ class TransformError(EngineError):
 class StreamConfigError(EngineError):
     """A stream configuration that the server would refuse, with the server's own answer.
 
-    ``http_code`` and ``err_code`` are the numbers of the JetStream API error, ``description`` its text.
+    `http_code` and `err_code` are the numbers of the JetStream API error, `description` its text.
     """
 
     http_code: int

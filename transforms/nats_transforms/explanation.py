@@ -62,7 +62,7 @@ class SubjectMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation for one subject: a ``result`` and its ``tokens``, or a ``mismatch``."""
+    """The explanation for one subject: a `result` and its `tokens`, or a `mismatch`."""
 
     source: bytes
     destination: bytes
@@ -72,8 +72,10 @@ class Explanation:
     mismatch: SubjectMismatch | None
 
     def as_dict(self) -> dict[str, object]:
-        """Return plain data for JSON. Bytes that are not UTF-8 are escaped with backslashes; unused numbers are left
-        out."""
+        """Return plain data for JSON.
+
+        Bytes that are not UTF-8 are escaped with backslashes; unused numbers are left out.
+        """
         found: dict[str, object] = _plain(asdict(self))
         return found
 

@@ -36,7 +36,7 @@ def fnv1a_32(key: bytes) -> int:
 
 
 def modulus_of(part: DestinationPart) -> int:
-    """The modulus as partition uses it: the 32-bit number read without its sign."""
+    """Return the modulus as partition uses it: the 32-bit number read without its sign."""
     return part.number & _MASK
 
 

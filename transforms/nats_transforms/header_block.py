@@ -76,7 +76,7 @@ def remove_prefix(block: bytes, prefix: bytes) -> bytes:
 
 
 def untraced(block: bytes) -> bytes:
-    """The block without lines that have a server report the message on a subject of its publisher's choice.
+    """Return the block without lines that have a server report the message on a subject of its publisher's choice.
 
     A server sends trace reports with the permissions of the client that publishes the block, which is the bridge for
     messages that another client wrote. A server that has acted on it stores `trace disabled` instead, which stays. A

@@ -48,7 +48,7 @@ class _Writer:
 def compile_program(
     pattern: bytes, destination: bytes, parts: tuple[DestinationPart, ...], dialect: Dialect, *, without: bytes = b""
 ) -> Program:
-    """The function that gives the result for a subject.
+    """Return the function that gives the result for a subject.
 
     It returns None if `pattern` does not match the subject, or if the result contains one of the bytes `without`.
     """
@@ -136,7 +136,7 @@ def _result(writer: _Writer, parts: tuple[DestinationPart, ...]) -> str:
 
 
 def _piece(writer: _Writer, part: DestinationPart) -> bytes | str:
-    """A constant, or the expression that gives the bytes of a destination token."""
+    """Return a constant, or the expression that gives the bytes of a destination token."""
     if part.kind is Kind.LITERAL:
         return part.text
     if part.kind is Kind.REST:

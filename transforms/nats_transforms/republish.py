@@ -120,8 +120,10 @@ class Republish:
         return first + self.form % values
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Return the reason why nothing is published for a selected subject; None if it is published or not
-        selected."""
+        """Return the reason why nothing is published for a selected subject.
+
+        None if it is published or not selected.
+        """
         result = self.transform.apply(subject)
         return None if result is None or left_out(subject, b"", self.exclude, None) else _refusal(result, self.dialect)
 
@@ -138,7 +140,8 @@ class Republish:
 def lines_form(
     stream: bytes, dialect: Dialect, *, headers_only: bool, time: bytes = b"%b", absent: bytes = b"%.0b"
 ) -> bytes:
-    """The lines that the server appends to a stored block, with the empty line behind them, as a format of bytes.
+    """Return the lines that the server appends to a stored block, with the empty line behind them, as a format of
+    bytes.
 
     It takes five values: subject, sequence, time stamp, last sequence, and size of the payload. `absent` stands for
     each line that the dialect or the rule does not have: it takes the value and results in no bytes. With `b""`, the
@@ -167,7 +170,7 @@ def compile_republish(
     exclude: Sequence[bytes] = (),
     where: HeaderCondition | None = None,
 ) -> Republish:
-    """Compile the native ``republish`` object (``src``, ``dest``, ``headers_only``) of a stream.
+    """Compile the native `republish` object (`src`, `dest`, `headers_only`) of a stream.
 
     A missing `src` is `>`. A missing `dest` is refused by 2.9; from 2.10 on nothing is republished. Checks that need
     the stream (cycles, overlap) are made elsewhere.

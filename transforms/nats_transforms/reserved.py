@@ -33,11 +33,11 @@ DENIED = (
     "_GR_.>",
     "$GR.>",
 )
-"""Patterns of all reserved subjects, for a ``deny`` of a user."""
+"""Patterns of all reserved subjects, for a `deny` of a user."""
 
 
 def is_reserved(subject: bytes) -> bool:
-    """Whether publishing on a subject is a command to the server.
+    """Return whether publishing on a subject is a command to the server.
 
     `$JS.API`, `$JS.<domain>.API`, `$JS.ACK`, `$JS.FC`, `$JS.SNAPSHOT` and `$JS.EVENT`, with all subjects below them;
     all subjects below `_R_`, `_GR_` and `$GR`, which are replies of service imports and gateways. Servers since 2.14.10
@@ -52,7 +52,7 @@ def is_reserved(subject: bytes) -> bool:
 
 
 def is_reserved_reply(subject: bytes) -> bool:
-    """Whether a server refuses a client's message with this reply subject, or did not and should have.
+    """Return whether a server refuses a client's message with this reply subject, or did not and should have.
 
     Servers refuse replies below `_R_`, `_GR_`, `$GR` and `$JS.ACK`, and since 2.14.10 and 2.15.3 all below `$JS`.
     Before, a stream answered there with the server's own permissions.

@@ -5,8 +5,8 @@ finds its position after a restart by reading the last such line in its own stor
 single spaces; each minor line appended some fields:
 
 ====  ==========================================================  =========
- 1    the source stream's name, ``NAME:HASH`` for an external one   always
-      with ``:C=HASH`` after it where the entry has a consumer    2.14.0
+ 1    the source stream's name, `NAME:HASH` for an external one   always
+      with `:C=HASH` after it where the entry has a consumer    2.14.0
  2    the source's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
@@ -52,7 +52,7 @@ class SourceRecord:
         source: the name of the message's stream, with `:HASH` for an external one.
         sequence: its sequence there.
         filters: the texts of field 3; None in the oldest forms, which lack it.
-        destinations: the texts of field 4, with ``>`` for an empty one; None in the oldest forms.
+        destinations: the texts of field 4, with `>` for an empty one; None in the oldest forms.
         subject: the subject there; empty if the value does not contain it.
         identity: the identity of the stream among those of its name; empty if the value does not contain it.
     """
@@ -87,7 +87,7 @@ class SourceRecord:
         )
 
     def value(self, dialect: Dialect = NEWEST) -> bytes:
-        """The header value as a server of the dialect writes it."""
+        """Return the header value as a server of the dialect writes it."""
         fields = [self.source, b"%d" % self.sequence]
         if dialect.source_record_names_filters:
             fields += [_joined(self.filters), _joined(self.destinations)]
@@ -98,7 +98,7 @@ class SourceRecord:
         return SEPARATOR.join(fields)
 
     def is_of(self, source: bytes, filters: tuple[bytes, ...], destinations: tuple[bytes, ...]) -> bool:
-        """Whether a server takes this record for one of the entry with these texts.
+        """Return whether a server takes this record for one of the entry with these texts.
 
         The oldest forms, which name no filters, belong to every entry of their stream (2.10 to 2.15).
         """

@@ -84,7 +84,7 @@ class Sourcing:
         return subject
 
     def selects(self, subject: bytes, block: bytes) -> bool:
-        """Whether a message with this subject and header block is copied."""
+        """Return whether a message with this subject and header block is copied."""
         return (self.where is None or self.where.holds(block)) and self.destination(subject) is not None
 
     def unselected(self, message: StoredMessage) -> Unselected | None:
@@ -94,13 +94,15 @@ class Sourcing:
         return left_out(message.subject, message.header_block, self.exclude, self.where)
 
     def refusal(self, subject: bytes) -> Refusal | None:
-        """Return the reason why no client can publish the copy of this subject; None if one can, or if there is no
-        copy."""
+        """Return the reason why no client can publish the copy of this subject.
+
+        None if one can, or if there is no copy.
+        """
         destination = self.destination(subject)
         return None if destination is None else _refusal(destination)
 
     def record(self, sequence: int, subject: bytes, identity: bytes = b"") -> bytes:
-        """The source record's value for a message of the source."""
+        """Return the source record's value for a message of the source."""
         record = SourceRecord(self.source, sequence, self.record_filters, self.record_destinations, subject, identity)
         return record.value(self.dialect)
 
@@ -120,7 +122,7 @@ class Sourcing:
         return remove_prefix(stored, b"Nats-Batch-") if self.dialect.copies_lose_batch_headers else stored
 
     def without_records(self, stored: bytes) -> bytes:
-        """A header block without the records of earlier copies: of a chain of copies the last one's counts."""
+        """Return a header block without the records of earlier copies: of a chain of copies the last one's counts."""
         return remove(remove(stored, HEADER), TWIN_HEADER)
 
     def block(self, stored: bytes, record: bytes) -> bytes:
@@ -137,7 +139,7 @@ class Sourcing:
         return append(stored, [(HEADER, record)])
 
     def is_own(self, record: SourceRecord) -> bool:
-        """Whether a record found in the target was written for this entry."""
+        """Return whether a record found in the target was written for this entry."""
         return record.is_of(self.source, self.record_filters, self.record_destinations)
 
     def own_record(self, stored: bytes) -> SourceRecord | None:

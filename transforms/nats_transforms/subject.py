@@ -65,12 +65,12 @@ def is_valid_pattern(subject: bytes) -> bool:
 
 
 def is_valid_filter(subject: bytes) -> bool:
-    """Whether a subscription, a stream or a consumer may have this subject: a pattern without white space."""
+    """Return whether a subscription, a stream or a consumer may have this subject: a pattern without white space."""
     return is_valid_pattern(subject) and not _has_white_space(subject)
 
 
 def is_valid_publish(subject: bytes) -> bool:
-    """Whether a client may publish on this subject: a filter without wildcards."""
+    """Return whether a client may publish on this subject: a filter without wildcards."""
     return is_valid_literal(subject) and not _has_white_space(subject)
 
 
@@ -146,7 +146,7 @@ def is_subset(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
 
 
 def collide(a: bytes, b: bytes, *, by_first_byte: bool = False) -> bool:
-    """Whether some subject may be covered by both, as the server decides it.
+    """Return whether some subject may be covered by both, as the server decides it.
 
     With `by_first_byte`, a token such as `*x` or `>x` may be equal to any other.
     """

@@ -27,7 +27,7 @@ class _Number:
     limit: int
 
     def holds(self, token: bytes) -> bool:
-        """Whether a literal token is such a number, as a server writes it."""
+        """Return whether a literal token is such a number, as a server writes it."""
         return token.isdigit() and (token == b"0" or token[:1] != b"0") and int(token) < self.limit
 
 
@@ -50,13 +50,13 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str | bytes) -> Pattern:
-        """The set of subjects of a subscription, a stream's subject or a consumer's filter."""
+        """Return the set of subjects of a subscription, a stream's subject or a consumer's filter."""
         tokens = (bytes_of(text) if isinstance(text, str) else text).split(DOT)
         return cls(tuple(tokens[:-1]), rest=True) if tokens[-1] == REST else cls(tuple(tokens))
 
     @classmethod
     def of_source(cls, text: str | bytes, dialect: Dialect) -> Pattern:
-        """The set of subjects that a transform's source matches on servers of a dialect.
+        """Return the set of subjects that a transform's source matches on servers of a dialect.
 
         Until 2.14.10 and 2.15.3 a token such as `*x` matches any token there (`Dialect.first_byte_is_wildcard`).
         """
@@ -67,12 +67,12 @@ class Pattern:
 
     @classmethod
     def of_transform(cls, transform: Transform) -> Pattern:
-        """The set of subjects that a transform matches, on servers of its dialect."""
+        """Return the set of subjects that a transform matches, on servers of its dialect."""
         return cls.of_source(transform.pattern, transform.dialect)
 
     @classmethod
     def of_destination(cls, text: str) -> Pattern:
-        """The largest set of subjects that a destination's text allows."""
+        """Return the largest set of subjects that a destination's text allows."""
         plain: list[bytes] = []
         for token in bytes_of(text).split(DOT):
             if token == REST or b"{{" in token or token[:1] == b"$":
@@ -96,7 +96,7 @@ class Pattern:
         return Pattern((*common, *longer.tokens[len(common) :]), longer.rest)
 
     def within(self, other: Pattern) -> bool:
-        """Whether `other` stands for every subject that this pattern stands for."""
+        """Return whether `other` stands for every subject that this pattern stands for."""
         if len(other.tokens) > len(self.tokens):
             return False
         if not all(_covers(two, one) for one, two in zip(self.tokens, other.tokens, strict=False)):
@@ -173,7 +173,7 @@ def _covers(one: _Token, two: _Token) -> bool:
 
 
 def _result(part: DestinationPart, tokens: tuple[_Token, ...]) -> _Token:
-    """The one token that a part of a destination gives."""
+    """Return the one token that a part of a destination gives."""
     if part.kind is Kind.LITERAL:
         return part.text
     if part.kind is Kind.WILDCARD:

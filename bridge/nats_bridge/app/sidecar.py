@@ -120,8 +120,9 @@ class Sidecar:
         return self._waiting_for or "; ".join(away) or None
 
     async def start(self) -> None:
-        """Connect and start every rule that can run, and retry the others later. After an error nothing is left
-        running.
+        """Connect and start every rule that can run, and retry the others later.
+
+        After an error nothing is left running.
 
         With `fail_fast`, every rule is checked before one is started, and one that cannot run is an error.
 

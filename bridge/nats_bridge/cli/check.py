@@ -171,7 +171,7 @@ def _show_tests(settings: Settings, verdicts: Sequence[RuleTestVerdict]) -> None
 
 
 def _url(server: str | None) -> str | None:
-    """The server named by `--server`; None for the configuration's own.
+    """Return the server named by `--server`; None for the configuration's own.
 
     Raises:
         ConfigError: it is not the URL of a server.
@@ -184,7 +184,7 @@ def _url(server: str | None) -> str | None:
 
 
 def finding_line(finding: CheckFinding) -> str:
-    """A finding as text."""
+    """Return a finding as text."""
     named = not finding.rule or f"'{finding.rule}'" in finding.text
     return f"{_mark(finding)} {'' if named else finding.rule + ': '}{printable(finding.text)}"
 

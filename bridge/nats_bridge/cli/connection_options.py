@@ -30,7 +30,7 @@ def connection_options(command: _Command) -> _Command:
 
 
 def members_of(server: str) -> dict[str, Any]:
-    """The connection that `--server` names without a configuration, as one holds it.
+    """Return the connection that `--server` names without a configuration, as one holds it.
 
     A value with a colon is one or more URLs, separated by commas; the environment variable `NATS_CREDS` may name a
     credentials file for them, as for `nats`. Any other value is the name of a `nats` context.
@@ -71,7 +71,7 @@ def known_connections(*, server: str | None, config: Path | None, **_: object) -
 
 
 def connection_named(**given: Any) -> Connection:
-    """The connection that the options of `connection_options` name.
+    """Return the connection that the options of `connection_options` name.
 
     Raises:
         ConfigError: as for `known_connections`.

@@ -250,7 +250,7 @@ class LineAnswerer:
         self._compiled: dict[tuple[str, str], _Apply | str] = {}
 
     def answer(self, line: bytes) -> bytes:
-        """The answer to one line, with its line end. Never raises."""
+        """Return the answer to one line, with its line end. Never raises."""
         try:
             request = json.loads(line.decode(*_ENCODING))
         except ValueError as error:

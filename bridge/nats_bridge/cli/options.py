@@ -71,7 +71,7 @@ def print_permissions(settings: Settings, connections: Iterable[str], needs: Ite
 
 
 def to_dialect(_: click.Context | None, __: click.Parameter | None, value: str) -> Dialect:
-    """A callback of options: the dialect of that name."""
+    """Return a callback of options: the dialect of that name."""
     try:
         return dialect(value)
     except UnknownDialectError as error:

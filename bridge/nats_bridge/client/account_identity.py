@@ -31,8 +31,9 @@ _PAUSE, _LATE_PAUSE = 0.01, 0.25  # seconds between two publications
 
 
 async def same_account(one: Connection, other: Connection, *, patiently: bool = False) -> bool | None:
-    """Return whether two connections reach the same account; None if the permissions of both users are too narrow to
-    tell.
+    """Return whether two connections reach the same account.
+
+    None if the permissions of both users are too narrow to tell.
 
     Args:
         one, other: the connections.
@@ -146,8 +147,10 @@ class _Probe:
         return self.answer is False and not self._settled and not _is_closed(self.pair)
 
     async def ask(self, *, patiently: bool) -> None:
-        """Publish until there is an answer, or a message should have arrived. With `patiently`, also wait for a late
-        one."""
+        """Publish until there is an answer, or a message should have arrived.
+
+        With `patiently`, also wait for a late one.
+        """
         loop = asyncio.get_running_loop()
         for connection in self.pair:
             connection.on_refusal(self._on_refusal)

@@ -181,8 +181,10 @@ class BatchParser:
         return None if route is None or route.in_bulk is None else (route.in_bulk, fields[2])
 
     def _take_bulk(self, data: bytes, position: int) -> int:
-        """Let the subscription of the first message take messages in bulk. Everything before them was passed on
-        already."""
+        """Let the subscription of the first message take messages in bulk.
+
+        Everything before them was passed on already.
+        """
         found = self._bulk_route(data, position)
         return found[0](data, position, found[1]) if found else position
 
@@ -239,8 +241,9 @@ class BatchParser:
         return position
 
     def _cut(self, data: bytes, epoch: int, position: int, behind: int) -> Generator[_Step, None, int]:
-        """Sort every complete message in `data` from a position on into batches. Return the position after the last
-        one.
+        """Sort every complete message in `data` from a position on into batches.
+
+        Return the position after the last one.
 
         Args:
             data: read, and joined.
@@ -374,6 +377,8 @@ class BatchParser:
 
 
 def _spaced_subject(fields: list[bytes], behind: int) -> list[bytes]:
-    """Return the fields of a delivery whose subject contains spaces. `behind` is the number of fields after the
-    subject."""
+    """Return the fields of a delivery whose subject contains spaces.
+
+    `behind` is the number of fields after the subject.
+    """
     return [fields[0], b" ".join(fields[1:-behind]), *fields[-behind:]]

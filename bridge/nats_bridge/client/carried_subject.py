@@ -14,7 +14,7 @@ _CUT = re.compile(rb"(\$JS\.ACK(?:\.[^.]+){2}(?:\.[0-9]+){5})@(.*)", re.DOTALL)
 
 
 def restored(subject: bytes, reply: bytes, inboxes: bytes) -> tuple[bytes, bytes]:
-    """The subject and the reply subject of a message as its consumer sent them.
+    """Return the subject and the reply subject of a message as its consumer sent them.
 
     Args:
         subject: as it arrived.

@@ -105,8 +105,10 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The version of the connected server, such as `2.10.27`; the newest tested one if the server's text is not a
-        version."""
+        """The version of the connected server, such as `2.10.27`.
+
+        The newest tested one if the server's text is not a version.
+        """
         version = self.client.connected_server_version
         try:
             return f"{version.major}.{version.minor}.{version.patch}"
@@ -392,7 +394,7 @@ async def open_connection(
 
 
 def _failure(connection: Connection, cause: Exception) -> BridgeError:
-    """Why no server takes a connection, in one or two lines."""
+    """Return the reason why no server takes a connection, in one or two lines."""
     place, servers = f"connection '{connection.name}'", ", ".join(connection.servers)
     if isinstance(cause, ClearTextError):
         return ConfigError(
@@ -427,7 +429,7 @@ def _refuses_credentials(error: Exception) -> bool:
 
 
 def plain_reason(error: BaseException) -> str:
-    """Why a connection failed, in words."""
+    """Return the reason why a connection failed, in words."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, socket.gaierror):
@@ -442,6 +444,6 @@ def plain_reason(error: BaseException) -> str:
 
 
 def _redacted(server: str) -> str:
-    """A server's address without user name and password."""
+    """Return a server's address without user name and password."""
     scheme, separator, rest = server.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -15,7 +15,7 @@ from nats_bridge.settings.connect_options import connect_options
 
 
 def connections_of(settings: Settings) -> set[str]:
-    """The names of the connections that the rules use."""
+    """Return the names of the connections that the rules use."""
     return {name for rule in settings.rules for name in rule.connections}
 
 
@@ -61,7 +61,8 @@ def _refuse_all_refused(opened: Iterable[Connection]) -> None:
 
 
 async def reopened(settings: Settings, name: str) -> Connection:
-    """A connection in the place of one that its server ended permanently, which continues to try if no server takes it.
+    """Return a connection in the place of one that its server ended permanently, which continues to try if no server
+    takes it.
 
     Raises:
         ConfigError: as `connect_options`.

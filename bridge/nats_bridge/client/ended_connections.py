@@ -37,7 +37,7 @@ class _Established:
         return cls(client.server_id, client.server_name, client.pool.current, client.client_id)
 
     def is_restarted(self, now: _Established) -> bool:
-        """Whether the server that the client has now is this one after a restart."""
+        """Return whether the server that the client has now is this one after a restart."""
         is_there = self.server_name == now.server_name if self.server_name else self.address == now.address
         return is_there and self.server_id != now.server_id
 

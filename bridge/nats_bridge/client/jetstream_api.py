@@ -116,8 +116,10 @@ class JetStreamApi:
         return f"{self.prefix}.{request}"
 
     def reports(self, advisory: bytes) -> bool:
-        """Return whether an advisory is from the API's domain. Advisories of all domains arrive, for streams of any
-        name."""
+        """Return whether an advisory is from the API's domain.
+
+        Advisories of all domains arrive, for streams of any name.
+        """
         tokens = self.prefix.split(".")
         if len(tokens) != 3 or (tokens[0], tokens[2]) != ("$JS", "API"):
             return True
@@ -162,8 +164,9 @@ class JetStreamApi:
         return await self._patiently(lambda: self._request_once(subject, payload, headers))
 
     async def ask_elsewhere(self, subject: str, data: bytes) -> Json:
-        """Send one request to the API at any prefix, once. Return the answer's JSON, which may be an error of that
-        server.
+        """Send one request to the API at any prefix, once.
+
+        Return the answer's JSON, which may be an error of that server.
 
         Args:
             subject: what to ask, with its prefix.
@@ -222,7 +225,7 @@ class JetStreamApi:
         return reply
 
     def _has_leader(self, stream: str, info: Json) -> bool:
-        """Whether the answer about a stream or consumer is its leader's.
+        """Return whether the answer about a stream or consumer is its leader's.
 
         A restarted server answers from its old state until it has found the leader. At first it answers as if it were
         not in a cluster, and reports another creation time for each stream, that of its own store (2.10.27).
@@ -320,11 +323,11 @@ class JetStreamApi:
         return info
 
     async def stream_names(self, *, subject: str = "") -> list[str]:
-        """The names of all streams of the account, or of those with a subject that overlaps `subject`."""
+        """Return the names of all streams of the account, or of those with a subject that overlaps `subject`."""
         return (await self._listed("STREAM.NAMES", "streams", {"subject": subject} if subject else {}))[0]
 
     async def streams(self) -> tuple[list[Json], list[str]]:
-        """All streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
+        """Return all streams of the account, each as `STREAM.INFO` gives it, and the names of those that do not answer.
 
         A stream that comes or goes between two pages may be missed or given twice.
         """
@@ -332,7 +335,7 @@ class JetStreamApi:
         return listed, silent
 
     async def consumers(self, stream: str) -> list[Json]:
-        """All listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
+        """Return all listed consumers of a stream, each as `CONSUMER.INFO` gives it."""
         return (await self.consumers_and_silent(stream))[0]
 
     async def consumers_and_silent(self, stream: str) -> tuple[list[Json], int]:
@@ -424,8 +427,9 @@ class JetStreamApi:
             self._not_to_delete_from.add(stream)
 
     async def stored_message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """Return a stored message from the stream's leader, by its sequence; None if the message or the stream does not
-        exist.
+        """Return a stored message from the stream's leader, by its sequence.
+
+        None if the message or the stream does not exist.
 
         Everything is exact except for a subject that is not UTF-8: JSON contains U+FFFD instead of the bytes.
         """
@@ -458,7 +462,7 @@ class JetStreamApi:
         )
 
     async def newest_before(self, stream: str, subject: str, first: int, last: int) -> int:
-        """The highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
+        """Return the highest sequence in [first, last] of a message with this subject that still exists, 0 if none.
 
         Works on every version: `next_by_subj` answers the lowest sequence from a given one on, so a binary search
         over the start finds the highest. About log2(last - first) requests.
@@ -476,7 +480,7 @@ class JetStreamApi:
         return best
 
     async def next_message(self, stream: str, subject: str, sequence: int) -> tuple[int, int] | None:
-        """The first message from a sequence on whose subject matches, which may have wildcards.
+        """Return the first message from a sequence on whose subject matches, which may have wildcards.
 
         Returns:
             Return the sequence of the next message, and its time in nanoseconds since 1970; None if there is no such

@@ -18,8 +18,10 @@ def publication(subject: bytes, reply: bytes, block: bytes, payload: bytes) -> b
 
 
 def checked_size(size: int) -> int:
-    """Return the size that a message declares. Raise ValueError for an impossible one, instead of waiting for the
-    bytes."""
+    """Return the size that a message declares.
+
+    Raise ValueError for an impossible one, instead of waiting for the bytes.
+    """
     if not 0 <= size <= _LONGEST_MESSAGE:
         raise ValueError(f"a message of {size} bytes")
     return size

@@ -20,7 +20,7 @@ def refused_subscription(text: str) -> bytes:
 
 
 def not_allowed(place: str, text: str, wanted: str) -> RuleRefusedError:
-    """The error that ends a rule.
+    """Return the error that ends a rule.
 
     Args:
         place: the beginning of the text: the rule, or a stream.

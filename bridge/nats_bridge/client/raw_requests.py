@@ -45,8 +45,10 @@ class RawRequests:
     def send(
         self, subject: bytes, block: bytes, payload: bytes, fence: WriteFence = ALWAYS_OPEN
     ) -> asyncio.Future[Delivered | None]:
-        """Write a request at once, on a live connection and under an open fence. Return the answer; None without
-        one."""
+        """Write a request at once, on a live connection and under an open fence.
+
+        Return the answer; None without one.
+        """
         reply = b"%b.%d" % (self._inbox, next(self._numbers))
         answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._waiting.pop(reply, None))

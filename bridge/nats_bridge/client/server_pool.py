@@ -63,7 +63,7 @@ class ServerPool:
             self._known[address].failures = 0
 
     def next(self) -> str:
-        """The address to try, which is `current` from now on."""
+        """Return the address to try, which is `current` from now on."""
         others = [address for address in self._known if address != self._left]
         if self._left and others:
             self.current, self._left = min(others, key=self._rank), ""

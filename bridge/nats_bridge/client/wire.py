@@ -148,7 +148,7 @@ class WireClient(Client):
         return BatchSubscription(self, sid, subscription)
 
     def new_inbox(self) -> str:
-        """A new inbox.
+        """Return a new inbox.
 
         Other clients can see the inbox that a consumer delivers to. nats-py's inboxes are predictable once one is
         known.
@@ -156,7 +156,7 @@ class WireClient(Client):
         return f"{self._inbox_prefix.decode()}.{secrets.token_hex(11)}"
 
     def is_inbox(self, subject: str) -> bool:
-        """Whether a subject is one of this client's inboxes."""
+        """Return whether a subject is one of this client's inboxes."""
         return subject.startswith(f"{self._inbox_prefix.decode()}.")
 
     async def reconnect(self, reason: Exception) -> None:

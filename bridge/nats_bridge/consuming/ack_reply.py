@@ -54,12 +54,12 @@ def asks_for_flow_control(reply: bytes, stream: bytes) -> bool:
 
 
 def message_sequence(reply: bytes) -> bytes:
-    """The stream sequence in a delivered message's reply subject, as text."""
+    """Return the stream sequence in a delivered message's reply subject, as text."""
     return reply.rsplit(b".", fields_behind(reply))[1]
 
 
 def fields_behind(reply: bytes) -> int:
-    """The number of tokens after the delivery count in a delivered message's reply subject.
+    """Return the number of tokens after the delivery count in a delivered message's reply subject.
 
     There are more of them if a domain precedes the stream. All messages of a consumer have the same number.
     """

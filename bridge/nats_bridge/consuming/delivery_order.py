@@ -164,8 +164,10 @@ class DeliveryOrder:
     # -- deliveries that are not the next ones -----------------------------------------------------------------------
 
     def heartbeat(self, block: bytes) -> Missing | CheckStream | None:
-        """Compare with the last delivery that a heartbeat or a flow control request reports. Return None if it has
-        arrived."""
+        """Compare with the last delivery that a heartbeat or a flow control request reports.
+
+        Return None if it has arrived.
+        """
         delivered = header_block.read(block, b"Nats-Last-Consumer")
         if delivered is None:
             return None
@@ -298,7 +300,7 @@ class DeliveryOrder:
 
 
 def is_delivery(message: Delivered) -> bool:
-    """Whether a message is a consumer's delivery, by its reply subject."""
+    """Return whether a message is a consumer's delivery, by its reply subject."""
     return message[1].startswith(ACK)
 
 

@@ -80,8 +80,10 @@ class OrderedReader(Reader):
         )
 
     async def abandon(self, *, held: bool) -> None:
-        """Stop with messages in flight, because the target is down. Set the position back to the last written
-        message."""
+        """Stop with messages in flight, because the target is down.
+
+        Set the position back to the last written message.
+        """
         await super().abandon(held=held)
         position, consumer = self.plan.position, self.consumer
         if position == "none" and self.connection.client.is_connected:
@@ -141,7 +143,9 @@ class OrderedReader(Reader):
                     raise AssertionError("this reader can read again")
 
     def _is_of_another_life(self, ack: AckReply) -> bool:
-        """Whether a message is younger than one of the stream with a higher sequence: then the stream has begun again.
+        """Return whether a message is younger than one of the stream with a higher sequence.
+
+        Then the stream has begun again.
 
         A stream in memory, or of a server that another one replaces, keeps its creation time. If its server is back
         before heartbeats are missing, nothing else shows it.
@@ -225,8 +229,10 @@ class OrderedReader(Reader):
             pass
 
     async def _is_sound(self) -> bool:
-        """Return whether deliveries continue; False if something changed during the check, which then has to be
-        repeated."""
+        """Return whether deliveries continue.
+
+        False if something changed during the check, which then has to be repeated.
+        """
         # Another replica may have taken over. Then this run ends, and must not report a failure.
         await self._fence.opened()
         if self._subscription is None:
@@ -347,8 +353,10 @@ class OrderedReader(Reader):
         self._order.resume(0)
 
     async def _resume_point(self, last: int) -> int | None:
-        """Return the sequence up to which the stream still has the messages read from it; None if it has all of
-        them."""
+        """Return the sequence up to which the stream still has the messages read from it.
+
+        None if it has all of them.
+        """
         plan, reply = self.plan, self._order.last_reply
         last_delivery = AckReply.parse(reply) if reply else None
         reading = Replay(self.connection.api, plan.stream, plan.filters, direct=plan.direct)

@@ -97,8 +97,10 @@ class BatchSink(Protocol):
         """Forget the messages read after that sequence. The stream has lost them, and may hold other messages there."""
 
     def checked(self) -> None:
-        """Repeat the last acknowledgement, which may have been lost. Stream and consumer are the same as before, or
-        forgotten."""
+        """Repeat the last acknowledgement, which may have been lost.
+
+        Stream and consumer are the same as before, or forgotten.
+        """
 
 
 class Reader(ABC):
@@ -460,8 +462,10 @@ class Reader(ABC):
         self._prove(order.handled, order.messages, order.jumped)
 
     async def _info(self) -> Json | None:
-        """Return `CONSUMER.INFO`; None without a consumer, or if another client has changed it. The watcher repairs
-        that."""
+        """Return `CONSUMER.INFO`; None without a consumer, or if another client has changed it.
+
+        The watcher repairs that.
+        """
         order = self._order
         earlier, before = order.unproven, (order.handled, order.messages, order.jumped)
         info = await self.consumer.info(patience=0)
@@ -479,7 +483,7 @@ class Reader(ABC):
             self._log.warning("reader.consumer_edited", consumer=self.consumer.name, **edit._asdict(), **span)
 
     async def _is_edited(self) -> bool:
-        """Whether another client is known to have changed the consumer."""
+        """Return whether another client is known to have changed the consumer."""
         with contextlib.suppress(ApiError):  # asked again at the next heartbeat
             await self._info()
         return self._check_due.is_set()
@@ -548,5 +552,5 @@ class Reader(ABC):
 
 
 def _sent_by(item: Queued) -> int:
-    """The last delivery that a batch or a heartbeat shows to be sent, by its number."""
+    """Return the last delivery that a batch or a heartbeat shows to be sent, by its number."""
     return last_sent(item) if isinstance(item, list) else last_named(item[1])

@@ -34,7 +34,7 @@ _PASSING: Final[Json] = {"inactive_threshold": 5_000_000_000, "mem_storage": Tru
 
 
 def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Json:
-    """The configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
+    """Return the configuration that all consumers that deliver to us share: push, flow control, heartbeats."""
     config: Json = {
         "deliver_subject": inbox,
         "replay_policy": "instant",
@@ -48,7 +48,7 @@ def push_config(inbox: str, filters: Sequence[str], *, headers_only: bool) -> Js
 def ephemeral_config(
     inbox: str, *, filters: Sequence[str], headers_only: bool, direct: bool, limit: int | None = None
 ) -> Json:
-    """The configuration of an ephemeral consumer that delivers to us.
+    """Return the configuration of an ephemeral consumer that delivers to us.
 
     Acknowledgements are used only to limit the messages sent ahead; direct consumers do not support them.
     """

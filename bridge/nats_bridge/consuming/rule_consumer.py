@@ -82,17 +82,17 @@ _NOT_UNIQUE = (10099, 10100)  # other consumers of a work queue take the same su
 
 
 def durable_name(sidecar: str, rule: str) -> str:
-    """The name of a rule's durable consumer, made of the names of sidecar and rule."""
+    """Return the name of a rule's durable consumer, made of the names of sidecar and rule."""
     return f"{sidecar}_{rule}"
 
 
 def consumer_owner(sidecar: str, rule: str) -> str:
-    """The start of the description of a rule's consumers, and of no others."""
+    """Return the start of the description of a rule's consumers, and of no others."""
     return f"nats-bridge {sidecar}/{rule}:"
 
 
 def marker_name(durable: str) -> str:
-    """The name of the consumer that keeps a durable consumer's position while that one is recreated."""
+    """Return the name of the consumer that keeps a durable consumer's position while that one is recreated."""
     return f"{durable}_moving"
 
 
@@ -116,7 +116,7 @@ class Durable:
 
     @classmethod
     def of(cls, rule: str, stream: str, connection: str, sidecar: str) -> Durable:
-        """The one of a rule that has one."""
+        """Return the one of a rule that has one."""
         return cls(rule, stream, connection, durable_name(sidecar, rule), consumer_owner(sidecar, rule))
 
 
@@ -221,8 +221,9 @@ class RuleConsumer:
         return self._api.delivery_limit.messages
 
     async def position(self, *, otherwise: int | None = None) -> int | None:
-        """Return the stream sequence up to which the durable consumer is done; None if it does not exist or is not the
-        rule's.
+        """Return the stream sequence up to which the durable consumer is done.
+
+        None if it does not exist or is not the rule's.
 
         Args:
             otherwise: the sequence after which to recreate a durable consumer that stays without a leader; None if only
@@ -368,16 +369,20 @@ class RuleConsumer:
         return info
 
     def _is_mine_to_take(self, info: Json) -> bool:
-        """Return whether a bound durable consumer may be taken: with the lease, or from a lost connection of this
-        process."""
+        """Return whether a bound durable consumer may be taken.
+
+        With the lease, or from a lost connection of this process.
+        """
         return self._has_lease or info["config"].get("deliver_subject") == self._delivered_to
 
     def _must_restart(self, info: Json) -> bool:
-        """Whether something is not acknowledged, or is selected by other filters and may lie before the position."""
+        """Return whether something is not acknowledged, or is selected by other filters and may lie before the
+        position."""
         return bool(info.get("num_ack_pending") or self._differing(info["config"]))
 
     def _differing(self, config: Json) -> list[str]:
-        """The members of a durable consumer's configuration that only another consumer can have as the rule needs them.
+        """Return the members of a durable consumer's configuration that only another consumer can have as the rule
+        needs them.
 
         A server that has searched for messages of other filters does not search the part again that it has passed.
         """
@@ -385,7 +390,7 @@ class RuleConsumer:
         return [name for name in (*_SELECTING, *_LASTING) if (config.get(name) or None) != wanted.get(name)]
 
     def edits(self, info: Json) -> list[Edit]:
-        """The members that another client has changed since the consumer was created or taken over.
+        """Return the members that another client has changed since the consumer was created or taken over.
 
         Another process of this rule that delivers to itself has taken it over. That is not an edit.
         """
@@ -397,8 +402,9 @@ class RuleConsumer:
         return [edit for edit in edits if (edit.found or None) != (edit.expected or None)] if expected else []
 
     async def is_leaderless(self, error: ApiError) -> bool:
-        """Return whether the durable consumer stays without a leader while its stream has one. Waits until that is
-        certain.
+        """Return whether the durable consumer stays without a leader while its stream has one.
+
+        Waits until that is certain.
 
         Servers 2.10 sometimes leave a consumer so permanently, if all are killed right after it was created.
 
@@ -523,7 +529,7 @@ class RuleConsumer:
             await self._api.delete_consumer(self.plan.stream, marker_name(self.plan.durable_name), fence=self.fence)
 
     def delivers_here(self, info: Json) -> bool:
-        """Whether it still delivers to the inbox."""
+        """Return whether it still delivers to the inbox."""
         return bool(info["config"].get("deliver_subject") == self.inbox)
 
     def last_delivered_here(self, info: Json) -> tuple[int, int] | None:

@@ -79,7 +79,7 @@ def guarded(routes: Iterable[web.RouteDef], http: Http) -> web.Application:
 
 
 def page_routes() -> list[web.RouteDef]:
-    """The page and its files."""
+    """Return the page and its files."""
     return [web.get(path, _static(name, kind)) for path, (name, kind) in _PAGE.items()]
 
 

@@ -19,7 +19,7 @@ _OURS: Final = (".localhost", ".local", ".internal", ".svc", ".cluster.local", "
 
 
 def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
-    """Why a `Host` header is not answered, or None if it is.
+    """Return the reason why a `Host` header is not answered, or None if it is.
 
     Good are addresses, names without a dot, names of private networks, and those that the configuration lists.
 
@@ -38,7 +38,10 @@ def foreign_host(host: str, known: Collection[str] = ()) -> str | None:
 
 
 def foreign_site(headers: Mapping[str, str]) -> str | None:
-    """Why a request that would change something is refused, or None: a browser sends it for another site's page."""
+    """Return the reason why a request that would change something is refused, or None.
+
+    A browser sends it for another site's page.
+    """
     origin = headers.get("Origin")
     # A proxy decides between http and https, so the scheme is ignored; "null" has no host.
     if origin is not None and origin.partition("://")[2].lower() != headers.get("Host", "").lower():

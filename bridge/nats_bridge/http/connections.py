@@ -29,7 +29,7 @@ class Connections:
         self._open: dict[_Connection, None] = {}  # the longest silent one first
 
     def __call__(self) -> asyncio.Protocol:
-        """The protocol of the next connection."""
+        """Return the protocol of the next connection."""
         return _Connection(self._handler(), self)
 
     def received(self, connection: _Connection) -> None:
@@ -42,7 +42,7 @@ class Connections:
             silent.abort()
 
     def lost(self, connection: _Connection) -> None:
-        """A connection has ended."""
+        """Note that a connection has ended."""
         self._open.pop(connection, None)
 
 

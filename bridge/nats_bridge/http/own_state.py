@@ -68,19 +68,21 @@ class OwnState:
         self._began, self._began_at = datetime.now(UTC), time.monotonic()
 
     def startup(self) -> list[Check]:
-        """Return the checks of `/startupz`: whether the sidecar has started. Reasons for waiting rules are only
-        notes."""
+        """Return the checks of `/startupz`: whether the sidecar has started.
+
+        Reasons for waiting rules are only notes.
+        """
         if not self._sidecar.started:
             return [Check("connections", self._sidecar.waiting_for or "not up yet")]
         rules = [_rule_check(supervisor) for supervisor in self._sidecar.supervisors if not supervisor.ready]
         return [Check("connections"), *(Check(rule.name, note=rule.reason or "") for rule in rules)]
 
     def liveness(self) -> list[Check]:
-        """The checks of `/livez`. Any answer shows that the event loop runs."""
+        """Return the checks of `/livez`. Any answer shows that the event loop runs."""
         return [Check("event loop"), *(_wedged_check(*each) for each in self.watch.wedged().items())]
 
     def readiness(self) -> list[Check]:
-        """The checks of `/readyz`: connections, draining, and every rule."""
+        """Return the checks of `/readyz`: connections, draining, and every rule."""
         wedged = self.watch.wedged()
         return [
             self._connected(),
@@ -162,7 +164,7 @@ def _rule_check(supervisor: RuleSupervisor) -> Check:
 
 
 def _waiting_for(supervisor: RuleSupervisor) -> str | None:
-    """The obstacle of a rule, in words: its supervisor's (a stream, the lead) or its run's (anything else)."""
+    """Return the obstacle of a rule, in words: its supervisor's (a stream, the lead) or its run's (anything else)."""
     if supervisor.waiting_for is not None:
         return _without_name(supervisor, supervisor.waiting_for)
     is_running = supervisor.run is not None and supervisor.state in ("ready", "waiting")

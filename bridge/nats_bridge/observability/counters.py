@@ -25,7 +25,7 @@ class Counters:
     """The counters of a rule, as integer fields."""
 
     def as_dict(self) -> dict[str, int]:
-        """All counts by name."""
+        """Return all counts by name."""
         # Called for every rule every few seconds; `asdict` would deep-copy each number.
         return {counter.name: getattr(self, counter.name) for counter in fields(self)}
 

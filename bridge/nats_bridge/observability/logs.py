@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_json(log: Log) -> bool:
-    """Whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""
+    """Return whether the log is for machines: `auto` means a terminal is for a person, and all else is not."""
     return log.format == "json" or (log.format == "auto" and not sys.stderr.isatty())
 
 

@@ -33,5 +33,5 @@ def remember(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMap
 
 
 def last_errors(rule: str) -> list[dict[str, str]]:
-    """The newest warnings and errors of a rule, the oldest first: `at` (RFC 3339), `event`, `reason`."""
+    """Return the newest warnings and errors of a rule, the oldest first: `at` (RFC 3339), `event`, `reason`."""
     return list(_lines.get(rule, ()))

@@ -147,7 +147,7 @@ class RuleMetrics:
         self._backlogs.clear()
 
     def ended(self) -> None:
-        """The run that was followed has ended: it has nothing in flight, and its lag is unknown."""
+        """Note that the run that was followed has ended: it has nothing in flight, and its lag is unknown."""
         self._in_flight = nothing_in_flight
         for backlog in self._backlogs:
             backlog.unknown()
@@ -159,7 +159,7 @@ class RuleMetrics:
         return backlog
 
     def took(self, batch: Sequence[Delivered], backlog: Backlog) -> int:
-        """A consumer's batch was taken.
+        """Return a consumer's batch was taken.
 
         Returns:
             When its oldest message was stored, nanoseconds since 1970.
@@ -170,7 +170,7 @@ class RuleMetrics:
         return _time_and_pending(batch[0][1])[0] if len(batch) > 1 else backlog.since_ns
 
     def took_published(self, batch: Sequence[Delivered]) -> None:
-        """A batch was taken that no stream had stored."""
+        """Note that a batch was taken that no stream had stored."""
         self.bytes_in += sum([len(block) + len(payload) for _, _, block, payload in batch])
 
     def arrived(self, stored_ns: int) -> None:
@@ -197,8 +197,10 @@ class RuleMetrics:
         return self._in_flight().messages
 
     def lag_messages(self) -> int | None:
-        """Return the number of messages waiting in the rule's streams; None without a stream, or if any count is
-        unknown."""
+        """Return the number of messages waiting in the rule's streams.
+
+        None without a stream, or if any count is unknown.
+        """
         waiting = [backlog.messages for backlog in tuple(self._backlogs)]
         known = [messages for messages in waiting if messages is not None]
         return sum(known) if known and len(known) == len(waiting) else None

@@ -38,7 +38,7 @@ _REQUESTS = (
 
 
 def denied_subjects(computed: Iterable[str], needed: Iterable[str], prefix: str = OWN_API) -> list[str]:
-    """The commands to deny a user.
+    """Return the commands to deny a user.
 
     Args:
         computed: patterns within which messages decide the subject.

@@ -41,7 +41,7 @@ def _account_needs(inboxes: Mapping[str, str], checked: Set[str]) -> Iterator[Ne
 
 
 def _connection_needs(inboxes: Mapping[str, str]) -> Iterator[Need]:
-    """The permissions that every connection needs after it was lost."""
+    """Yield the permissions that every connection needs after it was lost."""
     for connection in inboxes:
         yield write(
             connection,
@@ -116,7 +116,7 @@ class ConnectionGrants:
     denied: tuple[str, ...] = ()
 
     def subjects(self, way: Way) -> list[str]:
-        """The subjects of one way, also those that can be done without."""
+        """Return the subjects of one way, also those that can be done without."""
         return [grant.subject for grant in self.grants if grant.way == way]
 
 
@@ -156,7 +156,7 @@ def permissions_of(connections: Mapping[str, Connection], needs: Iterable[Need])
 
 
 def api_prefix(connection: Connection) -> str:
-    """The prefix of the connection's requests to JetStream.
+    """Return the prefix of the connection's requests to JetStream.
 
     Raises:
         CredentialsError: its context cannot be read.
@@ -165,7 +165,7 @@ def api_prefix(connection: Connection) -> str:
 
 
 def _at(prefix: str, need: Need) -> Need:
-    """The need with the connection's own prefix before requests to JetStream."""
+    """Return the need with the connection's own prefix before requests to JetStream."""
     if need.computed or not need.subject.startswith(f"{OWN_API}."):
         return need
     return replace(need, subject=prefix + need.subject[len(OWN_API) :])
@@ -194,7 +194,7 @@ def _needs_of(rule: Rule, settings: Settings, known: KnownStreams) -> Iterator[N
 
 
 def _granted(needs: list[Need]) -> Iterator[Grant]:
-    """The needs of one connection as lines, required ones first."""
+    """Yield the needs of one connection as lines, required ones first."""
     for required in (True, False):
         for way in ("publish", "subscribe"):
             asked = [need for need in needs if need.way == way]
@@ -215,8 +215,10 @@ def _granted(needs: list[Need]) -> Iterator[Grant]:
 
 
 def _covers(wider: str, subject: str) -> bool:
-    """Return whether permission for one subject includes the other. A plain subscription covers those in queue
-    groups."""
+    """Return whether permission for one subject includes the other.
+
+    A plain subscription covers those in queue groups.
+    """
     wide, _, wide_queue = wider.partition(" ")
     narrow, _, narrow_queue = subject.partition(" ")
     return wide_queue in ("", narrow_queue) and is_subset(narrow.encode(), wide.encode())
@@ -280,7 +282,7 @@ def _command(connection: ConnectionGrants) -> Iterable[str]:
 
 
 def _argument(subject: str) -> str:
-    """A subject as nsc reads it: a line of values that commas separate, and quotes surround."""
+    """Return a subject as nsc reads it: a line of values that commas separate, and quotes surround."""
     plain = not set(subject) & set(',"')
     return shlex.quote(subject if plain else '"' + subject.replace('"', '""') + '"')
 

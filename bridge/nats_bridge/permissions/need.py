@@ -34,12 +34,12 @@ class Need:
 
 
 def write(connection: str, subject: str, why: str, *, without: str = "", computed: bool = False) -> Need:
-    """A need to publish."""
+    """Return a need to publish."""
     return Need(connection, "publish", subject, why, without, computed=computed)
 
 
 def listen(connection: str, subject: str, why: str, *, without: str = "") -> Need:
-    """A need to subscribe."""
+    """Return a need to subscribe."""
     return Need(connection, "subscribe", subject, why, without)
 
 

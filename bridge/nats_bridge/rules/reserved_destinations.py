@@ -31,8 +31,10 @@ def reserved_remark(transform: Transform, within: Sequence[bytes] = (), exclude:
 
 
 def reserved_findings(settings: Settings) -> Iterator[CheckFinding]:
-    """Yield the warnings from a configuration's texts alone. A check of `run` can be narrower, by the streams'
-    subjects."""
+    """Yield the warnings from a configuration's texts alone.
+
+    A check of `run` can be narrower, by the streams' subjects.
+    """
     for rule in settings.rules:
         if remark := checks_of(rule).warning(rule, settings.offline_dialect_of(rule)):
             yield CheckFinding(rule.name, True, "reserved", remark)

@@ -243,7 +243,7 @@ class RuleRun(ABC):
 
     @abstractmethod
     def _waits_for(self) -> str | None:
-        """The kind's own obstacle, in addition to connections and lease."""
+        """Return the kind's own obstacle, in addition to connections and lease."""
 
     def _fail(self, error: BaseException) -> None:
         """End with an error. Only the first one counts."""
@@ -273,5 +273,5 @@ class RuleRun(ABC):
         self.state = RUN.after(self.state, event)
 
     def _counted(self) -> dict[str, int]:
-        """The non-zero counters."""
+        """Return the non-zero counters."""
         return {name: n for name, n in self.counters.as_dict().items() if n}

@@ -251,8 +251,9 @@ class RuleSupervisor:
         self._happened("done")
 
     async def start(self) -> None:
-        """Start the rule, after `check`. Return when it runs, waits for a stream, or is on standby. It is not
-        restarted.
+        """Start the rule, after `check`.
+
+        Return when it runs, waits for a stream, or is on standby. It is not restarted.
 
         Raises:
             BridgeError: the rule cannot run.

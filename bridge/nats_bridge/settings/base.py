@@ -134,7 +134,7 @@ Subject: TypeAlias = str
 
 
 def kept_subject(source: str) -> str:
-    """The destination that keeps every subject that a source matches: its wildcards by their numbers."""
+    """Return the destination that keeps every subject that a source matches: its wildcards by their numbers."""
     count = 0
     tokens = []
     for token in source.split("."):

@@ -27,7 +27,7 @@ from nats_bridge.settings.secrets import CredsFile, FieldError, FromFile, Held, 
 
 
 def connect_options(connection: Connection, name: str = "default") -> dict[str, Any]:
-    """The options of a connection: arguments of nats-py's `connect`, `reconnect_max_wait` and `api_prefix`.
+    """Return the options of a connection: arguments of nats-py's `connect`, `reconnect_max_wait` and `api_prefix`.
 
     Secrets are callables, so that printing the result shows none and a rotated file is used at the next reconnect.
 
@@ -104,7 +104,7 @@ _DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 
 
 def _contexts_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of the contexts of `nats`."""
+    """Return the folder of the contexts of `nats`."""
     home = environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
     return Path(home) / "nats" / "context"
 
@@ -183,7 +183,7 @@ def _refuse_unsupported(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _without_secrets(path: Path, urls: str) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The servers of a context's `url`, and the user and password its URLs hold."""
+    """Return the servers of a context's `url`, and the user and password its URLs hold."""
     servers: list[str] = []
     users: set[tuple[str | None, str | None]] = set()
     for url in (part.strip() for part in urls.split(",")):

@@ -23,7 +23,7 @@ _EXAMPLE = "write it like nats://127.0.0.1:4222"
 
 
 def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
-    """The reason why `url` is unusable, or None.
+    """Return the reason why `url` is unusable, or None.
 
     Args:
         url: a server's URL; the scheme and the port may be left out, as in nats-py.
@@ -60,7 +60,7 @@ def check_server_url(url: str, *, secrets_allowed: bool = False) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """The URL without user and password."""
+    """Return the URL without user and password."""
     scheme, separator, rest = url.rpartition("://")
     return scheme + separator + ("…@" + rest.rpartition("@")[2] if "@" in rest else rest)
 
@@ -93,19 +93,19 @@ def _is_literal(subject: str) -> bool:
 
 
 def domain_api(domain: str) -> str:
-    """The prefix of requests to the JetStream of a domain."""
+    """Return the prefix of requests to the JetStream of a domain."""
     return f"$JS.{domain}.API"
 
 
 def domain_problem(value: str) -> str | None:
-    """The reason why a text is not a JetStream domain, or None."""
+    """Return the reason why a text is not a JetStream domain, or None."""
     if _is_literal(value) and not set(value) & set(".*>") and value != "API":
         return None
     return f"'{value}' is not a JetStream domain; write the word in the server's jetstream {{domain: …}}"
 
 
 def prefix_problem(value: str) -> str | None:
-    """The reason why requests to JetStream cannot begin with a text, or None."""
+    """Return the reason why requests to JetStream cannot begin with a text, or None."""
     if _is_literal(value):
         return None
     return f"'{value}' cannot be put in front of requests; write a subject such as '$JS.west.API', without a dot behind"

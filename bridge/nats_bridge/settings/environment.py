@@ -57,7 +57,7 @@ class Overlay:
     problems: list[str] = field(default_factory=list)
 
     def variable_of(self, path: Path) -> str | None:
-        """The variable or secret file that gave the value at `path`, or a value around it."""
+        """Return the variable or secret file that gave the value at `path`, or a value around it."""
         lowered = tuple(part.lower() if isinstance(part, str) else part for part in path)
         around = (lowered[:length] for length in range(len(lowered), 0, -1))
         return next((self.variables[each] for each in around if each in self.variables), None)
@@ -150,6 +150,6 @@ def _is_json(value: str) -> bool:
 
 
 def _takes_text(keys: list[str]) -> bool:
-    """Whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
+    """Return whether a value is a text even if it begins as JSON does, such as `[::1]:8322`."""
     field = place_of(tuple(keys)).field
     return field is not None and field.annotation in {str, str | None}

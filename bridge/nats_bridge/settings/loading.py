@@ -112,7 +112,7 @@ class _File(InitSettingsSource):
 
 
 def _with_paths(given: Any, folder: FilePath) -> Any:
-    """A connection with the paths it names, made relative to `folder`."""
+    """Return a connection with the paths it names, made relative to `folder`."""
     if not isinstance(given, dict):
         return given
     return {
@@ -132,7 +132,7 @@ def _distinct(problems: list[Problem]) -> list[Problem]:
 
 
 def _reported(problems: list[Problem], document: Document, over: Overlay, file: str) -> list[tuple[Mark | None, str]]:
-    """The problems as lines, in the order of the file, with their places in it."""
+    """Return the problems as lines, in the order of the file, with their places in it."""
     lines: list[tuple[Mark, str]] = []
     for problem in problems:
         what = problem.within(())

@@ -66,7 +66,7 @@ def place_of(location: Path) -> ErrorPlace:
 
 
 def _entry_of(annotation: Any) -> Any:
-    """The annotation of a dict's values, or of a tuple's entries."""
+    """Return the annotation of a dict's values, or of a tuple's entries."""
     for each in _members(annotation):
         if (origin := get_origin(each)) in {dict, tuple}:
             return get_args(each)[-1 if origin is dict else 0]
@@ -78,7 +78,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The members of a union, without `Annotated`."""
+    """Return the members of a union, without `Annotated`."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in {typing.Union, types.UnionType}:

@@ -190,7 +190,7 @@ class Settings(BaseSettings):
     )
 
     def rule_named(self, name: str) -> Rule:
-        """A rule by its name.
+        """Return a rule by its name.
 
         Raises:
             ConfigError: a rule of that name does not exist.

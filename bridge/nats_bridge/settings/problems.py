@@ -62,7 +62,7 @@ class Problem:
     missing: str | None = None
 
     def within(self, around: Path) -> str:
-        """The problem with the way to it from the part at `around`."""
+        """Return the problem with the way to it from the part at `around`."""
         way = path_text(self.path[len(around) :])
         return f"{way}: {self.message}" if way else self.message
 
@@ -100,7 +100,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def is_close(word: str, known: Iterable[str]) -> bool:
-    """Whether `word` is almost certainly a misspelling of a known one."""
+    """Return whether `word` is almost certainly a misspelling of a known one."""
     return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
 
 

@@ -16,7 +16,7 @@ _PYDANTICS_OWN: Final = ("title", "discriminator", "format")
 
 
 def configuration_schema() -> dict[str, Any]:
-    """The schema of the YAML file (draft 2020-12)."""
+    """Return the schema of the YAML file (draft 2020-12)."""
     schema = Settings.model_json_schema(by_alias=True, mode="validation")
     schema["required"] = ["rules"]
     _cleaned(schema)
@@ -57,5 +57,5 @@ def _cleaned(schema: Any) -> None:
 
 
 def _is_keyword(key: str, schema: dict[str, Any]) -> bool:
-    """Whether a key is a keyword here, and not the name of a property such as `log.format`."""
+    """Return whether a key is a keyword here, and not the name of a property such as `log.format`."""
     return isinstance(schema[key], str) or key == "discriminator"

@@ -34,7 +34,7 @@ class Held:
         self._value = value
 
     def __call__(self) -> str:
-        """The secret."""
+        """Return the secret."""
         return self._value
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class FromFile(_RenewedFile[str]):
         super().__init__(field, path, _text, "the file is empty")
 
     def __call__(self) -> str:
-        """The secret."""
+        """Return the secret."""
         return self._now()
 
 
@@ -101,7 +101,7 @@ class CredsFile(_RenewedFile[tuple[bytes, bytes]]):
         super().__init__("creds", path, _creds_in, wrong)
 
     def jwt(self) -> bytearray:
-        """The user's JWT."""
+        """Return the user's JWT."""
         return bytearray(self._now()[0])
 
     def __call__(self, nonce: str) -> bytes:
@@ -129,7 +129,7 @@ class SeedFile(_RenewedFile[bytes]):
 
 
 def check_readable(field: str, path: Path) -> bytes:
-    """The content of a file that `field` names.
+    """Return the content of a file that `field` names.
 
     Raises:
         FieldError: the file does not exist, is not a file, may not be read, or is not text.
@@ -163,7 +163,7 @@ def _seed_in(content: bytes) -> bytes | None:
 
 
 def _creds_in(content: bytes) -> tuple[bytes, bytes] | None:
-    """The user's JWT and seed in a credentials file, None if it does not hold both."""
+    """Return the user's JWT and seed in a credentials file, None if it does not hold both."""
     parts: dict[bytes, bytes] = {}
     lines = iter(content.splitlines())
     for line in lines:

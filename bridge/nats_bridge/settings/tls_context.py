@@ -21,7 +21,7 @@ class RenewedContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, tls: Tls, prefix: str) -> Self:
-        """A context as a connection wants it.
+        """Return a context as a connection wants it.
 
         Args:
             tls: the settings of the connection.

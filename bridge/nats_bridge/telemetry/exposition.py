@@ -83,7 +83,7 @@ class _Piece(Collector):
 
 
 def _samples_at(piece: bytes) -> int:
-    """The position of the first sample, after the lines about the metric."""
+    """Return the position of the first sample, after the lines about the metric."""
     start = 0
     while piece.startswith(b"#", start):
         start = piece.index(b"\n", start) + 1

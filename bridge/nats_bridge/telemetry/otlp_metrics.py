@@ -95,7 +95,7 @@ class _Exporter(OTLPMetricExporter):
 
 
 def _with_latencies(data: MetricsData, found: Sequence[Reading]) -> MetricsData:
-    """The data with the latencies in it, in the scope of the other metrics."""
+    """Return the data with the latencies in it, in the scope of the other metrics."""
     points: dict[Metric, list[HistogramDataPoint]] = {}
     now_ns = time.time_ns()
     started_at = next(value for metric, _, value in found if metric is START_TIME)

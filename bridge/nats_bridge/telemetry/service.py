@@ -113,7 +113,7 @@ class TelemetryService:
         _log.info("telemetry.exports", metrics=self._wanted.metrics, traces=traces)
 
     def readings(self) -> list[Reading]:
-        """Every metric that has a value at this moment."""
+        """Return every metric that has a value at this moment."""
         return list(readings(self._sidecar))
 
     async def _sample(self) -> None:

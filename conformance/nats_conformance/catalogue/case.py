@@ -28,7 +28,7 @@ def raw_of(text: Json) -> bytes:
 
 
 def text_of(raw: bytes) -> str:
-    """The text for a configuration."""
+    """Return the text for a configuration."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -235,11 +235,11 @@ class Case:
         return tuple(entry for entry in found if isinstance(entry, Mapping))
 
     def applies(self, version: Version) -> bool:
-        """Whether the case is about this version."""
+        """Return whether the case is about this version."""
         return self.range.holds(version)
 
     def difference(self, version: Version) -> Difference | None:
-        """The known difference that this version shows, if any."""
+        """Return the known difference that this version shows, if any."""
         return next((each for each in self.differences if each.range.holds(version)), None)
 
     def expected(self, version: Version) -> Expectation:
@@ -248,5 +248,5 @@ class Case:
         return self.expectation if difference is None else difference.expectation
 
     def harms_server(self, version: Version) -> bool:
-        """Whether the case may only be played on a private server of this version."""
+        """Return whether the case may only be played on a private server of this version."""
         return self.harms is not None and self.harms.holds(version)

@@ -212,6 +212,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a case file."""
+    """Return the JSON schema of a case file."""
     made = CaseFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "nats-conformance cases", **made}

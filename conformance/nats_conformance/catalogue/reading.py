@@ -84,7 +84,7 @@ def checksum(folder: Path = CATALOGUE) -> str:
 
 
 def read_file(file: Path) -> tuple[Case, ...]:
-    """The cases of one file.
+    """Return the cases of one file.
 
     Raises:
         CatalogueError: the file is invalid; the message has file, line and field of every problem.
@@ -152,7 +152,7 @@ def _problems(error: ValidationError, document: PlacedYaml, file: Path) -> Itera
 
 
 def _path(error: ErrorDetails, document: PlacedYaml) -> YamlPath:
-    """The place in the document: pydantic's location without members of unions and names of types."""
+    """Return the place in the document: pydantic's location without members of unions and names of types."""
     path: YamlPath = ()
     for part in error["loc"]:
         if (*path, part) in document.value_lines:

@@ -14,7 +14,7 @@ from nats_conformance.reports.judgement import Judged
 
 
 def read_expected_failures(file: Path) -> frozenset[str]:
-    """The ids in a file.
+    """Return the ids in a file.
 
     Raises:
         ConformanceError: it cannot be read, or a line is more than an id.
@@ -33,7 +33,7 @@ def read_expected_failures(file: Path) -> frozenset[str]:
 
 
 def surprises(result: Judged, expected: frozenset[str]) -> list[str]:
-    """The differences between the failures of a run and the expected ones, a line each."""
+    """Return the differences between the failures of a run and the expected ones, a line each."""
     failed = {case.id for case, _, _ in result.failures}
     played = {case.id for case, _, cell in result.every_cell() if cell.observation is not None}
     return [

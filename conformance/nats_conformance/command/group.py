@@ -143,7 +143,7 @@ def run_cases(ctx: click.Context, /, **given: Any) -> int:
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
-    """Whether an option stands on the command line, and is not taken from the environment."""
+    """Return whether an option stands on the command line, and is not taken from the environment."""
     return ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 

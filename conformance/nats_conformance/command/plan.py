@@ -60,7 +60,7 @@ class RunPlan:
 
 
 def chosen_cases(plan: RunPlan) -> tuple[Case, ...]:
-    """The cases of a plan.
+    """Return the cases of a plan.
 
     Raises:
         CatalogueError: a case file is malformed, or nothing is selected.

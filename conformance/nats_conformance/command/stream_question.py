@@ -96,7 +96,7 @@ def read_stream(file: Path) -> dict[str, Any]:
 
 
 def subjects_to_try(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """An example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
+    """Return an example of each of a stream's subjects, for at most ten of them: `orders.*.>` becomes `orders.a.b`."""
     tried: list[str] = []
     for subject in [str(each) for each in config.get("subjects") or ()][:10]:
         names = iter("abcdefghijklmnopqrstuvwxyz")
@@ -211,7 +211,7 @@ def _verdict(found: Sequence[Answer]) -> str:
 
 
 def reported(file: Path, found: Sequence[Answer]) -> str:
-    """The answers as text: adjacent versions with equal answers together, then the changes between them."""
+    """Return the answers as text: adjacent versions with equal answers together, then the changes between them."""
     lines = [f"{file}: {_verdict(found)}", ""]
     groups: list[tuple[list[str], tuple[str, ...]]] = []
     for answer in found:

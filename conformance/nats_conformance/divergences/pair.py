@@ -30,7 +30,7 @@ class Pair:
         return tuple(str(text) for fact, text in self.observation.facts.items() if fact.startswith("refused "))
 
     def streams(self, member: str) -> frozenset[str]:
-        """The streams of the case that have a member in some configuration."""
+        """Return the streams of the case that have a member in some configuration."""
         return frozenset(str(config.get("name")) for config in self.case.configs if config.get(member))
 
     @property
@@ -113,15 +113,15 @@ def seen_blocks(pair: Pair, change: Callable[[bytes], bytes]) -> Pair:
 
 
 def stored_with(stored: Stored, change: Callable[[bytes], bytes]) -> Stored:
-    """A stored message with its header block changed."""
+    """Return a stored message with its header block changed."""
     return replace(stored, message=message_with(stored.message, change))
 
 
 def message_with(message: Message, change: Callable[[bytes], bytes]) -> Message:
-    """A message with its header block changed."""
+    """Return a message with its header block changed."""
     return replace(message, header_block=_tidy(change(message.header_block)))
 
 
 def _tidy(block: bytes) -> bytes:
-    """A block whose last line was taken out is none."""
+    """Return a block whose last line was taken out is none."""
     return b"" if block == _NO_LINES else block

@@ -16,7 +16,7 @@ _NOT_UPDATED: Final = 10069
 
 
 def _refused_with(*words: str) -> Normaliser:
-    """A rule that servers take and the bridge refuses, saying one of these words."""
+    """Return a rule that servers take and the bridge refuses, saying one of these words."""
 
     def normalise(pair: Pair) -> Pair:
         if pair.expectation.refusal is None and any(word in text for text in pair.refusals for word in words):

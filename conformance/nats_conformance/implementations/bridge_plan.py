@@ -138,7 +138,7 @@ class BridgePlan:
         return any(isinstance(step, Publish) for step in self.case.steps) or bool(seen.received or seen.stored)
 
     def config(self, config: Mapping[str, Json]) -> dict[str, Json]:
-        """The configuration of a stream as the server gets it."""
+        """Return the configuration of a stream as the server gets it."""
         made = {key: value for key, value in config.items() if key not in _RULES}
         name = config.get("name")
         if isinstance(name, str) and name in self.subjects and not _is_empty(config, *_COPYING, "subject_transform"):
@@ -148,7 +148,7 @@ class BridgePlan:
         return made
 
     def step(self, step: Step) -> Step:
-        """The step as the server gets it."""
+        """Return the step as the server gets it."""
         match step:
             case Create(config):
                 return Create(self.config(config))
@@ -276,11 +276,11 @@ class _Draft:
         return more
 
     def config_of(self, name: str) -> Mapping[str, Json]:
-        """The last configuration of a stream."""
+        """Return the last configuration of a stream."""
         return self._last.get(name, {})
 
     def configs_of(self, name: str) -> list[Mapping[str, Json]]:
-        """All configurations of a stream."""
+        """Return all configurations of a stream."""
         return [config for config in self._case.configs if config.get("name") == name]
 
     def accounts(self) -> dict[str, int]:
@@ -289,7 +289,7 @@ class _Draft:
         return {name: own.get(name, 0) for name in self._last}
 
     def places(self, rule: PlannedRule, accounts: Mapping[str, int]) -> dict[str, Any]:
-        """The accounts of a rule."""
+        """Return the accounts of a rule."""
         account = accounts[rule.stream]
         found: dict[str, Any] = {"account": account}
         if rule.kind == "republish":
@@ -363,7 +363,7 @@ class _Draft:
                     yield from self._copied(source, *before, name)
 
     def _of_ingress(self, configs: Sequence[Mapping[str, Json]]) -> tuple[str, ...]:
-        """The destinations', and those published subjects that no transform means."""
+        """Return the destinations', and those published subjects that no transform means."""
         own = [text.encode() for config in configs for text in _texts(config.get("subjects"))]
         sources: list[bytes] = []
         found: list[bytes] = []
@@ -390,7 +390,10 @@ class _Draft:
 
 
 def _beginning(case: Case) -> int:
-    """The number of steps before the sidecar starts: up to the first configuration with a rule, and those after it."""
+    """Return the number of steps before the sidecar starts.
+
+    Up to the first configuration with a rule, and those after it.
+    """
     at = 0
     if all(_is_empty(config, *_RULES) for config in case.streams):
         while at < len(case.steps):

@@ -218,7 +218,7 @@ class RunningSidecar:
             self._ready.set_exception(self._ended())
 
     def _ended(self) -> SidecarEndedError:
-        """Why it ended, from its own output."""
+        """Return the reason why it ended, from its own output."""
         failed = next((each for each in self._log if each.get("event") == "rule.failed"), None)
         if failed is not None:
             return SidecarEndedError(str(failed.get("reason")), failed.get("rule"))
@@ -235,7 +235,7 @@ class RunningSidecar:
 
 
 def _command() -> tuple[str, ...]:
-    """The program.
+    """Return the program.
 
     Raises:
         SubjectError: its package is not installed next to the suite.

@@ -56,7 +56,7 @@ class BridgeStage:
         self._letters: list[tuple[Stage, Collected]] = []
 
     def running(self) -> dict[str, PlannedRule]:
-        """The rules that a sidecar is to run, by name."""
+        """Return the rules that a sidecar is to run, by name."""
         if self.error is not None:
             return {}
         return {
@@ -68,7 +68,7 @@ class BridgeStage:
         }
 
     def document(self, name: str, dialect: str) -> dict[str, Json]:
-        """A rule as the configuration file has it."""
+        """Return a rule as the configuration file has it."""
         return self.rules[name].document(name, self.connections, dialect)
 
     async def begin(self) -> None:
@@ -139,7 +139,7 @@ class BridgeStage:
             await self._settle(sidecar)
 
     async def see(self) -> Observation:
-        """The observation, once the sidecar has ended."""
+        """Return the observation, once the sidecar has ended."""
         expectation = self.plan.expectation
         names = dict.fromkeys(expectation.stored or ())
         if expectation.received is not None:
@@ -234,7 +234,7 @@ class BridgeStage:
             )
 
     def _has_limits(self) -> bool:
-        """Whether a message may be removed, or remove others, before a rule has read it."""
+        """Return whether a message may be removed, or remove others, before a rule has read it."""
         limits = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_age")
         configs = [*self.plan.case.streams, *(each.config for each in self.plan.case.steps if isinstance(each, Create))]
         return any(
@@ -286,7 +286,8 @@ class BridgeStage:
         return found
 
     async def _delivered(self, account: int, stream: str, consumer: Mapping[str, Any]) -> tuple[int, int]:
-        """The sequence of the last message that a consumer has delivered, and how many are pending, or 1 for some.
+        """Return the sequence of the last message that a consumer has delivered, and how many are pending, or 1 for
+        some.
 
         Some servers (2.10) also count later messages that are deleted or filtered out. A new message may not be counted
         as pending yet, because servers notify consumers after they answer the publisher. So the newest message of the

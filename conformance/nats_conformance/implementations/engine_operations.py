@@ -46,8 +46,10 @@ class EngineOperations(Protocol):
         """
 
     async def republish(self, stream: str, rule: Config, message: Stored, last_sequence: int) -> Message | None:
-        """Return the republished message for a stored one. `last_sequence` is that of the subject's previous
-        message."""
+        """Return the republished message for a stored one.
+
+        `last_sequence` is that of the subject's previous message.
+        """
 
     async def copy(self, entry: Config, message: Stored, identity: bytes, *, mirrors: bool) -> Message | None:
         """Return the copy of a message by an entry of `sources`, or by `mirror`; None if it is not selected.

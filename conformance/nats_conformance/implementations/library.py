@@ -261,15 +261,17 @@ async def _transformed(library: _Library, case: Case, transform: TransformCase, 
 
 
 async def _subjects_decide(case: Case, transform: TransformCase, engine: TransformsEngine) -> bool:
-    """Whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
+    """Return whether a server refuses a stream although its transform is valid: a cycle, a source that misses it."""
     whole = await AccountModel(engine, engine.dialect).play(case)
     alone = await engine.transform(transform.source, transform.destination, transform.place, transform.subjects)
     return whole.decisions[-1].refusal is not None and isinstance(alone, tuple)
 
 
 def _agree(bare: Results, placed: Results) -> bool:
-    """Return whether a place does not change a transform: both are refused, with any error, or the results are
-    equal."""
+    """Return whether a place does not change a transform.
+
+    Both are refused, with any error, or the results are equal.
+    """
     return bare == placed if isinstance(bare, tuple) else not isinstance(placed, tuple)
 
 

@@ -37,7 +37,7 @@ def bytes_of(value: Json) -> bytes:
 
 
 def json_of_message(message: Message | None) -> Json:
-    """A message, or that there is none."""
+    """Return a message, or that there is none."""
     if message is None:
         return None
     return {
@@ -55,12 +55,12 @@ def message_of(value: Json) -> Message:
 
 
 def json_of_stored(stored: Stored) -> dict[str, Any]:
-    """A stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
+    """Return a stored message. Its time is a text: it has more digits than many JSON readers keep of a number."""
     return {**json_of_message(stored.message), "sequence": stored.sequence, "time_ns": str(stored.time_ns)}
 
 
 def decision_of(answer: Mapping[str, Json]) -> Decision:
-    """The decision in an answer."""
+    """Return the decision in an answer."""
     refusal = refusal_of(answer)
     if refusal is not None:
         return Decision(refusal=refusal)

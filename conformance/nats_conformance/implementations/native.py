@@ -73,7 +73,7 @@ class NativeSubject(SingleSubject):
             self._stages.put_nowait(stage)
 
     async def _play_alone(self, case: Case) -> Observation:
-        """The state of the server as a fact: `server` is `ended` or `running`."""
+        """Return the state of the server as a fact: `server` is `ended` or `running`."""
         async with NativeServer(binary=self._binary) as server:
             client = await RawClient.connect(server.url)
             try:

@@ -81,7 +81,7 @@ class StreamModel:
         self.last_sequence = max((self.config.get("first_seq") or 0) - 1, 0)
 
     def takes(self, subject: bytes) -> bool:
-        """Whether messages published on a subject come into this stream."""
+        """Return whether messages published on a subject come into this stream."""
         return any(matches(subject, raw_of(each)) for each in self.config.get("subjects", ()))
 
     def newest(self, subject: bytes) -> int:
@@ -231,7 +231,7 @@ def header(block: bytes, name: bytes) -> bytes:
 
 
 def ingested(block: bytes, dialect: Dialect) -> bytes:
-    """The header block as it is stored."""
+    """Return the header block as it is stored."""
     if dialect.status_is_cut:
         return remove(_without_status(block), _REQUEST_INFO)
     at = block.find(b"\n" + _REQUEST_INFO + b":") + 1

@@ -39,6 +39,6 @@ def require_version(binary: Path, version: str) -> None:
 
 
 def on_path() -> Path | None:
-    """The nats-server that a shell would start, if any."""
+    """Return the nats-server that a shell would start, if any."""
     found = shutil.which(NAME)
     return Path(found) if found else None

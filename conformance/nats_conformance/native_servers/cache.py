@@ -42,7 +42,7 @@ class ServerCache:
         return self._folder / canonical(version) / NAME
 
     def versions(self) -> list[str]:
-        """The versions kept, oldest first."""
+        """Return the versions kept, oldest first."""
         found: list[tuple[Version, str]] = []
         for binary in self._folder.glob(f"*/{NAME}"):
             try:

@@ -130,7 +130,7 @@ def resolve(
 
 
 def available(cache: ServerCache | None = None) -> list[FoundServer]:
-    """The servers at hand without building or downloading: on PATH, then cached, oldest first."""
+    """Return the servers at hand without building or downloading: on PATH, then cached, oldest first."""
     cache = cache or ServerCache()
     found: list[FoundServer] = []
     if (binary := on_path()) is not None:

@@ -151,7 +151,7 @@ class NativeServer(Lifetime):
         return kind(f"server {self.name} ({self.version}) ended on its own with {code}:", tail)
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         if not self.log_file.exists():
             return []
         return self.log_file.read_text("utf-8", "replace").splitlines()[-lines:]

@@ -83,7 +83,7 @@ def _ordered(wanted: Expectation, stream: str, seen: Observation) -> Sequence[St
 
 
 def _as_expected(message: Message, wanted: Sequence[MessagePattern], sequence: int | None = None) -> MessagePattern:
-    """The expectation that a message meets, or one that only this message meets, but for its times."""
+    """Return the expectation that a message meets, or one that only this message meets, but for its times."""
     for each in wanted:
         if matches_message(each, message) and each.sequence in (None, sequence):
             return each

@@ -13,7 +13,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(judged: Judged) -> bytes:
-    """The file's content, UTF-8.
+    """Return the file's content, UTF-8.
 
     Cases that do not apply to a test subject are left out of its suite. Known differences and divergences are passed
     tests with the reason in their output. A run that is not complete has a separate suite with an error for each

@@ -27,7 +27,7 @@ def clause_link(clause: str) -> str:
 
 
 def divergences_link(folder: Path) -> str:
-    """The page that explains the ids of known divergences, as seen from a folder of reports.
+    """Return the page that explains the ids of known divergences, as seen from a folder of reports.
 
     Empty if the folder is outside the project's tree, so that no path of a machine gets into a report.
     """

@@ -48,14 +48,14 @@ class _Run:
         return [each["label"] for each in self.report["subjects"]]
 
     def outcomes(self, label: str) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
-        """The cases with a verdict on a subject of test, each with its outcome."""
+        """Yield the cases with a verdict on a subject of test, each with its outcome."""
         cases = {case["id"]: case for case in self.report["cases"]}
         for verdict in self.report["verdicts"]:
             if verdict["subject"] == label:
                 yield cases[verdict["case"]], Outcome(verdict["outcome"])
 
     def link(self, document: str = "") -> str:
-        """The address of its matrix, or of a document's part, as seen from the site's own folder."""
+        """Return the address of its matrix, or of a document's part, as seen from the site's own folder."""
         return f"runs/{self.name}/index.html" + (f"#doc={quote_plus(document)}" if document else "")
 
 
@@ -103,7 +103,7 @@ def write_site(site: Path) -> list[Path]:
 
 
 def _runs(site: Path) -> list[_Run]:
-    """All runs, whole ones and then newer ones first."""
+    """Return all runs, whole ones and then newer ones first."""
     found = []
     for file in site.glob("runs/*/report.json"):
         report = json.loads(file.read_text("utf-8"))
@@ -116,7 +116,7 @@ def _runs(site: Path) -> list[_Run]:
 
 
 def _newest(runs: Sequence[_Run]) -> dict[str, _Run]:
-    """The run that speaks for each subject of test, by its label: natives by version first, then the others."""
+    """Return the run that speaks for each subject of test, by its label: natives by version first, then the others."""
     found: dict[str, _Run] = {}
     for run in runs:
         for label in run.labels:
@@ -225,7 +225,7 @@ def _section(heading: str, about: str, content: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are HTML."""
+    """Return a table of cells that are HTML."""
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table class="site"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -49,7 +49,7 @@ class Account:
         return updated
 
     async def request(self, subject: str, body: Json = None) -> dict[str, Any]:
-        """A JetStream API request and its answer."""
+        """Return a JetStream API request and its answer."""
         answer = await self.client.api(subject, body)
         if "error" in answer:
             raise SubjectError(f"{subject}: {answer['error'].get('description')}")
@@ -120,7 +120,7 @@ class Account:
         return await first_that(empty, f"an empty stream {name!r}")
 
     async def ends_with(self, name: str, payload: str) -> bool:
-        """Whether the last message of a stream has this payload."""
+        """Return whether the last message of a stream has this payload."""
         state = await self.state(name)
         answer = await self.client.api(f"STREAM.MSG.GET.{name}", {"seq": state["last_seq"]})
         return b64decode(answer.get("message", {}).get("data", "")) == payload.encode()
@@ -140,7 +140,7 @@ class Account:
         return await self.ending_with(name, payload)
 
     async def reached(self, name: str, sequence: int) -> dict[str, Any]:
-        """The state of a stream as soon as its last sequence is this one or a later one."""
+        """Return the state of a stream as soon as its last sequence is this one or a later one."""
 
         async def enough() -> dict[str, Any] | None:
             state = await self.state(name)

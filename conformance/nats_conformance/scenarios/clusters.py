@@ -22,7 +22,7 @@ _ELECTION_LIMIT = 10.0
 
 
 async def _led(account: Account, stream: str, *, other_than: str = "", dead: str = "") -> str:
-    """The name of the stream's leader, as soon as it has one and its living replicas have all that it has."""
+    """Return the name of the stream's leader, as soon as it has one and its living replicas have all that it has."""
 
     async def leader() -> str | None:
         try:

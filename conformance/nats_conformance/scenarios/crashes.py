@@ -29,7 +29,7 @@ async def _on_disk(server: NativeServer, payload: bytes, *, times: int = 1) -> N
 
 
 async def _after(laboratory: Laboratory, server: NativeServer, account: Account, subject: str) -> dict[str, Any]:
-    """Whether the server survives a publication, and whether its log gives the reason."""
+    """Return whether the server survives a publication, and whether its log gives the reason."""
     try:
         answer = await account.publish(subject, "x")
     except SubjectError:
@@ -143,8 +143,10 @@ async def kill_and_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 
 @scenario
 async def kill_while_sourcing(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Kill a server whose stream has sourced: it resumes after its last stored message, without losses or
-    duplicates."""
+    """Kill a server whose stream has sourced.
+
+    It resumes after its last stored message, without losses or duplicates.
+    """
     server, account = await laboratory.with_source()
     await account.create("T", sources=[{"name": "O"}])
     await account.publish_all("in.a", ["payload-1", "payload-2"])

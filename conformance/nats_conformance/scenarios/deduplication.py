@@ -20,8 +20,10 @@ _LATE = 100  # looks, each after a pause
 
 @scenario
 async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapping[str, Any]:
-    """Publish duplicates: within the window they are not republished; after it, the id is stored and republished
-    again."""
+    """Publish duplicates.
+
+    Within the window they are not republished; after it, the id is stored and republished again.
+    """
     account = await laboratory.account()
     republish = {"src": "in.*", "dest": "out.$1"}
     await account.create("S", subjects=["in.*"], republish=republish, duplicate_window=3600 * _SECOND)
@@ -53,7 +55,7 @@ async def duplicate_within_and_behind_the_window(laboratory: Laboratory) -> Mapp
 
 
 async def _repeated_id(laboratory: Laboratory, **target: Any) -> Mapping[str, Any]:
-    """A source whose duplicate window has passed holds the same id twice, and a later message."""
+    """Return a source whose duplicate window has passed holds the same id twice, and a later message."""
     account = await laboratory.account()
     await _source_with_a_repeated_id(account)
     return await copied(account, target)

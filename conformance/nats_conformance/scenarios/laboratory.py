@@ -111,8 +111,10 @@ class Laboratory:
         return account
 
     async def republishing(self, config: str = "", **stream: Json) -> tuple[Account, Collected]:
-        """Return a connection to a separate server, and the messages that stream S republishes there. `stream` extends
-        S."""
+        """Return a connection to a separate server, and the messages that stream S republishes there.
+
+        `stream` extends S.
+        """
         account = await self.account(config)
         await account.create("S", subjects=["in.*"], republish=REPUBLISH, **stream)
         return account, await account.subscribe("out.>")

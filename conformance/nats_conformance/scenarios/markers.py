@@ -23,7 +23,7 @@ _MARKED: Mapping[str, Json] = {
 
 
 async def _marker(account: Account, stream: str) -> Stored:
-    """The marker of a stream that holds nothing else."""
+    """Return the marker of a stream that holds nothing else."""
 
     async def found() -> Stored | None:
         stored = await account.stored(stream)

@@ -23,7 +23,7 @@ def scenario(function: Scenario) -> Scenario:
 
 
 def scenario_names() -> frozenset[str]:
-    """All names."""
+    """Return all names."""
     return frozenset(_scenarios)
 
 

@@ -115,8 +115,10 @@ async def source_after_restart(laboratory: Laboratory) -> Mapping[str, Any]:
 async def _resumed(
     laboratory: Laboratory, source: Mapping[str, Json], held: int, change: Callable[[Account], Awaitable[object]]
 ) -> Mapping[str, Any]:
-    """Let a stream copy `held` of three messages, change something, and restart the server. Return the stored
-    messages."""
+    """Let a stream copy `held` of three messages, change something, and restart the server.
+
+    Return the stored messages.
+    """
     server, account = await laboratory.with_source("1", "2", "3")
     await account.create("T", sources=[source])
     await account.holding("T", held)

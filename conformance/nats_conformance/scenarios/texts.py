@@ -12,29 +12,29 @@ _IDENTITY_FIELDS = 6
 
 
 def messages_of(found: Collected | Iterable[Stored | Message]) -> list[Message]:
-    """The messages of a subscription, or of a stream."""
+    """Return the messages of a subscription, or of a stream."""
     if isinstance(found, Collected):
         return list(found.messages)
     return [each.message if isinstance(each, Stored) else each for each in found]
 
 
 def payloads_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
-    """The payloads, in order."""
+    """Return the payloads, in order."""
     return [each.payload.decode() for each in messages_of(found)]
 
 
 def subjects_of(found: Collected | Iterable[Stored | Message]) -> list[str]:
-    """The subjects, in order."""
+    """Return the subjects, in order."""
     return [each.subject.decode() for each in messages_of(found)]
 
 
 def lines_of(message: Message) -> list[str]:
-    """The header lines after the status line."""
+    """Return the header lines after the status line."""
     return message.header_block.decode().split("\r\n")[1:-2]
 
 
 def headers_named(message: Message) -> list[str]:
-    """The names of the header lines, in order."""
+    """Return the names of the header lines, in order."""
     return [line.partition(":")[0] for line in lines_of(message)]
 
 
@@ -45,7 +45,7 @@ def header_of(message: Message, name: str) -> str | None:
 
 
 def numbers_of(message: Message) -> dict[str, str | None]:
-    """The sequence that a republished message names, and the last one before it."""
+    """Return the sequence that a republished message names, and the last one before it."""
     return {
         "sequence": header_of(message, "Nats-Sequence"),
         "last_sequence": header_of(message, "Nats-Last-Sequence"),

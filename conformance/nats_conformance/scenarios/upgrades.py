@@ -169,7 +169,7 @@ async def handoff_of_odd_targets(laboratory: Laboratory) -> Mapping[str, Any]:
 
 
 async def _with_three_messages(laboratory: Laboratory) -> tuple[NativeServer, Account]:
-    """A server 2.9.10 with a source, and a target that a bridge writes into."""
+    """Return a server 2.9.10 with a source, and a target that a bridge writes into."""
     server, account = await laboratory.with_source("1", "2", "3", version=_OLDEST)
     await account.create("T", subjects=["t.*"])
     return server, account

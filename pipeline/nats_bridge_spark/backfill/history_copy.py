@@ -131,8 +131,10 @@ class HistoryCopy:
             self.handed = last
 
     def _refused(self, text: str, end: Callable[[BaseException], None]) -> None:
-        """Handle a violation of permissions. Without permission to listen to other writers everything works, but
-        slower."""
+        """Handle a violation of permissions.
+
+        Without permission to listen to other writers everything works, but slower.
+        """
         if refused_publication(text):
             end(
                 PipelineError(

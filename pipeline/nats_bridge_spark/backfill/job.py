@@ -27,7 +27,7 @@ _KEPT: Final = "what was copied stays: run the same command again"
 
 
 def rule_of(settings: Settings, name: str) -> CopyingRule:
-    """A rule whose history can be copied.
+    """Return a rule whose history can be copied.
 
     Raises:
         ConfigError: a rule of that name does not exist.

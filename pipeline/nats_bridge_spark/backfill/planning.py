@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 async def entry_plans(
     rule: CopyingRule, settings: Settings, connections: Mapping[str, Connection], request: BackfillRequest
 ) -> list[EntryPlan]:
-    """The selected entries, checked as at a start of the sidecar.
+    """Return the selected entries, checked as at a start of the sidecar.
 
     Raises:
         OptionError: the rule has no such source.
@@ -71,7 +71,7 @@ async def entry_plans(
 
 
 def name_of(rule: CopyingRule, entry: Source) -> str:
-    """The name of an entry for `--source`: its stream's or bucket's."""
+    """Return the name of an entry for `--source`: its stream's or bucket's."""
     return entry.name.removeprefix("KV_") if isinstance(rule, KvSourcesRule) else entry.name
 
 

@@ -66,7 +66,7 @@ class _Capturing:
             self._require_asked(self._folder.capture)
 
     def run(self) -> CaptureResult:
-        """All rounds."""
+        """Return all rounds."""
         if self._wanted.continuous:
             self._rounds()
         else:
@@ -190,7 +190,7 @@ class _Capturing:
         return self._loop.run(sequence_before(self._wanted.connection, self._wanted.stream, moment))
 
     def _last(self, state: StreamState) -> int:
-        """The last sequence that this round is about."""
+        """Return the last sequence that this round is about."""
         wanted = self._wanted
         if wanted.to_time is not None:
             return min(state.last, self._before(wanted.to_time))

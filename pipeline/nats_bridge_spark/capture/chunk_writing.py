@@ -41,7 +41,7 @@ class WrittenChunk:
 
 
 def writing_session(spark: SparkSession) -> SparkSession:
-    """A session of the same Spark with the settings that captures are written with."""
+    """Return a session of the same Spark with the settings that captures are written with."""
     from nats_bridge_spark.registering import register
 
     own = spark.newSession()
@@ -171,7 +171,7 @@ _BYTES_PER_TASK: Final = 32 * 1024**2
 
 
 def end_of_chunk(first: int, last: int, *, remaining: int | None, average: int, chunk: int) -> int:
-    """The last sequence of the next chunk.
+    """Return the last sequence of the next chunk.
 
     Args:
         first: its first sequence.

@@ -32,7 +32,7 @@ class Place(Protocol):
     def __str__(self) -> str: ...
 
     def uri(self, path: str = "") -> str:
-        """The address of a path for Spark."""
+        """Return the address of a path for Spark."""
 
     def names(self, path: str = "") -> list[str]:
         """Return the names in a directory, in order; none if it does not exist."""
@@ -56,7 +56,7 @@ class Place(Protocol):
         """Remove a file, or a directory with its contents, if it exists."""
 
     def fetched(self, path: str) -> AbstractContextManager[str]:
-        """A file of this machine with the same bytes, for a while."""
+        """Return a file of this machine with the same bytes, for a while."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep other processes of this machine from writing to it, if the file system supports locks.
@@ -76,12 +76,12 @@ def absolute(path: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path or an address names a directory of this machine."""
+    """Return whether a path or an address names a directory of this machine."""
     return path.startswith("file:") or not _URI.match(path)
 
 
 def place_of(spark: SparkSession | None, path: str) -> Place:
-    """The directory that a path or an address names.
+    """Return the directory that a path or an address names.
 
     Args:
         spark: a session; may be None for a directory of this machine.

@@ -23,7 +23,7 @@ _BYTES: Final = 8 << 20
 
 
 def capture_at(spark: SparkSession | None, path: str) -> Capture:
-    """The current capture in a directory.
+    """Return the current capture in a directory.
 
     Args:
         spark: a session that can reach other file systems; None for a directory of this machine.
@@ -45,7 +45,7 @@ def required_capture(place: Place) -> Capture:
 
 
 def is_capture(spark: SparkSession | None, path: str) -> bool:
-    """Whether there is a capture in a directory."""
+    """Return whether there is a capture in a directory."""
     return place_of(spark, path).size(SAVED) is not None
 
 
@@ -90,7 +90,7 @@ def read_capture(
 def captured_rows(
     place: Place, capture: Capture, columns: Sequence[str], *, first: int | None, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a capture without Spark, in the order of their sequences.
+    """Yield the rows of a capture without Spark, in the order of their sequences.
 
     Args:
         place: the capture's directory.
@@ -141,7 +141,7 @@ def file_batches(file: str, columns: Sequence[str] | None = None) -> Iterator[pa
 
 
 def bytes_in(metadata: pq.FileMetaData) -> int:
-    """The bytes of a file's values, before compression."""
+    """Return the bytes of a file's values, before compression."""
     return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 

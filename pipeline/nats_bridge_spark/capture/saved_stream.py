@@ -111,7 +111,7 @@ class SavedStream:
         return str(self.config["name"])
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Return the file's text."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod

@@ -109,7 +109,7 @@ def diff_command(left: str, right: str, **given: Any) -> int:
 
 
 def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any]) -> bool:
-    """Whether the comparison runs in this process.
+    """Return whether the comparison runs in this process.
 
     Raises:
         OptionError: it is to, and a directory is of another machine.
@@ -129,7 +129,7 @@ def _runs_here(places: tuple[SideLocation, SideLocation], given: dict[str, Any])
 
 
 def _short(place: SideLocation) -> str:
-    """A name that leaves room on a line of progress."""
+    """Return a name that leaves room on a line of progress."""
     return place.name.rstrip("/").rpartition("/")[2] or place.name
 
 
@@ -147,7 +147,7 @@ def _place(side: int, text: str, given: dict[str, Any]) -> SideLocation:
 
 
 def _of_side(option: str, side: int, values: tuple[_Value, ...]) -> _Value | None:
-    """The value of an option for the left side (0) or the right one (1)."""
+    """Return the value of an option for the left side (0) or the right one (1)."""
     if len(values) > 2:
         raise ConfigError(f"--{option}: is given {len(values)} times; once is for both sides, twice for each of them")
     return values[min(side, len(values) - 1)] if values else None

@@ -197,8 +197,10 @@ def _comparable(comparison: Comparison, *, right: bool) -> Callable[[bytes], tup
 
 
 def _changes(comparison: Comparison, *, right: bool) -> list[tuple[Ignored, bytes, _Change]]:
-    """Return the omissions from a side's blocks: the name, bytes in every block that has it, and a function that
-    removes it."""
+    """Return the omissions from a side's blocks.
+
+    The name, bytes in every block that has it, and a function that removes it.
+    """
     found: list[tuple[Ignored, bytes, _Change]] = []
     by, rule = comparison.by, comparison.rule
     if comparison.is_unrecorded:

@@ -157,7 +157,7 @@ def _names(sources: set[bytes]) -> str:
 
 
 def nothing_in_common(left: Side, right: Side, comparison: Comparison, some: Sequence[tuple[bytes, int] | None]) -> str:
-    """An error's text, with a hint at the reason.
+    """Return an error's text, with a hint at the reason.
 
     Args:
         left: the left side.

@@ -82,7 +82,7 @@ FINDINGS: Final = pa.schema(
 
 
 def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]) -> Iterator[Finding]:
-    """The findings about one identity.
+    """Yield the findings about one identity.
 
     Args:
         identity: the identity.
@@ -106,7 +106,7 @@ def found(identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[Comp
 def alone(
     kind: str, identity: str, lefts: Sequence[ComparedMessage], rights: Sequence[ComparedMessage]
 ) -> Iterator[Finding]:
-    """A finding about each message alone."""
+    """Yield a finding about each message alone."""
     for message in lefts:
         yield Finding(kind, identity, message.sequence, None, "left", text(message.subject), None)
     for message in rights:

@@ -88,7 +88,7 @@ def _order(
     values: tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]],
     renamed: dict[bytes, bytes],
 ) -> list[bytes]:
-    """The names of a block in their order, those that both blocks have equally often."""
+    """Return the names of a block in their order, those that both blocks have equally often."""
     names = [renamed.get(name, name) for name, _ in lines]
     left, right = values
     return [name for name in names if name in left and name in right and len(left[name]) == len(right[name])]

@@ -115,7 +115,7 @@ class LocalRows:
         return self._of(self.schema, [partial(iter, spool.batches)])
 
     def table(self) -> pa.Table:
-        """All of it."""
+        """Return all of it."""
         return pa.Table.from_batches(self._batches(), self.schema)
 
     def alike(self, table: pa.Table) -> Self:
@@ -184,7 +184,7 @@ def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _tables(batches: Batches) -> Iterator[pa.Table]:
-    """The batches, gathered to tables that are worth a join."""
+    """Yield the batches, gathered to tables that are worth a join."""
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -87,7 +87,7 @@ def _captured(place: SideLocation, file: str) -> Batches:
 
 
 def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch that lie within the bounds, and have one of the subjects."""
+    """Return the rows of a batch that lie within the bounds, and have one of the subjects."""
     if place.first is not None:
         batch = batch.filter(pc.greater_equal(batch.column("sequence"), place.first))
     if place.last is not None:
@@ -100,7 +100,7 @@ def _wanted(place: SideLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _files(place: SideLocation) -> list[str]:
-    """The files of a capture, or all that are in a directory of Parquet.
+    """Return the files of a capture, or all that are in a directory of Parquet.
 
     Raises:
         PipelineError: the directory does not exist, or its contents cannot be read.

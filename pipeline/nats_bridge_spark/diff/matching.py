@@ -29,7 +29,7 @@ _UNIT: Final = 1 << 32
 
 
 def read(rows: Rows, comparison: Comparison, *, right: bool, digested: bool = False) -> Rows:
-    """The messages of a side as they are compared.
+    """Return the messages of a side as they are compared.
 
     Args:
         rows: with the columns of a side.

@@ -93,7 +93,7 @@ def _finding(pair: _Pair, *, late: bool) -> Finding:
 
 
 def fewest(groups: list[int], lefts: list[int], rights: list[int]) -> Iterator[tuple[int, int, int, bool]]:
-    """The displaced messages of every group, which stand together and in the order of the left.
+    """Yield the displaced messages of every group, which stand together and in the order of the left.
 
     Args:
         groups: the group of each message.

@@ -78,7 +78,7 @@ def without_republished_lines(block: bytes) -> bytes:
 
 
 def same_source(shown: bytes, name: bytes) -> bool:
-    """Whether a record's source is the stream of this name: itself, or as an external one with its hash."""
+    """Return whether a record's source is the stream of this name: itself, or as an external one with its hash."""
     return shown == name or (shown.startswith(name) and _HASHED.fullmatch(shown, len(name)) is not None)
 
 

@@ -40,7 +40,7 @@ class SideLocation:
         return f"stream {self.name}" if self.connection is not None else f"capture {self.name}"
 
     def selects(self, subject: bytes) -> bool:
-        """Whether messages of a subject are wanted."""
+        """Return whether messages of a subject are wanted."""
         return not self.subjects or any(matches(subject, pattern.encode()) for pattern in self.subjects)
 
     @staticmethod
@@ -52,7 +52,7 @@ class SideLocation:
 
     @staticmethod
     def bare(text: str) -> str:
-        """The name or path in a word of the command line."""
+        """Return the name or path in a word of the command line."""
         return text.removeprefix(_STREAM).removeprefix(_CAPTURE)
 
 

@@ -22,7 +22,7 @@ class Rows(Protocol):
     """Rows of one schema, in parts. Operations return other rows; the work is done where the parts are."""
 
     def selected(self, *columns: str) -> Self:
-        """The rows with these columns only."""
+        """Return the rows with these columns only."""
 
     def mapped(self, function: BatchFunction, schema: pa.Schema) -> Self:
         """Return the results of a function for each part.
@@ -60,7 +60,7 @@ class Rows(Protocol):
         """Return rows that are computed only once, and removed when the comparison ends."""
 
     def table(self) -> pa.Table:
-        """All rows, in memory."""
+        """Return all rows, in memory."""
 
     def alike(self, table: pa.Table) -> Self:
         """Rows of a table in memory, on the same engine."""

@@ -40,7 +40,7 @@ def named_by(given: Mapping[str, Any], stream: str) -> Sourcing | Republish | No
 
 
 def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
-    """The rule of this name, for the messages of a stream.
+    """Return the rule of this name, for the messages of a stream.
 
     Args:
         settings: the configuration.
@@ -69,7 +69,7 @@ def rule_of(settings: Settings, name: str, stream: str) -> Sourcing | Republish:
 
 
 def transform_of(source: str, destination: str, stream: str) -> Sourcing:
-    """A transform as the only entry of a stream that copies `stream`.
+    """Return a transform as the only entry of a stream that copies `stream`.
 
     Raises:
         ConfigError: the transform is invalid.

@@ -125,6 +125,6 @@ def _last_sequences(batches: Batches) -> Batches:
 
 
 def _some(matches: Rows, side: str) -> tuple[bytes, int] | None:
-    """The identity of some message of a side."""
+    """Return the identity of some message of a side."""
     found = matches.where(side).first(1).selected(*KEYS).table().to_pylist()
     return (found[0]["source"], found[0]["number"]) if found else None

@@ -92,7 +92,7 @@ class SparkRows:
         return self
 
     def table(self) -> pa.Table:
-        """All of it."""
+        """Return all of it."""
         return self.frame.toArrow()
 
     def alike(self, table: pa.Table) -> Self:

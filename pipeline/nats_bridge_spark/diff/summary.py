@@ -87,7 +87,7 @@ def _table(result: DiffResult) -> Iterator[str]:
 
 
 def example_line(each: Finding) -> str:
-    """A finding in one line: which message, its sequences, and both values."""
+    """Return a finding in one line: which message, its sequences, and both values."""
     numbers = [
         f"{name} {number:,}"
         for name, number in (("left", each.left_sequence), ("right", each.right_sequence))

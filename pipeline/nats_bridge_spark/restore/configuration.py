@@ -95,7 +95,7 @@ def probe_of(stream: str) -> str:
 
 
 def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, without: Collection[str]) -> Json:
-    """The configuration that a restored stream ends with, without its mark.
+    """Return the configuration that a restored stream ends with, without its mark.
 
     Args:
         saved: the captured stream's.
@@ -112,7 +112,7 @@ def restored_config(saved: Json, name: str, subjects: Sequence[str] | None, with
 
 
 def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json:
-    """The configuration that a stream has while it is restored.
+    """Return the configuration that a stream has while it is restored.
 
     Args:
         restored: the final configuration.
@@ -134,7 +134,7 @@ def restoring_config(restored: Json, mark: RestoreMark, generation: str) -> Json
 
 
 def unsupported(restored: Json, server_version: str) -> tuple[tuple[str, ...], str]:
-    """Why a server does not take a configuration.
+    """Return the reason why a server does not take a configuration.
 
     Args:
         restored: the configuration.

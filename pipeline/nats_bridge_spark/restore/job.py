@@ -108,7 +108,7 @@ def _require_new(version: str) -> None:
 
 
 def _found(places: Places, request: RestoreRequest) -> list[_Saved]:
-    """The captures that are wanted, by name."""
+    """Return the captures that are wanted, by name."""
     place = places(request.directory)
     whole = place.size(SAVED) is not None
     paths = [""] if whole else [name for name in place.names() if place.size(f"{name}/{SAVED}") is not None]
@@ -291,7 +291,7 @@ class _Job:
         return {**config, "metadata": metadata}
 
     async def _asked(self, request: str, config: Json) -> Json:
-        """The stream as the server has it after a request.
+        """Return the stream as the server has it after a request.
 
         Raises:
             PipelineError: the server refuses the configuration.

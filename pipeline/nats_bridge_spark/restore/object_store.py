@@ -71,7 +71,7 @@ async def _named(api: JetStreamApi, stream: str, prefix: str) -> set[str] | None
 
 
 async def _subjects(api: JetStreamApi, stream: str, filtered: str) -> list[str]:
-    """The subjects of a stream's messages, which servers give in pages."""
+    """Return the subjects of a stream's messages, which servers give in pages."""
     found: list[str] = []
     while True:
         info = await api.request(f"STREAM.INFO.{stream}", {"subjects_filter": filtered, "offset": len(found)})

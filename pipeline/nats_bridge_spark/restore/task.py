@@ -238,7 +238,7 @@ class _Round:
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def _selected(self, rows: pa.RecordBatch) -> _Selected:
-        """The rows as they are to be stored.
+        """Return the rows as they are to be stored.
 
         Raises:
             RowError: one of them cannot be published.

@@ -307,7 +307,7 @@ class BundleBuilder:
 
 
 def _are_plain(ids: pa.Array) -> bool:
-    """Whether all of them are message ids without line ends, spaces and empty ones."""
+    """Return whether all of them are message ids without line ends, spaces and empty ones."""
     text = b"".join(ids.to_pylist())
     return pc.min(pc.binary_length(ids)).as_py() > 0 and not any(mark in text for mark in (b"\n", b"\r", b" ", b"\t"))
 

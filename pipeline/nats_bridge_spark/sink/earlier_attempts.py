@@ -119,7 +119,10 @@ class EarlierAttempts:
         return max(await Replay(self.connection.api, self.plan.options.stream).before(since.isoformat()) + 1, first)
 
     def remember(self) -> None:
-        """The task is done: a worker that has come this far in a run of a query will see no repetition in it."""
+        """Note that the task is done.
+
+        A worker that has come this far in a run of a query will see no repetition in it.
+        """
         if self.plan.streaming:
             _seen_runs[self.task.query, self.task.run] = self.task.batch
             while len(_seen_runs) > _MOST_KNOWN:

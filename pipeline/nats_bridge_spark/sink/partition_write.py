@@ -210,7 +210,7 @@ class PartitionWrite:
         self._reconnects = reconnects
 
     def left(self, messages: RowBundle) -> RowBundle:
-        """The rows that are not stored."""
+        """Return the rows that are not stored."""
         blocks = messages.blocks.to_pylist()
         return messages.kept([at for at, block in enumerate(blocks) if not _is_stored(block, self._stored)])
 

@@ -16,7 +16,7 @@ _KEY_BYTES = 6
 
 
 def write_key(name: str) -> bytes:
-    """The part of the ids that identifies a write.
+    """Return the part of the ids that identifies a write.
 
     Args:
         name: the write's id, or the streaming query's.

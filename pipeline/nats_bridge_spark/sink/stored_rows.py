@@ -48,7 +48,7 @@ class StoredRows:
     _checks: array[int] = field(default_factory=lambda: array("I"))
 
     def add(self, row: int, check: int) -> None:
-        """A row is stored, with this checksum."""
+        """Note that a row is stored, with this checksum."""
         if row >= len(self._there):
             more = max(row + 1 - len(self._there), len(self._there), 1024)
             self._there.extend(bytes(more))
@@ -77,7 +77,7 @@ def counts_consumers(info: Json) -> bool:
 
 
 def removes_messages(info: Json) -> bool:
-    """Whether a stream's limits remove messages.
+    """Return whether a stream's limits remove messages.
 
     Args:
         info: the stream's `STREAM.INFO`.

@@ -114,7 +114,7 @@ class JetStreamWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Note that all tasks are done."""
         reports = [message for message in messages if isinstance(message, WrittenPartition)]
         rows, already = sum(report.rows for report in reports), sum(report.already for report in reports)
         there = f", {already} of them were there already" if already else ""
@@ -134,7 +134,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes micro-batches to a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A micro-batch is stored."""
+        """Note that a micro-batch is stored."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: stored rows of a failed micro-batch stay, and are found when it is repeated."""

@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
             self._options = narrowed(self._options, filters)
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges that tasks read, one each."""
+        """Return the ranges that tasks read, one each."""
         with marking():
             return list(asyncio.run(planned(self._options)))
 

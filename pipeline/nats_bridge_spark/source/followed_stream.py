@@ -52,7 +52,7 @@ class FollowedStream:
         return self.state.name
 
     def at(self, sequence: int) -> Position:
-        """The position after a sequence."""
+        """Return the position after a sequence."""
         # One message only: the first one goes, and a position should change only if the sequence does.
         known = self.state.known
         return Position(replace(known, messages=known.messages[:1]), sequence)
@@ -67,8 +67,9 @@ class FollowedStream:
         return replace(position, sequence=done) if self._is_earlier(self.options.start_time) else self.at(done)
 
     async def done(self, position: Position) -> int:
-        """Return the sequence up to which nothing is left to read: of the position, or of messages before its start
-        time.
+        """Return the sequence up to which nothing is left to read.
+
+        Of the position, or of messages before its start time.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -81,7 +82,7 @@ class FollowedStream:
         return max(position.sequence, await Replay(self.connection.api, self.name).before(time))
 
     def _is_earlier(self, time: str) -> bool:
-        """Whether all that it holds was stored before a time."""
+        """Return whether all that it holds was stored before a time."""
         return datetime.fromisoformat(self.state.last_time) < datetime.fromisoformat(time)
 
     async def holds_any(self, done: int, last: int) -> bool:
@@ -152,7 +153,7 @@ class FollowedStream:
         return min(await held.end_of_at_most(rows), last)
 
     async def ranges(self, begin: Position, done: int, end: Position, share: int | None = None) -> list[SequenceRange]:
-        """The ranges of a batch.
+        """Return the ranges of a batch.
 
         Args:
             begin: the position at which the batch begins.

@@ -184,7 +184,10 @@ class Pull:
         self.connection.client.write_raw(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
 
     async def _through(self, name: str, seen: int) -> bool:
-        """Whether an idle consumer has nothing more for us: messages that it counted on may have been deleted."""
+        """Return whether an idle consumer has nothing more for us.
+
+        Messages that it counted on may have been deleted.
+        """
         info = await self.connection.api.consumer_info(self.stream, name)
         if info is None:
             raise _LostError("the consumer was deleted")

@@ -91,8 +91,10 @@ class _Reading:
             self._check(await state_of(connection, state.name), at)
 
     async def _messages(self, connection: Connection, state: StreamState) -> AsyncGenerator[Arrived, None]:
-        """Yield the messages that still exist in the range. A new consumer resumes after the last arrived one, as often
-        as needed."""
+        """Yield the messages that still exist in the range.
+
+        A new consumer resumes after the last arrived one, as often as needed.
+        """
         at, last = self.part.first, self.part.last
         portion = max(1, min(_ROWS, _BYTES // state.average))
         pull = Pull(connection, state.name, self.part.subjects, portion, 2 * _BYTES)

@@ -143,7 +143,7 @@ def _within(one: str, other: str) -> bool:
 
 
 def time_of(place: str, text: str) -> str:
-    """A moment as RFC 3339 with a zone.
+    """Return a moment as RFC 3339 with a zone.
 
     Args:
         place: the name of the option, for errors.

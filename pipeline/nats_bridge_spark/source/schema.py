@@ -10,7 +10,7 @@ from nats_bridge_spark.errors import SchemaError
 
 
 def read_schema(schema: StructType) -> pa.Schema:
-    """The schema of a read's record batches, exactly as Spark expects it.
+    """Return the schema of a read's record batches, exactly as Spark expects it.
 
     Args:
         schema: the columns in order, as Spark hands them on.

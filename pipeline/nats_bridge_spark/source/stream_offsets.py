@@ -44,7 +44,7 @@ def offset_of(positions: Mapping[str, Position], options: ReadOptions, lag: int 
 
 
 def positions_of(offset: Mapping[str, Any], options: ReadOptions) -> dict[str, Position]:
-    """The positions of an offset, by stream.
+    """Return the positions of an offset, by stream.
 
     Raises:
         OptionError: the offset belongs to a read with the other option.

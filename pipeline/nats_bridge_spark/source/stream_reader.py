@@ -89,8 +89,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset_of(self._run(initial()), self._options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch from the options. With both a minimum and a maximum, `latestOffset` applies
-        them."""
+        """Return the limit of a batch from the options.
+
+        With both a minimum and a maximum, `latestOffset` applies them.
+        """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
         most, least = self._options.max_rows_per_trigger, self._options.min_rows_per_trigger
@@ -127,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._run(self._report())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a batch.
+        """Return the ranges of a batch.
 
         Raises:
             DataLostError: a stream was recreated, or has removed the next messages.
@@ -138,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return list(self._run(self._ranges(begun, later))) if later else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows."""
+        """Yield a task's rows."""
         if isinstance(partition, SequenceRange):
             yield from read_range(self._options, self._schema, partition)
 
@@ -166,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened[1]
 
     async def _streams(self, begun: Iterable[str] = ()) -> list[FollowedStream]:
-        """The read's streams as they are now.
+        """Return the read's streams as they are now.
 
         Args:
             begun: those that the read has a position in.
@@ -245,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lasts: dict[str, int],
         limit: ReadLimit | None,
     ) -> bool:
-        """Whether the batch has to wait for more messages, as Spark's source for Kafka decides.
+        """Return whether the batch has to wait for more messages, as Spark's source for Kafka decides.
 
         A query that ends never waits, nor does its first batch.
         """

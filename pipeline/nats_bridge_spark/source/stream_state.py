@@ -54,7 +54,7 @@ class StreamState:
         return self.known.created
 
     def is_another_than(self, known: KnownStream) -> bool:
-        """Whether it is not a stream that was known before."""
+        """Return whether it is not a stream that was known before."""
         return known.differs(self.created, self.bounds)
 
     def has_lost(self, sequence: int) -> bool:
@@ -84,7 +84,7 @@ class StreamState:
 
 
 async def states_of(connection: Connection, wanted: Sequence[str], left_out: set[str]) -> list[StreamState]:
-    """The states of the streams that a read is of, each once, in the order of their names.
+    """Return the states of the streams that a read is of, each once, in the order of their names.
 
     Streams that only match a pattern are left out with a warning if their consumers decide which messages they keep.
 

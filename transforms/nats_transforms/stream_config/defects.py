@@ -29,7 +29,7 @@ class ConfigWarning:
 def warnings_about(
     config: Mapping[str, Any], ignored: Sequence[str], *, emptied: bool, dialect: Dialect
 ) -> tuple[ConfigWarning, ...]:
-    """All warnings about an accepted configuration.
+    """Return all warnings about an accepted configuration.
 
     `ignored` are the paths of members that the server ignored; `emptied` means that the request was an update whose
     republish rule had no destination.

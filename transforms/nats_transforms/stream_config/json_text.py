@@ -41,8 +41,8 @@ def read_json(raw: bytes) -> Any:
     """One JSON value.
 
     Returns:
-        The value as ``json.loads`` has it, with ``Members`` for objects, and with ``Number`` for numbers that have a
-        fraction, an exponent or more than 64 bits. A lone surrogate stands for U+FFFD, as ``as_text`` has it.
+        The value as `json.loads` has it, with `Members` for objects, and with `Number` for numbers that have a
+        fraction, an exponent or more than 64 bits. A lone surrogate stands for U+FFFD, as `as_text` has it.
 
     Raises:
         json.JSONDecodeError: not JSON. The server's text is another one.
@@ -65,17 +65,17 @@ def read_json(raw: bytes) -> Any:
 
 
 def members_of(value: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """The members of an object in order, also those that come twice."""
+    """Yield the members of an object in order, also those that come twice."""
     return value.pairs if isinstance(value, Members) else value.items()
 
 
 def as_text(text: str) -> str:
-    """The text that the server reads: a lone surrogate becomes U+FFFD."""
+    """Return the text that the server reads: a lone surrogate becomes U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def folded(name: str) -> str:
-    """A member's name without its case.
+    """Return a member's name without its case.
 
     It is Unicode case folding: U+017F is an s, U+212A a k. A letter that folds to two, such as a ligature, stays.
     """
@@ -83,7 +83,7 @@ def folded(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as the server's errors quote it."""
+    """Return a text as the server's errors quote it."""
     return f'"{"".join(map(_quoted_letter, as_text(text)))}"'
 
 

@@ -14,8 +14,10 @@ _SECOND = 1_000_000_000
 
 
 def check_counters(config: dict[str, Any], dialect: Dialect) -> None:
-    """Check the settings that `allow_msg_counter` excludes. Delete markers turn message TTLs on only after this
-    check."""
+    """Check the settings that `allow_msg_counter` excludes.
+
+    Delete markers turn message TTLs on only after this check.
+    """
     if not config.get("allow_msg_counter"):
         return
     if config["discard"] == "new":

@@ -130,7 +130,7 @@ def read_request(config: object, dialect: Dialect, *, strict: bool | None = None
     `strict` overrides the dialect's default (from 2.11 on, a server may be configured either way).
 
     Raises:
-        StreamConfigError: 10025, the server's ``invalid JSON``.
+        StreamConfigError: 10025, the server's `invalid JSON`.
     """
     reader = _Reader(dialect, strict=dialect.strict_json if strict is None else strict)
     struct = stream_request()

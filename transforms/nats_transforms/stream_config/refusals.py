@@ -72,7 +72,7 @@ REFUSALS: Mapping[str, tuple[int, int, str]] = MappingProxyType(
 
 
 def refusal(case: str, **values: str) -> StreamConfigError:
-    """The error of a case, with its text filled in."""
+    """Return the error of a case, with its text filled in."""
     http_code, err_code, text = REFUSALS[case]
     return StreamConfigError(http_code, err_code, text.format(**values))
 

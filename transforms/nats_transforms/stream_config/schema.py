@@ -222,12 +222,12 @@ def stream_request() -> Struct:
 
 @lru_cache(maxsize=256)
 def fields_of(struct: Struct, dialect: Dialect) -> Mapping[str, Field]:
-    """The members of a struct that the dialect has, by the case-folded name (keys match in any case)."""
+    """Return the members of a struct that the dialect has, by the case-folded name (keys match in any case)."""
     return {field.name.casefold(): field for field in struct.fields if field.exists(dialect)}
 
 
 def zero_of(type_: Type, dialect: Dialect) -> Any:
-    """The value that a member has when the request does not mention it."""
+    """Return the value that a member has when the request does not mention it."""
     match type_:
         case Scalar():
             return type_.zero

@@ -9,7 +9,7 @@ from nats_transforms.stream_config.schema import STREAM_FIELDS, Field, ListOf, S
 
 
 def write_config(request: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """The normalised configuration, in the server's order of members.
+    """Return the normalised configuration, in the server's order of members.
 
     It does not contain the `_nats.*` metadata that servers from 2.11 on add about themselves.
     """

@@ -90,7 +90,7 @@ def init_command(wanted: tuple[str, ...], server: str, version: Dialect | None) 
 
 
 async def _look(connection: dict[str, Any]) -> Surroundings:
-    """The server of a connection, and its streams."""
+    """Return the server of a connection, and its streams."""
     settings = Settings.model_validate({"connections": {"default": connection}})
     async with connected(settings, {"default"}) as connections:
         here = connections["default"]

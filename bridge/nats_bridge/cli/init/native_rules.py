@@ -172,7 +172,7 @@ def _alone(wanted: Json, member: str, value: Any) -> Json:
 
 
 def _identity(entry: Json) -> tuple[object, ...]:
-    """The parts of an entry of sources that make it another one than the next for a server."""
+    """Return the parts of an entry of sources that make it another one than the next for a server."""
     transforms = [(each.get("src"), each.get("dest")) for each in entry.get("subject_transforms") or ()]
     return entry["name"], entry.get("filter_subject") or "", transforms, (entry.get("external") or {}).get("api")
 
@@ -198,7 +198,7 @@ def _obstacle(wanted: Json, member: str, value: Any) -> str:
 
 
 def _entries(member: str, value: Any) -> list[Json]:
-    """The entries of sources, or the mirror."""
+    """Return the entries of sources, or the mirror."""
     if member == "mirror":
         return [value]
     return list(value) if member == "sources" else []
@@ -221,7 +221,7 @@ def _filled(value: Any) -> Any:
 
 
 def _needs(stream: str, member: str, value: Any) -> Iterator[str]:
-    """The changes of the stream that a rule needs, unless they are made: sentences."""
+    """Yield the changes of the stream that a rule needs, unless they are made: sentences."""
     if member == "subject_transform":
         source = value.get("src") or ">"
         stored = compile_transform(source.encode(), value["dest"].encode(), NEWEST).covering.decode()

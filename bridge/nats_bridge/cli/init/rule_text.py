@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def configuration_text(connection: Mapping[str, Any], rules: Sequence[NativeRule], about: Sequence[str] = ()) -> str:
-    """The text of a configuration file.
+    """Return the text of a configuration file.
 
     Args:
         connection: the members of the one connection.

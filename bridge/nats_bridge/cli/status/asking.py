@@ -49,7 +49,7 @@ def url_of_listener(address: tuple[str, int] | None) -> str:
 
 
 def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
-    """The state that `GET /status` returns.
+    """Return the state that `GET /status` returns.
 
     Args:
         url: from `status_url`.
@@ -69,8 +69,9 @@ def ask_for_status(url: str, *, history: bool) -> dict[str, Any]:
 
 
 def ask_whether_alive(url: str) -> tuple[bool, str]:
-    """Return whether the process is alive according to `GET /livez`, and the lines of its answer. Servers do not affect
-    it.
+    """Return whether the process is alive according to `GET /livez`, and the lines of its answer.
+
+    Servers do not affect it.
 
     Args:
         url: from `status_url`.

@@ -106,7 +106,7 @@ def _show_again_and_again(address: str) -> None:
 
 
 def _frame(document: dict[str, Any] | None, silent: str, width: int, height: int) -> list[str]:
-    """The lines that fit on the screen."""
+    """Return the lines that fit on the screen."""
     head = [click.style(silent[:width], fg="red")] if silent else []
     foot = [click.style("Ctrl-C ends"[:width], dim=True)]
     if document is None:

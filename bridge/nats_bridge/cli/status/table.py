@@ -44,8 +44,10 @@ def _leader(rule: Mapping[str, Any]) -> str:
 
 
 def _behind(rule: Mapping[str, Any]) -> str:
-    """Return the lag. For a stalled rule it includes messages in flight; for a `watch` rule it is the missing
-    copies."""
+    """Return the lag.
+
+    For a stalled rule it includes messages in flight; for a `watch` rule it is the missing copies.
+    """
     if "copies" in rule:
         return count(sum(copy["missing"] or 0 for copy in rule["copies"]))
     messages, seconds = _measure(rule, "lag_messages"), _measure(rule, "lag_seconds")
@@ -82,7 +84,7 @@ _SOMETIMES: Final = {"LEADER": "leader"}
 
 
 def status_lines(document: Mapping[str, Any], width: int) -> list[str]:
-    """The whole state.
+    """Return the whole state.
 
     Args:
         document: the answer to `GET /status`.
@@ -92,7 +94,7 @@ def status_lines(document: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
-    """The sidecar itself, its connections and its configuration."""
+    """Return the sidecar itself, its connections and its configuration."""
     state, colour = ("ready", "green") if document["ready"] else ("not ready", "red")
     if document.get("draining"):
         state, colour = "draining", "yellow"
@@ -121,7 +123,7 @@ def _heading_lines(document: Mapping[str, Any], width: int) -> list[str]:
 
 
 def _server(link: Mapping[str, Any]) -> str:
-    """The server of a connection, or those that it has not reached."""
+    """Return the server of a connection, or those that it has not reached."""
     configured = ", ".join(link["servers"])
     if not link["connected"]:
         return f"not connected at {configured}"

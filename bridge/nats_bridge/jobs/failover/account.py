@@ -39,7 +39,7 @@ class AccountState:
 
 
 def saving_needs(*connections: str) -> Iterator[Need]:
-    """The needs of `read_account`, on each of the connections."""
+    """Yield the needs of `read_account`, on each of the connections."""
     for connection in connections:
         yield write(connection, api_subject("STREAM.LIST"), "finds the streams")
         yield write(connection, api_subject("CONSUMER.LIST", ANY_STREAM), "their consumers")

@@ -336,7 +336,7 @@ def _holds_any(one: tuple[int, int]) -> bool:
 
 
 def _request(config: Json, target: Json, filters: Sequence[str], begins: int) -> Json:
-    """A consumer's configuration in the target."""
+    """Return a consumer's configuration in the target."""
     gone = {"opt_start_time", "filter_subject", "filter_subjects"}
     made = {name: value for name, value in body_of(config).items() if name not in gone}
     made |= {"deliver_policy": "by_start_sequence", "opt_start_seq": begins, **filter_members(filters)}

@@ -175,8 +175,10 @@ class _InTarget:
         self.messages += [(*self._read(message), message[0]) for message in batch]
 
     def _read(self, message: Delivered) -> tuple[int, int, int]:
-        """Return the target's sequence, the source's sequence, and the number of the entry; the last two are 0 if it is
-        not a copy."""
+        """Return the target's sequence, the source's sequence, and the number of the entry.
+
+        The last two are 0 if it is not a copy.
+        """
         subject, reply, block, _ = message
         stored = AckReply.parse(reply)
         if self._copied.keeps_sequence:

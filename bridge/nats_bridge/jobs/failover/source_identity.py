@@ -84,7 +84,7 @@ def _by_bounds(copied: CopiedStream, entry: Entry, copies: tuple[StoredCopy, ...
 
 
 async def _holds_another(copied: CopiedStream, target: JetStreamApi, source: JetStreamApi | None) -> bool:
-    """Whether the newest message that both hold under one sequence is not the same."""
+    """Return whether the newest message that both hold under one sequence is not the same."""
     bounds = Bounds.of(copied.source)
     sequence = int(copied.target["state"]["last_seq"])
     if source is None:

@@ -30,7 +30,7 @@ class WayBack:
 
 
 def way_back(copied: CopiedStream, newest_at: int) -> WayBack:
-    """The entry that brings a target's own messages to the source.
+    """Return the entry that brings a target's own messages to the source.
 
     Args:
         copied: the stream and its copy.

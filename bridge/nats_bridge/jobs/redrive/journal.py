@@ -61,8 +61,9 @@ class JournalPublisher:
         await self._requests.close()
 
     async def publish(self, messages: Sequence[tuple[bytes, bytes, bytes]]) -> list[PubAck]:
-        """Publish subjects, header blocks and payloads. Return the answers, or None for those missing after five
-        seconds.
+        """Publish subjects, header blocks and payloads.
+
+        Return the answers, or None for those missing after five seconds.
 
         Raises:
             RuleRefusedError: the user may not publish on one of the subjects.
@@ -131,7 +132,10 @@ class Journal:
                 self._apply(json.loads(payload))
 
     async def _first_created(self) -> str:
-        """The creation time under which the records of this stream are kept: the present one if there are none."""
+        """Return the creation time under which the records of this stream are kept.
+
+        The present one if there are none.
+        """
         newest = await self._api.last_message(JOURNAL, f"{JOURNAL}.{self._config['name']}.*")
         said: Json = json.loads(newest.payload).get("stream", {}) if newest is not None else {}
         known = KnownStream(said.get("seen", ""), tuple(MessageStamp(*each) for each in said.get("messages", ())))
@@ -183,8 +187,9 @@ class Journal:
         self._apply(json.loads(payload))
 
     async def take_over(self) -> float:
-        """Begin the pending window again, and shut out a process that may still run. Return the window's age in
-        seconds.
+        """Begin the pending window again, and shut out a process that may still run.
+
+        Return the window's age in seconds.
 
         Raises:
             ApiError: the server cannot be asked.

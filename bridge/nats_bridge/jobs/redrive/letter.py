@@ -86,7 +86,7 @@ def read_letter(sequence: int, block: bytes) -> Letter | None:
 
 
 def restored(block: bytes, identity: bytes) -> bytes:
-    """The message's header block, as it is published again.
+    """Return the message's header block, as it is published again.
 
     Args:
         block: the header block of a complete letter, or of the message in its stream.
@@ -114,7 +114,7 @@ def redrive_id(stream: str, created: str, sequence: int) -> bytes:
 
 
 def without_last(block: bytes, name: bytes) -> bytes:
-    """A header block without the last line of a name."""
+    """Return a header block without the last line of a name."""
     start = block.rfind(b"\n" + name + b":") + 1
     end = block.find(b"\r\n", start) + 2
     return block[:start] + block[end:] if start and end > 1 else block

@@ -137,7 +137,7 @@ class Destinations:
 
 
 def redrive_needs(wanted: RedriveRequest) -> Iterator[Need]:
-    """The needs of `nats-bridge redrive STREAM`."""
+    """Yield the needs of `nats-bridge redrive STREAM`."""
     here, stream = wanted.connection, wanted.stream
     yield write(here, api_subject("STREAM.INFO", stream), "state of the dead letters' stream")
     yield from replays(here, stream)

@@ -136,7 +136,7 @@ def _closing(advisory: Advisory, size: int | None) -> list[tuple[bytes, bytes]]:
 
 
 def _line(text: str) -> bytes:
-    """A foreign text as a header's value, which cannot begin another line."""
+    """Return a foreign text as a header's value, which cannot begin another line."""
     return _CONTROL.sub(" ", text).encode("utf-8", "surrogatepass")
 
 

@@ -31,8 +31,9 @@ class CopySearch:
         self._streams = streams
 
     async def find(self, source: str, sequence: int) -> StoredMessage | None:
-        """Return the copy of a message, restored to its form in the source as far as possible; None if no copy is
-        found.
+        """Return the copy of a message, restored to its form in the source as far as possible.
+
+        None if no copy is found.
 
         Raises:
             ApiError: the server cannot be asked.
@@ -70,7 +71,7 @@ class CopySearch:
     async def _copy_from(
         self, stream: str, source: str, sequence: int
     ) -> tuple[StoredMessage | None, SourceRecord | None]:
-        """The first copy from the source at or after a sequence."""
+        """Return the first copy from the source at or after a sequence."""
         for _ in range(_STEPS):
             message = await self._api.message_from(stream, sequence)
             if message is None:

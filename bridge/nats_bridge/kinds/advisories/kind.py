@@ -65,7 +65,7 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         yield Move(text, rule.name, takes, puts, Pattern.of_source(source, dialect), (), outcome)
 
     def makes(self, rule: AdvisoriesRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         republish, message = compile_advisories(rule, dialect), incoming.message
         destination = republish.destination(message.subject)
         if destination is not None:
@@ -79,13 +79,13 @@ class AdvisoriesKind(RuleKind[AdvisoriesRule]):
         return bool(rule.captured_by)
 
     def durables(self, rule: AdvisoriesRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumer of the stream that stores the advisories."""
+        """Return the durable consumer of the stream that stores the advisories."""
         if not rule.captured_by:
             return ()
         return (Durable.of(rule.name, rule.captured_by, rule.source_connection, sidecar),)
 
     def refuses_handoff(self, rule: AdvisoriesRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         return "servers do not republish advisories: nothing can take over, leave this rule to the bridge"
 
 

@@ -63,7 +63,7 @@ def advisories_needs(rule: AdvisoriesRule, settings: Settings, dialect: Dialect,
 
 
 def _advised_stream(pattern: str) -> str:
-    """The stream that all advisories under a pattern are about, or any."""
+    """Return the stream that all advisories under a pattern are about, or any."""
     tokens = pattern.split(".")
     wild = {ANY.decode(), REST.decode()}
     if len(tokens) <= _STREAM_TOKEN or tokens[3] != "CONSUMER" or tokens[_STREAM_TOKEN] in wild:

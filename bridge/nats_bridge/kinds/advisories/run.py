@@ -170,7 +170,7 @@ class AdvisoriesRun(RuleRun):
         return bool(self._waiting or self._window)
 
     def status(self) -> dict[str, Any]:
-        """The number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
+        """Return the number of waiting advisories, and the stream that does not answer, if any; see `RuleRun`."""
         return {
             "stream": None,
             "position": None,

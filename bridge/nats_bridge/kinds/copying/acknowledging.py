@@ -59,7 +59,7 @@ def durables(rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
 
 
 def _selection(source: Source) -> str:
-    """The part of a consumer's name that identifies an entry: its filters and transforms."""
+    """Return the part of a consumer's name that identifies an entry: its filters and transforms."""
     transforms = [(each.src, each.dest) for each in source.subject_transforms]
     return hashlib.sha256(json.dumps([source.filter_subject, transforms]).encode()).hexdigest()[:6]
 
@@ -87,7 +87,7 @@ class Acknowledging:
         self._gone = 0  # how many of these have not come yet
 
     async def position(self, copies: dict[int, StoredCopy], source_info: Json) -> int:
-        """The sequence of the source after which the consumer begins.
+        """Return the sequence of the source after which the consumer begins.
 
         Args:
             copies: the entry's newest copies of this source, by its sequences.
@@ -115,7 +115,7 @@ class Acknowledging:
         return handled
 
     def _selects_all(self, source: Json) -> bool:
-        """Whether every sequence of the source is a message for the rule."""
+        """Return whether every sequence of the source is a message for the rule."""
         filters, subjects = [each.encode() for each in self._plan.filters], source.get("subjects") or ()
         covered = all(any(is_subset(each.encode(), pattern) for pattern in filters) for each in subjects)
         return not filters or (covered and not source.get("sources") and not source.get("subject_transform"))
@@ -123,12 +123,12 @@ class Acknowledging:
     def reading(
         self, sink: BatchSink, failed: Callable[[BaseException], None], broken: Callable[[str], None]
     ) -> AcknowledgingReader:
-        """The reader of the source in one round."""
+        """Return the reader of the source in one round."""
         self._reader = AcknowledgingReader(self._source, self._consumer, sink, self._counters, failed, broken)
         return self._reader
 
     def copied(self, batch: list[Delivered]) -> set[int]:
-        """The sequences of a batch whose copies are in the target."""
+        """Return the sequences of a batch whose copies are in the target."""
         copied: set[int] = set()
         newest = max(self._copies, default=0)
         for subject, reply, block, _ in batch if newest else ():

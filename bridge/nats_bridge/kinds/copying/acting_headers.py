@@ -23,7 +23,8 @@ _PREFIX, _OURS = b"\nNats-", b"\nNats-Bridge-"
 
 
 def counting(block: bytes) -> bytes:
-    """The header block of an earlier copy of a counter's message, with the increment under its own name again."""
+    """Return the header block of an earlier copy of a counter's message, with the increment under its own name
+    again."""
     return block.replace(b"\nNats-Bridge-Incr:", b"\nNats-Incr:")
 
 

@@ -192,7 +192,7 @@ class CopyEntry:
         return self._round is not None and (self._round.reader.has_work or self._round.publisher.has_work)
 
     def status(self) -> dict[str, Any]:
-        """The entry's state, as plain data."""
+        """Return the entry's state, as plain data."""
         return {
             "name": self.plan.source.name,
             "position": self._round.reader.handled if self._round is not None else None,

@@ -77,7 +77,7 @@ class CopyingKind(RuleKind[CopyingRule]):
                     yield Move(text, rule.name, source, space, EVERYTHING, copied, filler)
 
     def makes(self, rule: CopyingRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         for entry in rule.entries:
             if incoming.stream in ("", entry.name):
                 sourcing = compiled_entry(entry, dialect, mirrors=isinstance(rule, MirrorRule))
@@ -85,11 +85,11 @@ class CopyingKind(RuleKind[CopyingRule]):
                     yield outcome
 
     def durables(self, rule: CopyingRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumers of the entries that acknowledge."""
+        """Return the durable consumers of the entries that acknowledge."""
         return durables(rule, sidecar)
 
     def refuses_handoff(self, rule: CopyingRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         if not isinstance(rule, MirrorRule):
             return ""
         filtered = rule.mirror.filter_subject or rule.mirror.subject_transforms
@@ -106,7 +106,7 @@ class CopyingKind(RuleKind[CopyingRule]):
         )
 
     async def handoff(self, rule: CopyingRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         if wish.back:
             from nats_bridge.kinds.copying.handoff.from_server import copying_back
 

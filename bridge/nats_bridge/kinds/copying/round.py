@@ -10,7 +10,7 @@ whose sink it is (see `BatchSink`). Its states are in `round_life`. State that o
 
 Example: the target's connection breaks while messages 501 … 510 are in flight.
 
-```text
+``text
 event                         state      what the round does
 begin                         opening    subscribes to answers; settles what was sent before; reads the position: 500
 opened                        copying    reads from 501; encodes, publishes, 501 … 510 in flight
@@ -18,7 +18,7 @@ connection lost: interrupted  broken     sends nothing more; what the reader han
                               closed     remembers that 500 is confirmed
 begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
 opened                        copying    reads from 501, and sends from 506
-```
+``
 
 Invariants:
 
@@ -138,12 +138,12 @@ class EntryContext:
             self.objects = ObjectMetadata(plan.source.name, plan.stream)
 
     def target_of(self, info: Json) -> Target:
-        """The target, by its `STREAM.INFO`."""
+        """Return the target, by its `STREAM.INFO`."""
         target = Target.of(info, self.target.server_version)
         return target.with_record_header(TWIN_HEADER) if self.twin else target
 
     def is_blocked(self, reason: str) -> None:
-        """A stream does not answer."""
+        """Note that a stream does not answer."""
         self.blocked = reason
 
 
@@ -475,7 +475,7 @@ Reader: TypeAlias = Callable[[Round, tuple[str, ...]], Reading]
 
 
 def _consumer(sink: Round, filters: tuple[str, ...]) -> Reading:
-    """A consumer of the rule."""
+    """Return a consumer of the rule."""
     context, plan, life = sink._context, sink.plan, sink.life
     if context.acknowledging is not None:
         return context.acknowledging.reading(sink, life.fail, life.interrupt)

@@ -193,7 +193,7 @@ class CopyRun(RuleRun):
         return any(entry.has_work for entry in self._entries)
 
     def status(self) -> dict[str, Any]:
-        """The state of every entry; see `RuleRun`."""
+        """Return the state of every entry; see `RuleRun`."""
         return {"stream": self.rule.target_stream, "sources": [entry.status() for entry in self._entries]}
 
     def _in_flight(self) -> InFlight:

@@ -109,7 +109,7 @@ class Target:
 
     @staticmethod
     def forgets_by(config: Json) -> bool:
-        """Whether a stream with this configuration removes messages by limits."""
+        """Return whether a stream with this configuration removes messages by limits."""
         return any(int(config.get(limit) or -1) > 0 for limit in _LIMITS)
 
     @property
@@ -122,7 +122,7 @@ class Target:
         return replace(self, record_header=header)
 
     def takes(self, subject: bytes) -> bool:
-        """Whether it stores messages of a subject."""
+        """Return whether it stores messages of a subject."""
         return any(matches(subject, pattern) for pattern in self.subjects)
 
     def without_withheld(self, block: bytes) -> bytes:

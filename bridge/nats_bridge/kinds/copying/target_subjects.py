@@ -12,7 +12,7 @@ from nats_transforms.subject_patterns import Pattern
 
 
 def compiled_entry(source: Source, dialect: Dialect, *, mirrors: bool) -> Sourcing:
-    """The filters and transforms of an entry.
+    """Return the filters and transforms of an entry.
 
     Raises:
         TransformError: the server of the dialect would refuse a transform.

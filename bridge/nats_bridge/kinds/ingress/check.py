@@ -26,7 +26,7 @@ class IngressTarget:
 
 
 def compile_ingress(rule: SubjectTransformRule, dialect: Dialect, inbox_prefix: str = "_INBOX") -> Transform:
-    """The rule's transform, with the checks of the server and those that a subscription adds.
+    """Return the rule's transform, with the checks of the server and those that a subscription adds.
 
     Args:
         rule: the rule.

@@ -37,7 +37,7 @@ class IngressChecks(RuleChecks[SubjectTransformRule]):
     def problems(
         self, rule: SubjectTransformRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         inbox_prefix = connections.get(rule.source_connection, Connection()).inbox_prefix
         source, destination = rule.subject_transform.src, rule.subject_transform.dest
         at = (*at, "subject_transform")
@@ -98,7 +98,7 @@ def _built_as(source: str, destination: str, dialect: Dialect) -> Transform | st
 
 
 def _refusal(source: str, destination: str, dialect: Dialect) -> StreamConfigError | None:
-    """The server's refusal of a stream with this transform, if it refuses it."""
+    """Return the server's refusal of a stream with this transform, if it refuses it."""
     config = {"name": "S", "subjects": ["s"], "subject_transform": {"src": source, "dest": destination}}
     try:
         validate(config, dialect)

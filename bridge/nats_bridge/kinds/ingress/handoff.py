@@ -67,7 +67,7 @@ async def hand_over(rule: SubjectTransformRule, connection: Connection) -> Hando
 
 
 async def hand_back(rule: SubjectTransformRule, connection: Connection) -> Handoff:
-    """The configuration without the native transform that the rule repeats."""
+    """Return the configuration without the native transform that the rule repeats."""
     config = (await existing_stream(connection, rule.name, rule.stream))["config"]
     place = f"stream '{rule.stream}'"
     present = config.get("subject_transform")

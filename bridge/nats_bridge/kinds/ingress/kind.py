@@ -67,7 +67,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
             yield Move(text, rule.name, space, space, Pattern.of_source(source, dialect), (), outcome)
 
     def makes(self, rule: SubjectTransformRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         transform, message = compile_ingress(rule, dialect), incoming.message
         if (destination := transform.apply(message.subject)) is not None:
             yield Republished(destination, message.header_block, message.payload)
@@ -75,7 +75,7 @@ class IngressKind(RuleKind[SubjectTransformRule]):
             yield unmatched(message.subject, (transform.pattern,))
 
     async def handoff(self, rule: SubjectTransformRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.ingress.handoff import hand_back, hand_over
 
         return await (hand_back if wish.back else hand_over)(rule, connections[rule.source_connection])

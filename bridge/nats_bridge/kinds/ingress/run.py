@@ -143,7 +143,7 @@ class IngressRun(RuleRun):
         return self._writer is not None or bool(self._waiting) or self._delivery.has_work
 
     def status(self) -> dict[str, Any]:
-        """The stream, and the reason if the rule receives no messages; see `RuleRun`."""
+        """Return the stream, and the reason if the rule receives no messages; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": None, "paused_because": self._paused_because or None}
 
     # -- messages ----------------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ class RepublishEncoder:
         return found
 
     def forget(self) -> None:
-        """The stream is a new one: nothing that was known still holds."""
+        """Note that the stream is a new one: nothing that was known still holds."""
         self.last_sequences.clear()
         self._clear()
 
@@ -413,7 +413,7 @@ def _size_of(subject: bytes) -> int:
 
 
 def _stamp_of(time: bytes) -> bytes:
-    """The time stamp up to the dot, for a time in nanoseconds as decimal text."""
+    """Return the time stamp up to the dot, for a time in nanoseconds as decimal text."""
     return b"%b." % rfc3339_nano(int(time[:-9]) * 1_000_000_000)[:-1]
 
 

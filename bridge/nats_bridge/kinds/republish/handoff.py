@@ -80,7 +80,7 @@ async def hand_over(rule: RepublishRule, sidecar: str, connections: Mapping[str,
 
 
 async def hand_back(rule: RepublishRule, sidecar: str, connections: Mapping[str, Connection]) -> Handoff:
-    """The configuration without the native republish that the rule repeats."""
+    """Return the configuration without the native republish that the rule repeats."""
     source = connections[rule.source_connection]
     info = await existing_stream(source, rule.name, rule.stream)
     config, place = info["config"], f"stream '{rule.stream}'"

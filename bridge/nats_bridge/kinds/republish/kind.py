@@ -64,7 +64,7 @@ class RepublishKind(RuleKind[RepublishRule]):
             yield Move(text, rule.name, store, space, Pattern.of_source(source, dialect), leaves, outcome)
 
     def makes(self, rule: RepublishRule, dialect: Dialect, incoming: Incoming) -> Iterator[Outcome]:
-        """The results of a rule for one message."""
+        """Yield the results of a rule for one message."""
         republish, message = compile_rule(rule, dialect), incoming.message
         outcome: Outcome | None = republish.unselected(message) or republish.apply(message, incoming.last_sequence)
         if outcome := outcome or republish.refusal(message.subject):
@@ -75,11 +75,11 @@ class RepublishKind(RuleKind[RepublishRule]):
         return rule.durable
 
     def durables(self, rule: RepublishRule, sidecar: str) -> tuple[Durable, ...]:
-        """The durable consumer that keeps a rule's position."""
+        """Return the durable consumer that keeps a rule's position."""
         return (Durable.of(rule.name, rule.stream, rule.source_connection, sidecar),) if rule.durable else ()
 
     async def handoff(self, rule: RepublishRule, settings: Settings, connections: Opened, wish: Wish) -> Handoff:
-        """The native configuration that takes over from a rule, or gives back to it."""
+        """Return the native configuration that takes over from a rule, or gives back to it."""
         from nats_bridge.kinds.republish.handoff import hand_back, hand_over
 
         return await (hand_back if wish.back else hand_over)(rule, settings.name, connections)

@@ -41,8 +41,10 @@ def sent_twice(rule: Republish, config: Json, server: Dialect) -> Pattern | None
 
 
 def _same(rule: Republish, native: Republish, subjects: Pattern, more: int) -> bool:
-    """Return whether both send an example of some subjects to the same destination. `more` is the number of extra
-    tokens."""
+    """Return whether both send an example of some subjects to the same destination.
+
+    `more` is the number of extra tokens.
+    """
     if more and not subjects.rest:
         return False
     tokens = (*subjects.tokens, *([ANY] * more))

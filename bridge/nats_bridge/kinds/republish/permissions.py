@@ -45,7 +45,7 @@ def republish_needs(rule: RepublishRule, settings: Settings, dialect: Dialect, k
 
 
 def _watching(rule: RepublishRule, known: KnownStreams) -> Iterator[Need]:
-    """The permissions for work-queue and interest streams: to see other consumers."""
+    """Yield the permissions for work-queue and interest streams: to see other consumers."""
     source, stream = rule.source_connection, rule.stream
     facts = known.get((source, stream))
     if facts is None:

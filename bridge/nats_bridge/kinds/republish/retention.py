@@ -205,8 +205,10 @@ class Retention:
         return bool(self.holes or self.purged_subjects or self.purged_filters)
 
     def after(self, time_ns: int, change: Callable[[int], None]) -> None:
-        """Apply a change when the first message stored after `time_ns` comes. It is called with that message's
-        sequence."""
+        """Apply a change when the first message stored after `time_ns` comes.
+
+        It is called with that message's sequence.
+        """
         self._waiting.append((time_ns, change))
 
     def apply_until(self, time_ns: int, sequence: int) -> None:
@@ -275,8 +277,10 @@ class Retention:
         self._gone_at = sequence, newest
 
     def newest_skipped(self, last: int, sequence: int) -> int:
-        """Return the newest skipped sequence between two messages that may have existed for the later one; 0 if
-        none."""
+        """Return the newest skipped sequence between two messages that may have existed for the later one.
+
+        0 if none.
+        """
         at = bisect_left(self.skipped, (sequence,))
         lowest = max(last + 1, self.floor)
         while at:
@@ -309,7 +313,7 @@ class Retention:
             self.raise_floor(ages[0][1])
 
     def suspects(self, subject: bytes, last: int) -> bool:
-        """Whether `last`, at or above the floor, may nevertheless be removed."""
+        """Return whether `last`, at or above the floor, may nevertheless be removed."""
         if last in self.holes:
             return True
         # For each message: loops cost less than `any` does.
@@ -322,7 +326,7 @@ class Retention:
         return False
 
     def purges(self, subject: bytes, last: int) -> list[SubjectPurge]:
-        """The purges that `last` may have fallen to."""
+        """Return the purges that `last` may have fallen to."""
         return [
             purge
             for purge in (*self.purged_subjects.get(subject, ()), *self.purged_filters)
@@ -394,7 +398,7 @@ class Retention:
             self.holes.add(live.popleft())
 
     def _live(self, subject: bytes) -> deque[int]:
-        """The subject's messages that still exist, oldest first."""
+        """Return the subject's messages that still exist, oldest first."""
         assert self.history is not None
         live = self.history.setdefault(subject, deque())
         while live and live[0] < self.floor:

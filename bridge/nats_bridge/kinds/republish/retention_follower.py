@@ -108,7 +108,7 @@ class RetentionFollower:
         self._gap.set()
 
     def recreated(self, info: Json) -> None:
-        """The stream is a new one."""
+        """Note that the stream is a new one."""
         self.info = info
         self._encoder.forget()
         self.predecessors.forget()

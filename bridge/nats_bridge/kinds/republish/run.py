@@ -332,7 +332,7 @@ class RepublishRun(RuleRun):
         return self._reader is not None and (self._reader.has_work or self._delivery.has_work)
 
     def status(self) -> dict[str, Any]:
-        """The stream, and the sequence of the last message received; see `RuleRun`."""
+        """Return the stream, and the sequence of the last message received; see `RuleRun`."""
         return {"stream": self.rule.stream, "position": self.position}
 
     @property
@@ -366,7 +366,7 @@ class RepublishRun(RuleRun):
         return self._delivery.send(out, batch[-1][1], oldest_ns)
 
     def _last_encoded(self) -> tuple[int, int]:
-        """The last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
+        """Return the last message taken: its sequence, and when the stream stored it, in nanoseconds since 1970."""
         return self.position, AckReply.parse(self._newest).time_ns if self._newest else 0
 
     def vanished(self, messages: int) -> None:
@@ -495,7 +495,7 @@ class RepublishRun(RuleRun):
             )
 
     def _is_ours(self, subject: bytes) -> bool:
-        """Whether the rule publishes on a subject."""
+        """Return whether the rule publishes on a subject."""
         stream, durable = self.rule.stream.encode(), self._durable_name.encode()
         if subject.startswith(b"$JS.ACK."):
             # Other acknowledgements only limit the messages that consumers send ahead; see

@@ -89,7 +89,10 @@ class Seeding:
                 self.encoder.seed(subject, message_sequence(reply))
 
     async def _incomplete(self, delivered: int) -> bool:
-        """Whether a last-per-subject consumer left subjects out: 2.9 does, after the deletion of a last message."""
+        """Return whether a last-per-subject consumer left subjects out.
+
+        2.9 does, after the deletion of a last message.
+        """
         found = (await self.replay.api.stream_info(self.replay.stream, subjects=next(iter(self.replay.filters), None)))[
             "state"
         ]

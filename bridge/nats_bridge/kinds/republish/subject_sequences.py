@@ -29,7 +29,7 @@ class SubjectSequences:
         return self._count
 
     def get(self, subject: bytes) -> bytes | None:
-        """The sequence stored for a subject, None if there is none."""
+        """Return the sequence stored for a subject, None if there is none."""
         _, found, rest = self._buckets[self._index(subject)].partition(b"\r%b\n" % subject)
         return rest.partition(b"\r")[0] if found else None
 
@@ -57,8 +57,10 @@ class SubjectSequences:
         return None
 
     def subject_of(self, sequence: bytes) -> bytes | None:
-        """Return a subject that has this sequence; None if none has. The time is proportional to the size of the
-        map."""
+        """Return a subject that has this sequence; None if none has.
+
+        The time is proportional to the size of the map.
+        """
         end = b"\n" + sequence
         inside = end + b"\r"
         for bucket in self._buckets:

@@ -43,7 +43,7 @@ class WatchKind(RuleKind[WatchRule]):
         return iter(())
 
     def refuses_handoff(self, rule: WatchRule) -> str:
-        """Why no server can take over from a rule."""
+        """Return the reason why no server can take over from a rule."""
         return (
             "no server compares its mirrors and sources with what they copy: it reports its own lag, which stays 0"
             " where it has stopped silently"

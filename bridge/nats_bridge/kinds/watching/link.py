@@ -53,7 +53,7 @@ class Link:
         return several or tuple(filter(None, (self.entry.get("filter_subject"),)))
 
     def copied(self, record: SourceRecord) -> bool:
-        """Whether a source record is of this link."""
+        """Return whether a source record is of this link."""
         name = self.source.encode()
         if self.is_external:
             name = external_name(name, self.api.encode())
@@ -63,7 +63,7 @@ class Link:
         return record.is_of(name, tuple(each.encode() for each in self.filters), destinations)
 
     def reported(self, target: Json) -> Json:
-        """The target server's report of this link in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
+        """Return the target server's report of this link in `STREAM.INFO`: `lag`, `active`, `error`, `seq`."""
         if self.is_mirror:
             return target.get("mirror") or {}
         several: list[Json] = [each for each in target.get("sources") or () if each.get("name") == self.source]
@@ -86,7 +86,7 @@ class Link:
 
 
 def links_of(streams: Iterable[Json]) -> Iterator[Link]:
-    """All links of streams, each stream as `STREAM.INFO` gives it."""
+    """Yield all links of streams, each stream as `STREAM.INFO` gives it."""
     for info in streams:
         config = info["config"]
         if config.get("mirror"):

@@ -175,7 +175,7 @@ class Looking:
         self._is_certain = self._is_certain and behind == last - self._read_to
 
     async def _missing(self, source: Json, position: int) -> int:
-        """The number of messages that the source has after a position, for a consumer there."""
+        """Return the number of messages that the source has after a position, for a consumer there."""
         state = source["state"]
         if int(state["last_seq"]) <= position:
             return 0
@@ -188,8 +188,10 @@ class Looking:
         return int(state["last_seq"]) - max(position, int(state["first_seq"]) - 1)
 
     async def _pending(self, position: int) -> int | None:
-        """Return the number of missing messages without the source's state; None if no consumer can be created
-        there."""
+        """Return the number of missing messages without the source's state.
+
+        None if no consumer can be created there.
+        """
         policy: Json = {"deliver_policy": "by_start_sequence", "opt_start_seq": position + 1}
         if not position and (start := self.link.entry.get("opt_start_time")):
             policy = {"deliver_policy": "by_start_time", "opt_start_time": start}
@@ -201,7 +203,7 @@ class Looking:
         return int(created["num_pending"])
 
     async def _left_out(self, target: Json, source: Json) -> int:
-        """The number of messages that a mirror lacks between its first and its last one, and after that.
+        """Return the number of messages that a mirror lacks between its first and its last one, and after that.
 
         A mirror that could not store a message, because it was full, skips it and never returns to it (2.9 to 2.15).
         """
@@ -215,7 +217,8 @@ class Looking:
         return max(theirs - await Replay(self.connection.api, self.link.target).after(before), 0)
 
     async def _is_another_source(self, source: Json, target: Json, position: int, missing: int | None) -> bool:
-        """Whether the source is shorter than the target's copies of it, or holds another message at their end."""
+        """Return whether the source is shorter than the target's copies of it, or holds another message at their
+        end."""
         created, before, self._source = str(source["created"]), self._source, KnownStream.of(source)
         if position < self.link.first:  # it may wait for a sequence that will come
             verdict: Verdict = "same"
@@ -259,7 +262,7 @@ class Looking:
         return answer["message"] if answer is not None else None
 
     async def _following(self, position: int) -> tuple[Json | None, SourceError | None]:
-        """The first message of the source after a position that the link copies, or the reason without one."""
+        """Return the first message of the source after a position that the link copies, or the reason without one."""
         found: list[Json] = []
         error: SourceError | None = None
         for subject in self.link.filters or (">",):

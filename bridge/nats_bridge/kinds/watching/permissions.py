@@ -13,8 +13,10 @@ from nats_transforms.dialect import Dialect
 
 
 def account_needs(connection: str) -> Iterator[Need]:
-    """Yield the needs of comparing an account's links. For a source elsewhere, the same are needed with its API
-    prefix."""
+    """Yield the needs of comparing an account's links.
+
+    For a source elsewhere, the same are needed with its API prefix.
+    """
     yield write(connection, api_subject("INFO"), "the account's limits")
     yield write(connection, api_subject("STREAM.LIST"), "finds mirrors and sources")
     yield write(connection, api_subject("STREAM.INFO", ANY_STREAM), "how far source and target are")

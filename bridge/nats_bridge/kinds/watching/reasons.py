@@ -57,7 +57,7 @@ def overtaken(sight: Sight) -> int:
 
 
 def reason_of(sight: Sight, server: Dialect, account: dict[str, int]) -> Reason:
-    """The likely reason.
+    """Return the likely reason.
 
     Args:
         sight: the newest observation.

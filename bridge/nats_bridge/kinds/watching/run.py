@@ -110,7 +110,7 @@ class WatchRun(RuleRun):
         return None
 
     def status(self) -> dict[str, Any]:
-        """The watched copies, stalled ones first; see `RuleRun`."""
+        """Return the watched copies, stalled ones first; see `RuleRun`."""
         copies = [
             {**state.as_dict(), "step_down": self._helped.get(state.link.target)}
             for state in sorted(self._states, key=lambda state: state.condition != "stalled")

@@ -115,7 +115,7 @@ class LinkProgress:
         self._mark, self._seen_at = mark, now
 
     def see_nothing(self, now: float) -> None:
-        """The target's leader does not answer, although its cluster does."""
+        """Note that the target's leader does not answer, although its cluster does."""
         self._without_progress(now)
         self._seen_at = now
 
@@ -164,7 +164,7 @@ class StreamSelection:
         return self._selected.fullmatch(stream) is not None
 
     def unwatched(self, streams: Container[str], links: Iterable[Link], silent: Container[str] = ()) -> dict[str, str]:
-        """The streams that it names and that have nothing to watch, with the reason.
+        """Return the streams that it names and that have nothing to watch, with the reason.
 
         Args:
             streams: the streams that exist in the account.

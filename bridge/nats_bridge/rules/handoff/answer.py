@@ -60,5 +60,5 @@ class Handoff:
 
 
 def refused(*problems: str) -> Handoff:
-    """A refused handoff."""
+    """Return a refused handoff."""
     return Handoff(None, (), problems)

@@ -18,7 +18,7 @@ HARMLESS = ("unknown-member-ignored", "random-differs-between-replicas", "republ
 
 
 def body_of(config: Json) -> Json:
-    """The configuration that `STREAM.INFO` returned, without the server's own additions."""
+    """Return the configuration that `STREAM.INFO` returned, without the server's own additions."""
     body = copy.deepcopy(config)
     metadata = body.get("metadata")
     if isinstance(metadata, dict):

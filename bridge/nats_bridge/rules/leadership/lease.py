@@ -148,11 +148,11 @@ class Lease:
         self._renewed = False  # whether the record was seen to change: one alone can be a dead holder's
 
     def is_open(self, now: float) -> bool:
-        """Whether the holder may write messages at this moment."""
+        """Return whether the holder may write messages at this moment."""
         return self.held and now < self.deadline
 
     def is_led(self, now: float) -> bool:
-        """Whether a replica is known to hold it at this moment."""
+        """Return whether a replica is known to hold it at this moment."""
         if self.held:
             return self.is_open(now)
         return bool(self.holder) and self._renewed and now - self._seen_since < self._timing.missed_for
@@ -208,8 +208,10 @@ class Lease:
         self._take(write.record, revision, self._in_doubt[write.record.beat])
 
     def conflict(self, write: Write) -> None:
-        """Note that nothing was stored, because the revision has changed. The next read shows the writer, who may be
-        this one."""
+        """Note that nothing was stored, because the revision has changed.
+
+        The next read shows the writer, who may be this one.
+        """
         del self._in_doubt[write.record.beat]
         self._certain = False
         self._seen, self._renewed = None, True

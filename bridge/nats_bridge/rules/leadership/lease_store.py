@@ -84,12 +84,12 @@ async def remove_lease(api: JetStreamApi, bucket: str, sidecar: str, rule: str) 
 
 
 def bucket_stream(bucket: str) -> str:
-    """The stream of a bucket."""
+    """Return the stream of a bucket."""
     return f"KV_{bucket}"
 
 
 def bucket_config(bucket: str, replicas: int) -> Json:
-    """The configuration of a bucket's stream, as clients create buckets."""
+    """Return the configuration of a bucket's stream, as clients create buckets."""
     return {
         "name": bucket_stream(bucket),
         "subjects": [f"$KV.{bucket}.>"],
@@ -210,7 +210,7 @@ class LeaseStore:
         return bucket_subject(self._connection.api.prefix, lease_subject(self._bucket, self._sidecar, rule))
 
     def _newest_of(self, rule: str) -> bytes:
-        """The request that reads a lease."""
+        """Return the request that reads a lease."""
         return json.dumps({"last_by_subj": lease_subject(self._bucket, self._sidecar, rule)}).encode()
 
     async def _ask(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes | None:
@@ -273,7 +273,7 @@ class LeaseStore:
         return True
 
     def _gathering(self) -> bool:
-        """Whether the cluster may be one whose servers have not all met yet."""
+        """Return whether the cluster may be one whose servers have not all met yet."""
         now = clock()
         if self._too_few_since is None:
             self._too_few_since = now
@@ -333,7 +333,7 @@ def _sighting(message: Json) -> Sighting:
 
 
 def _time_of(seconds: float) -> float:
-    """A lease's time, not below 0 and not longer than replicas wait.
+    """Return a lease's time, not below 0 and not longer than replicas wait.
 
     Raises:
         ValueError: it is not a number.

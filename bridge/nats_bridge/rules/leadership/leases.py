@@ -323,7 +323,7 @@ class _Holding:
         return self._term is not None and not self._term.surplus.is_set()
 
     def may_move(self, now: float) -> bool:
-        """Whether to hand the rule over, if there is a surplus."""
+        """Return whether to hand the rule over, if there is a surplus."""
         return self.moves and now >= self._stays_until
 
     def hand_over(self, now: float) -> None:

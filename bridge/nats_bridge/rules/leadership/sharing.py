@@ -66,5 +66,5 @@ class Share:
 
 
 def _share(rules: int, replicas: int) -> int:
-    """The most that a replica leads."""
+    """Return the most that a replica leads."""
     return -(-rules // replicas)

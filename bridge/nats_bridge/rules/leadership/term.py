@@ -67,11 +67,11 @@ class Leadership:
         return Term()
 
     def is_led(self, rule: str) -> bool:
-        """Whether this or another replica is known to lead the rule at this moment."""
+        """Return whether this or another replica is known to lead the rule at this moment."""
         return True
 
     async def has_position(self, rule: str) -> bool:
-        """Whether the rule's lease carries a position.
+        """Return whether the rule's lease carries a position.
 
         Raises:
             ApiError: the bucket does not answer.

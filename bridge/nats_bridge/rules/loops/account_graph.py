@@ -34,7 +34,7 @@ class Outlook:
     unseen: tuple[str, ...]
 
     def of(self, rule: str) -> Loop | None:
-        """The loop that a rule takes part in, if it does."""
+        """Return the loop that a rule takes part in, if it does."""
         return next((loop for loop in self.loops if loop.rule == rule), None)
 
     @property

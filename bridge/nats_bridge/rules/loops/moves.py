@@ -135,11 +135,11 @@ class Landscape:
         return found
 
     def space(self, connection: str) -> MessageLocation:
-        """The space of subjects that a connection reaches."""
+        """Return the space of subjects that a connection reaches."""
         return MessageLocation("space", self._reaches[connection].space)
 
     def stores(self, connection: str, stream: str) -> list[MessageLocation]:
-        """The streams of a name that a connection reaches."""
+        """Return the streams of a name that a connection reaches."""
         return self._named(self._reaches[connection], stream)
 
     def dialect(self, connection: str, version: str) -> Dialect:
@@ -188,7 +188,7 @@ class Landscape:
 
 
 def compiled(source: str, destination: str, version: Dialect) -> Transform:
-    """A rule's transform.
+    """Return a rule's transform.
 
     Raises:
         TransformError: it cannot be built.
@@ -224,7 +224,7 @@ def copying(
     excluded: tuple[Pattern, ...],
     build: Callable[[str, str], Outcome],
 ) -> Iterator[Move]:
-    """The moves of an entry of `sources`, or of a `mirror`: the first transform that matches counts.
+    """Yield the moves of an entry of `sources`, or of a `mirror`: the first transform that matches counts.
 
     Args:
         entry: as in a native configuration.

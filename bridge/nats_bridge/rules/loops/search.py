@@ -92,7 +92,7 @@ class _Exits:
         self._by_first[move.selects.first].append(move)
 
     def for_subjects(self, pattern: Pattern) -> list[Move]:
-        """The moves that may take some of these subjects."""
+        """Return the moves that may take some of these subjects."""
         if pattern.first is None:
             return self._all
         return self._by_first.get(pattern.first, []) + self._by_first.get(None, [])
@@ -135,7 +135,7 @@ _Node = TypeVar("_Node", bound=Hashable)
 
 
 def _in_rounds(edges: Iterable[_Edge], ends: Callable[[_Edge], tuple[_Node, _Node]]) -> list[_Edge]:
-    """The edges without those that can be part of no round: nothing leads to them, or on from them."""
+    """Return the edges without those that can be part of no round: nothing leads to them, or on from them."""
     kept = list(edges)
     while True:
         begins = {ends(edge)[0] for edge in kept}

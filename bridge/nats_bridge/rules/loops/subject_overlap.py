@@ -11,7 +11,7 @@ from nats_transforms.transform import Transform
 
 
 def may_land_on(transform: Transform, pattern: bytes) -> bool:
-    """Whether `transform` may give a subject that `pattern` stands for.
+    """Return whether `transform` may give a subject that `pattern` stands for.
 
     A function that results in one token may give any token; one that cuts (split, slice) may give any number of them.
     """
@@ -24,7 +24,7 @@ def first_matching(transform: Transform, patterns: Sequence[str]) -> str | None:
 
 
 def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequence[str]) -> bool:
-    """Whether consumers of a stream can filter by patterns.
+    """Return whether consumers of a stream can filter by patterns.
 
     Args:
         server_version: the version of the stream's server.
@@ -41,7 +41,7 @@ def takes_filters(server_version: str, patterns: Sequence[bytes], subjects: Sequ
 
 
 def are_apart(server_version: str, patterns: Sequence[bytes]) -> bool:
-    """Whether the server takes no two filters of a consumer for overlapping ones.
+    """Return whether the server takes no two filters of a consumer for overlapping ones.
 
     Up to 2.14.9 and 2.15.1 it compares by the first byte of a token, so that `a.*x.>` includes `a.b.c`.
     """

@@ -20,7 +20,7 @@ __all__ = ["rule_problems", "settings_problems"]
 
 
 def settings_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """The problems of a configuration whose parts are well formed.
+    """Yield the problems of a configuration whose parts are well formed.
 
     Args:
         settings: the configuration.

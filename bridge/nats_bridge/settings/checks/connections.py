@@ -16,7 +16,7 @@ from nats_bridge.settings.secrets import FieldError
 
 
 def connection_problems(settings: Settings, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """The problems of single connections, with the files that they name."""
+    """Yield the problems of single connections, with the files that they name."""
     for name, connection in settings.connections.items():
         found = list(_combination_problems(connection))
         if not found:

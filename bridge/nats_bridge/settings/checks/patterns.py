@@ -18,18 +18,20 @@ _WHITE_SPACE: Final = re.compile(r"[ \t\r\n\f]")
 
 
 def in_bytes(subject: str) -> bytes:
-    """A subject as the engine takes it."""
+    """Return a subject as the engine takes it."""
     return subject.encode("utf-8", "surrogatepass")
 
 
 def subjects_of(pattern: str) -> Pattern:
-    """The subjects of a subscription or filter."""
+    """Return the subjects of a subscription or filter."""
     return Pattern.of(in_bytes(pattern))
 
 
 def filter_problem(pattern: str, noun: str = "subject") -> str | None:
-    """Return the reason why `pattern` selects nothing, or None. `noun` names the selected objects if they are not
-    subjects."""
+    """Return the reason why `pattern` selects nothing, or None.
+
+    `noun` names the selected objects if they are not subjects.
+    """
     if not is_valid_pattern(in_bytes(pattern)):
         return f"'{pattern}' is not a {noun}: tokens between dots, '>' only as the last"
     if not is_valid_filter(in_bytes(pattern)):
@@ -43,8 +45,10 @@ def has_white_space(destination: str) -> bool:
 
 
 def reserved_prefix(destination: str) -> str | None:
-    """Return the reserved subjects that a destination (or a filter that keeps subjects) begins with; None without
-    any."""
+    """Return the reserved subjects that a destination (or a filter that keeps subjects) begins with.
+
+    None without any.
+    """
     return next((space for space in RESERVED if destination.startswith(space.removesuffix(">"))), None)
 
 
@@ -55,7 +59,7 @@ def _is_function(token: str) -> bool:
 def exclusion_problems(
     exclude: Sequence[str], selected: Sequence[str], at: Path, done: str, noun: str = "subject"
 ) -> Iterator[Problem]:
-    """The problems of `exclude`.
+    """Yield the problems of `exclude`.
 
     Args:
         exclude: the patterns to leave out.

@@ -20,7 +20,7 @@ class RuleChecks(ABC, Generic[RuleT]):
 
     @abstractmethod
     def problems(self, rule: RuleT, at: Path, version: str, connections: Mapping[str, Connection]) -> Iterator[Problem]:
-        """The problems of a rule.
+        """Yield the problems of a rule.
 
         Args:
             rule: well formed.

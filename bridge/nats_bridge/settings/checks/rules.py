@@ -15,7 +15,7 @@ from nats_bridge.settings.rules import Rule
 def rule_problems(
     rules: Iterable[tuple[int, Rule]], default_dialect: str, connections: Mapping[str, Connection]
 ) -> Iterator[Problem]:
-    """The problems of valid rules.
+    """Yield the problems of valid rules.
 
     Args:
         rules: with their positions in the configuration.

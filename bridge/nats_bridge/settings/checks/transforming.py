@@ -32,14 +32,14 @@ def dialect_problem(text: str) -> str | None:
 
 
 def candidates(version: str) -> tuple[Dialect, ...]:
-    """The dialects that a rule may run with, oldest first: one, or with `native` all that are known."""
+    """Return the dialects that a rule may run with, oldest first: one, or with `native` all that are known."""
     if version == NATIVE_DIALECT:
         return tuple(dialect(f"{major}.{minor}") for major, minor in NEWEST_PATCHES)
     return (dialect(version),)
 
 
 def with_transforms(version: Dialect) -> Dialect:
-    """The dialect itself, or the oldest one whose servers have subject transforms in streams.
+    """Return the dialect itself, or the oldest one whose servers have subject transforms in streams.
 
     The sidecar adds these transforms to older servers, which cannot validate them.
     """
@@ -66,7 +66,7 @@ def refusal(source: str, destination: str, versions: Iterable[Dialect]) -> str |
 
 
 def destination_problem(source: str, destination: str, version: str) -> str | None:
-    """The reason why a valid source cannot be republished to a destination, or None."""
+    """Return the reason why a valid source cannot be republished to a destination, or None."""
     if not destination:
         return "is empty; nothing would be republished; give the subject to republish to"
     if reason := refusal(source, destination, candidates(version)):
@@ -77,7 +77,7 @@ def destination_problem(source: str, destination: str, version: str) -> str | No
 
 
 def is_always_a_command(source: str, destination: str, versions: Iterable[Dialect]) -> bool:
-    """Whether every message would become a command to the server, such as a request to its API."""
+    """Return whether every message would become a command to the server, such as a request to its API."""
     for version in versions:
         try:
             transform = compile_transform(in_bytes(source), in_bytes(destination), version)
@@ -89,7 +89,7 @@ def is_always_a_command(source: str, destination: str, versions: Iterable[Dialec
 
 
 def between(source: str, destination: str, reason: str) -> str:
-    """A reason with the two texts that it is about, unless it names them itself."""
+    """Return a reason with the two texts that it is about, unless it names them itself."""
     return reason if "from '" in reason else f"from '{source}' to '{destination}': {reason}"
 
 

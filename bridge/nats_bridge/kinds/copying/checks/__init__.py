@@ -26,7 +26,7 @@ class CopyingChecks(RuleChecks[CopyingRule]):
     def problems(
         self, rule: CopyingRule, at: Path, version: str, connections: Mapping[str, Connection]
     ) -> Iterator[Problem]:
-        """The problems of a rule."""
+        """Yield the problems of a rule."""
         sources = written_sources(rule, at)
         for written in sources:
             noun = "key" if written.holds_keys else "subject"

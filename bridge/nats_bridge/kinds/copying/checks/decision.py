@@ -52,7 +52,7 @@ def decision_problems(rule: CopyingRule, sources: Sequence[WrittenSource], versi
 
 
 def _of_all(deciders: Sequence[_Decider], sources: Sequence[WrittenSource]) -> Problem | None:
-    """The newest server's refusal, if every server refuses."""
+    """Return the newest server's refusal, if every server refuses."""
     problem = None
     for decider in deciders:
         problem = decider.problem(sources)
@@ -75,7 +75,7 @@ class _Decider:
         self._mirrors = mirrors
 
     def problem(self, sources: Sequence[WrittenSource]) -> Problem | None:
-        """Why it refuses a stream with these sources, or None."""
+        """Return the reason why it refuses a stream with these sources, or None."""
         entries = [written.source.native() for written in sources]
         for number, written in enumerate(sources):
             error = self._refusal(entries[: number + 1])
@@ -99,7 +99,7 @@ class _Decider:
         return None
 
     def _unusable(self, transform: SubjectTransform, written: tuple[str, str]) -> str | None:
-        """The problems of a transform that a server accepts, or that a server without transforms gets."""
+        """Return the problems of a transform that a server accepts, or that a server without transforms gets."""
         try:
             compiled = compile_transform(in_bytes(transform.src), in_bytes(transform.dest), self._own)
         except TransformError as error:
@@ -116,7 +116,7 @@ class _Decider:
         entry: Mapping[str, Any],
         before: Sequence[WrittenSource],
     ) -> Problem:
-        """The refusal at the field that it is about, with what to do."""
+        """Return the refusal at the field that it is about, with what to do."""
         answer = f"{error.description} ({error.err_code})"
         whole = _about_the_entry(error, answer, written, before)
         if whole is not None:

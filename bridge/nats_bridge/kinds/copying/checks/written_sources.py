@@ -58,7 +58,7 @@ class WrittenSource:
 
 
 def written_sources(rule: CopyingRule, at: Path) -> tuple[WrittenSource, ...]:
-    """The sources of a rule that stands at `at`."""
+    """Return the sources of a rule that stands at `at`."""
     match rule:
         case SourcesRule():
             return tuple(
@@ -91,7 +91,7 @@ def _stream(source: Source, at: Path, shown: str) -> WrittenSource:
 
 
 def identity_problems(rule: CopyingRule, sources: Sequence[WrittenSource], version: str) -> Iterator[Problem]:
-    """The problems of the names, connections and prefixes of a rule's sources.
+    """Yield the problems of the names, connections and prefixes of a rule's sources.
 
     Args:
         rule: well formed.
@@ -166,7 +166,7 @@ def _not_a_key(text: str) -> str | None:
 
 
 def _unusable(destination: str) -> str | None:
-    """The reason why no client could get a resulting key."""
+    """Return the reason why no client could get a resulting key."""
     for token in destination.split(".") if destination else ():
         if not token:
             return f"'{destination}' is not a key: tokens between dots, none of them empty"

@@ -23,7 +23,7 @@ from nats_transforms.subject import is_subset
 
 
 async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection]) -> Handoff:
-    """The configuration without the native sources that a rule repeats.
+    """Return the configuration without the native sources that a rule repeats.
 
     Args:
         rule: the rule that resumes.
@@ -77,7 +77,7 @@ async def copying_back(rule: CopyingRule, connections: Mapping[str, Connection])
 
 
 def _texts(entry: Json) -> tuple[list[Json], object]:
-    """The texts of an entry in a source record, besides its source."""
+    """Return the texts of an entry in a source record, besides its source."""
     transforms = [{"src": each["src"] or ">", "dest": each["dest"] or ">"} for each in as_transforms(entry)]
     return transforms, (entry.get("external") or {}).get("api")
 

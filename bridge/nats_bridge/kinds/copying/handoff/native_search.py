@@ -51,7 +51,7 @@ class SearchedRecords:
     two_fields_only: bool = False
 
     def read(self, subject: bytes, block: bytes) -> int | None:
-        """The source's sequence, if a stored message is such a copy."""
+        """Return the source's sequence, if a stored message is such a copy."""
         if b"-Source:" not in block or not (self.subjects == REST or matches(subject, self.subjects)):
             return None
         found = [first_record(block, header) for header in self.headers] if self.headers else [last_record(block)]
@@ -64,12 +64,12 @@ class SearchedRecords:
 
 
 def own_wanted(sourcing: Sourcing) -> SearchedRecords:
-    """The copies of an entry that the bridge counts as its own."""
+    """Return the copies of an entry that the bridge counts as its own."""
     return SearchedRecords(sourcing, ())
 
 
 def native_wanted(entry: Json, server: Dialect) -> SearchedRecords:
-    """The records that a server looks for.
+    """Return the records that a server looks for.
 
     Args:
         entry: an entry of `sources`, as the server will have it.

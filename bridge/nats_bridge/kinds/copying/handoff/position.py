@@ -144,7 +144,7 @@ async def _gaps(streams: EntryStreams, behind: int) -> _Gaps:
 
 
 def _loses_by_subject_only(config: Json) -> bool:
-    """Whether nothing but newer messages of the same subject can remove a message, as in most buckets."""
+    """Return whether nothing but newer messages of the same subject can remove a message, as in most buckets."""
     unlimited = all(int(config.get(name) or 0) <= 0 for name in ("max_msgs", "max_bytes", "max_age"))
     return bool(
         config.get("deny_delete")

@@ -82,8 +82,10 @@ def _more(transforms: list[Json]) -> list[Json]:
 
 
 def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | None:
-    """Return a subject of repeated tokens and an end that no filter selects; None if the filters select all of
-    these."""
+    """Return a subject of repeated tokens and an end that no filter selects.
+
+    None if the filters select all of these.
+    """
     for tokens in range(1, 9):
         subject = ".".join([*[token] * tokens, *end])
         if not any(collide(subject.encode(), each.encode()) for each in filters):
@@ -92,7 +94,7 @@ def unselected_subject(filters: Sequence[str], token: str, *end: str) -> str | N
 
 
 def _overlap(transforms: list[Json], written: list[Json]) -> bool:
-    """Whether filters overlap that did not before: servers before 2.15 would source nothing."""
+    """Return whether filters overlap that did not before: servers before 2.15 would source nothing."""
     return _overlaps(transforms) > _overlaps(written)
 
 

@@ -78,7 +78,7 @@ class CopyingHandoff:
         self._owner = consumer_owner(settings.name, rule.name)
 
     async def answer(self) -> Handoff:
-        """The configuration that takes over.
+        """Return the configuration that takes over.
 
         Raises:
             BridgeError: a server refuses or does not answer, or a stream does not exist.
@@ -166,7 +166,7 @@ class CopyingHandoff:
     # -- one entry ---------------------------------------------------------------------------------------------------
 
     async def _decide(self, source: Source, info: Json, last: int) -> _Decision:
-        """The server's takeover of one entry.
+        """Return the server's takeover of one entry.
 
         Raises:
             EntryRefusedError, EngineError: the entry cannot be handed over.

@@ -11,13 +11,13 @@ have no gap, the source need not be read.
 
 Example: `NEWEST` is 4, `CHECKED_COPIES` is 8, and the entry selects everything.
 
-```text
+``text
 source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
 newest 8   91 92 94 … 99: a gap at 93, which the source holds
 result     resume after 92; 94 … 99 are there and not sent again; 93 is missing, and is stored behind 99
-```
+``
 
 Invariants:
 
@@ -157,7 +157,7 @@ def _compared_with(messages: dict[int, SourceMessage], target: Target, tail: Tar
 async def _source_between(
     source: Replay, rule: Sourcing | Republish, first: int, last: int
 ) -> dict[int, SourceMessage]:
-    """The rule's selection of the source between two sequences, both included."""
+    """Return the rule's selection of the source between two sequences, both included."""
     messages: dict[int, SourceMessage] = {}
     where = rule.where if isinstance(rule, Sourcing) else None
     async with contextlib.aclosing(source.between(first, last)) as batches:
@@ -197,7 +197,8 @@ async def has_gap(streams: EntryStreams, before: int) -> bool:
 
 
 async def _sequences(streams: EntryStreams) -> list[int]:
-    """The sequences in the source of the newest copies, without those that are much older than the newest one."""
+    """Return the sequences in the source of the newest copies, without those that are much older than the newest
+    one."""
     first = await first_sequence(streams.target_api, streams.target.name)
     found: list[int] = []
     newest_ns = 0

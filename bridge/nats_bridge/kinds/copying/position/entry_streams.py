@@ -111,13 +111,15 @@ class EntryStreams:
         return self.of_present(await self.newest(wanted, whatever_age=whatever_age))
 
     def of_present(self, tail: TargetTail) -> TargetTail:
-        """The copies of the present source, of those that were read."""
+        """Return the copies of the present source, of those that were read."""
         return replace(tail, copies=of_this_source(tail.copies, self.key, self.since_ns))
 
     @property
     def since_ns(self) -> int:
-        """The time when the target stored the newest copy of an earlier source, in nanoseconds since 1970; 0 for
-        none."""
+        """The time when the target stored the newest copy of an earlier source, in nanoseconds since 1970.
+
+        0 for none.
+        """
         return self.identity.since_ns if self.identity is not None else 0
 
 
@@ -166,7 +168,8 @@ def _newest_run(copies: Sequence[StoredCopy]) -> Sequence[StoredCopy]:
 
 
 def _sample(copies: Sequence[StoredCopy], bounds: Bounds) -> list[StoredCopy]:
-    """The lowest, one in the middle and the highest of those that the source can hold, by their sequences there."""
+    """Return the lowest, one in the middle and the highest of those that the source can hold, by their sequences
+    there."""
     first = bounds.first
     if first is None:
         return []

@@ -30,7 +30,7 @@ _MOST_CHECKS = 50
 async def last_sequence_behind(
     connection: Connection, stream: str, subject: bytes, waits: Callable[[str], None] = lambda _: None
 ) -> int:
-    """The stream's last sequence, behind everything that was sent on this connection before.
+    """Return the stream's last sequence, behind everything that was sent on this connection before.
 
     Args:
         connection: the connection of the target.
@@ -80,7 +80,7 @@ async def last_sequence_behind(
 
 
 async def _standing(connection: Connection, stream: str) -> int:
-    """The last sequence that a stream shows twice in a row."""
+    """Return the last sequence that a stream shows twice in a row."""
     before = -1
     while True:
         last = int((await connection.api.stream_info(stream))["state"]["last_seq"])

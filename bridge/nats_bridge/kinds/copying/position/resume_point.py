@@ -75,7 +75,7 @@ def of_this_source(copies: Sequence[StoredCopy], key: bytes, since_ns: int) -> t
 
 
 def is_of_this_source(copy: StoredCopy, key: bytes, since_ns: int) -> bool:
-    """Whether a copy is one that `of_this_source` keeps."""
+    """Return whether a copy is one that `of_this_source` keeps."""
     copy_id = copy.copy_id
     if copy_id is not None and (copy_id.is_of(key) or copy.record.filters is None):
         return copy_id.entry == key
@@ -162,7 +162,7 @@ def behind_confirmed(
 
 
 def is_of(copy: StoredCopy, message: SourceMessage) -> bool:
-    """Whether a copy is one of the message that has its sequence in the source now."""
+    """Return whether a copy is one of the message that has its sequence in the source now."""
     if copy.message_id == message.message_id:
         return True  # its publisher's, or no id at all: copies that the server made
     copy_id = copy.copy_id

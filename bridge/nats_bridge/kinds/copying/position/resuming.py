@@ -21,12 +21,12 @@ the durable consumer has the position, and copies only show what not to send aga
 Example: a round has confirmed 500, stored as 800 in the target, and is interrupted with 501 … 510 in flight. The target
 has stored 501, 502 and 505 of these.
 
-```text
+``text
 the next round of this process    the target is the same and holds 800: 500 is confirmed.
                                   behind it: 501 502 505, so resume after 500; 501 502 505 are there; 2 are missing
 the first round of a new process  nothing is confirmed: the newest copies are compared, from 505 back.
                                   503 is missing, so resume after 502; 505 is there; 2 are missing (503, 504)
-```
+``
 
 Invariants:
 
@@ -169,7 +169,7 @@ class Resuming:
         return streams
 
     def source_recreated(self, info: Json, key: bytes, since_ns: int) -> None:
-        """The source was recreated during a round.
+        """Note that the source was recreated during a round.
 
         Args:
             info: its `STREAM.INFO`.
@@ -317,7 +317,7 @@ class Resuming:
             await target.request(f"STREAM.PURGE.{self._plan.stream}", {"filter": self._plan.filler})
 
     async def _first_position(self, streams: EntryStreams) -> int:
-        """The start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
+        """Return the start when the target holds no copy, as the server decides it (2.10 to 2.15)."""
         source, state = self._plan.source, streams.target_info["state"]
         if source.opt_start_seq is not None:
             return source.opt_start_seq - 1
@@ -352,7 +352,7 @@ class Resuming:
 
 
 async def _source_holds(streams: EntryStreams, copies: Sequence[StoredCopy]) -> bool:
-    """Whether the source still holds the newest message that was copied, and not another one in its place."""
+    """Return whether the source still holds the newest message that was copied, and not another one in its place."""
     newest = max(copies, default=None, key=lambda copy: copy.record.sequence)
     if newest is None:
         return True
@@ -388,8 +388,10 @@ async def _verdict_by_place(streams: EntryStreams, placed: tuple[int, int]) -> V
 
 
 async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId | None) -> bool:
-    """Return whether a message is a copy of the source's message of the same sequence: by the bridge's id, or by
-    content."""
+    """Return whether a message is a copy of the source's message of the same sequence.
+
+    By the bridge's id, or by content.
+    """
     message = await streams.source.api.stored_message(streams.source.stream, stored.sequence)
     if message is None:
         return True  # the source no longer holds it
@@ -399,7 +401,7 @@ async def _is_copy(streams: EntryStreams, stored: StoredMessage, copy_id: CopyId
 
 
 def _moment_ns(time_text: str) -> int:
-    """A configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
+    """Return a configured time, which may be in any zone, in nanoseconds since 1970, exact to the second."""
     whole, _, rest = time_text.partition(".")
     zone = rest.lstrip("0123456789") if rest else ""
     return int(datetime.fromisoformat(f"{whole}{zone}".replace("Z", "+00:00")).timestamp()) * 10**9

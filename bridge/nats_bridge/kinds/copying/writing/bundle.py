@@ -29,14 +29,14 @@ class Bundle(Protocol):
         """How many they are."""
 
     def written(self, replies: bytes | list[bytes]) -> bytes:
-        """The bytes to write.
+        """Return the bytes to write.
 
         Args:
             replies: the reply subject of all messages, or one for each; empty for none.
         """
 
     def operations(self, start: int, stop: int) -> list[Operation]:
-        """The operations of a slice, one by one, without reply subjects."""
+        """Return the operations of a slice, one by one, without reply subjects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ Messages: TypeAlias = list[Operation] | BundleSlice
 
 
 def operations_of(messages: Messages | Bundle) -> list[Operation]:
-    """The messages one by one."""
+    """Return the messages one by one."""
     if isinstance(messages, list):
         return messages
     if isinstance(messages, BundleSlice):

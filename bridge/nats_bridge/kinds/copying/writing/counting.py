@@ -89,8 +89,9 @@ class Counting:
     async def additions(
         self, operations: list[Operation], subjects: Mapping[bytes, bytes], limit: int
     ) -> list[Operation]:
-        """Return the operations of additions for copies. Everything must be settled before, and before `keep` or
-        `forget`.
+        """Return the operations of additions for copies.
+
+        Everything must be settled before, and before `keep` or `forget`.
 
         Args:
             operations: the copies as they would be stored elsewhere, in order.
@@ -246,5 +247,5 @@ def _totals(block: bytes, header: bytes, source: str) -> Totals | None:
 
 
 def _number(text: bytes | None) -> int | None:
-    """A whole number of any size, as servers read it."""
+    """Return a whole number of any size, as servers read it."""
     return int(text) if text and len(text) <= _LONGEST and re.fullmatch(rb"[+-]?[0-9]+", text) else None

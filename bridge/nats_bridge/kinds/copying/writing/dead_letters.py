@@ -97,7 +97,7 @@ class DeadLetters:
         return pub_ack.kind in ("stored", "duplicate")
 
     def _letter(self, rejected: Rejected) -> tuple[bytes, bytes]:
-        """The dead letter's header block and payload."""
+        """Return the dead letter's header block and payload."""
         own_id = header_block.read(rejected.header_block, b"Nats-Msg-Id")
         block = header_block.untraced(rejected.header_block)
         for name in (b"Nats-Stream-Source", b"Nats-Bridge-Source", b"Nats-Msg-Id", b"Nats-Rollup", b"Nats-TTL"):

@@ -106,7 +106,7 @@ class CopyEncoder:
         self.retarget(target)
 
     def retarget(self, target: Target, key: bytes | None = None) -> None:
-        """The target was changed, or the source is a new one."""
+        """Note that the target was changed, or the source is a new one."""
         self._target = target
         self._key = key or self._key
         # For each subject: the destination; the reason why it cannot be copied; or None if it is not selected.
@@ -231,14 +231,14 @@ class CopyEncoder:
         return destination
 
     def _tail(self, subject: bytes) -> bytes:
-        """The end of the header block, behind the sequence in the record."""
+        """Return the end of the header block, behind the sequence in the record."""
         if not self._records:
             return b"\r\n"
         name = b" " + subject if self._names_subject else b""
         return b"%b%b\r\n\r\n" % (self._record_rest, name)
 
     def _travelling(self, stored: bytes) -> tuple[bytes, bool]:
-        """A header block that may be stored in the target, and whether a header that remains may act there."""
+        """Return a header block that may be stored in the target, and whether a header that remains may act there."""
         block = self._sourcing.without_records(stored) if self._records else stored
         bare = self._target.without_withheld(self._sourcing.bare(block))
         if len(bare) < len(block):
@@ -251,5 +251,5 @@ class CopyEncoder:
 
 
 def _constant(text: bytes) -> bytes:
-    """The text as a part of a format."""
+    """Return the text as a part of a format."""
     return text.replace(b"%", b"%%")

@@ -132,7 +132,7 @@ class PubAckRequests(ABC):
         return []
 
     def with_reply(self, operation: Operation) -> bytes:
-        """The operation of a message with its own reply subject."""
+        """Return the operation of a message with its own reply subject."""
         name, data = operation
         subject_end = data.index(b" ", 5) + 1
         return b"%b%b%b %b" % (data[:subject_end], self._inbox, name, data[subject_end:])
@@ -323,7 +323,7 @@ class _OneAnswer(PubAckRequests):
         return next((each for each in self.pub_acks.items() if each[1].kind == "refused"), None)
 
     def _shows_stored(self, group: MessageGroup, pub_ack: PubAck) -> bool:
-        """Whether the answer shows that all messages of the first group are stored."""
+        """Return whether the answer shows that all messages of the first group are stored."""
         if group.number == 1:
             return pub_ack.kind in ("stored", "duplicate")
         return pub_ack.kind == "stored" and pub_ack.sequence - self._in_flight.last == group.number
@@ -426,7 +426,7 @@ class EachMessage(_OneAnswer):
     must keep their sequences, or if the target forgets ids too soon to send anything again. Example: messages 4, 5 and
     6 went out with one reply subject. The target stored 4 as 94, had no room for 5, and stored 6 as 95.
 
-    ```text
+    ``text
     time  written                  answers                      then
     5 ms  4, 5, 6 with a reply
           subject each
@@ -435,7 +435,7 @@ class EachMessage(_OneAnswer):
     6 ms                           "6": duplicate, 95           noted: 5 is before it
     9 ms  5 again, by the recovery
     10 ms                          "5": 96                      5 is stored, and 6 is; 6 before 5, which is counted
-    ```
+    ``
 
     A duplicate of a message that was sent again is the message itself, if it is stored after `after` and no other
     message was confirmed with that sequence. Otherwise an earlier message had the same id.

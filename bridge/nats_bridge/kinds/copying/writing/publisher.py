@@ -3,14 +3,14 @@
 This is the shell around three cores without I/O: `publishing` decides what to send and when, `pub_ack_requests` how the
 target confirms messages, `window` how many may be in flight. Message ids keep the target from storing a message twice.
 
-```text
+``text
 send ──▶ Publishing.write ──▶ socket ──▶ target
                                            │ PubAcks
 owner.stored ◀── Publishing.answered ◀─────┘
                    │ not stored
                    ▼
                  Recovery: send again, or owner.refused
-```
+``
 
 Problems within a connection are handled here: a target that is full for a while, and a message that it refuses
 permanently, for which the rule's policy decides (`dead_letters`). When it is unknown which messages were stored (the
@@ -105,8 +105,10 @@ class PublisherOwner(Protocol):
     """Receives the results of a publisher."""
 
     async def refused(self, operation: Operation, pub_ack: PubAck) -> None:
-        """Decide about an operation that the target refused permanently: raise an error that ends the rule, or
-        return."""
+        """Decide about an operation that the target refused permanently.
+
+        Raise an error that ends the rule, or return.
+        """
 
     def stored(self) -> None:
         """Note that `Publisher.confirmed` has changed, or that a recovery has ended."""

@@ -210,7 +210,7 @@ class Publishing:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def takes(self, messages: list[Operation] | Bundle) -> bool:
-        """Whether messages may be written now, all of them."""
+        """Return whether messages may be written now, all of them."""
         return self.state == "pipelined" and (not self._is_bounded or self._fits(messages))
 
     def write(self, messages: list[Operation] | Bundle, now: float) -> bytes:
@@ -306,7 +306,7 @@ class Publishing:
         return (Transmit(data),) if data else ()
 
     def answers_are_overdue(self) -> bool:
-        """Whether no answer has come since the last check, although one was due."""
+        """Return whether no answer has come since the last check, although one was due."""
         overdue = self.has_work and self._answers == self._answers_before and not self.recovers
         self._answers_before = self._answers if self.has_work else -1
         return overdue

@@ -8,11 +8,11 @@ Its caller, `publishing`, writes the result of `add`, passes each read of answer
 `sort_out`. If `sort_out` reports that the state is unclear, it writes the result of `request_again`. If something was
 not stored, the recovery repeatedly decides about `first_unstored`.
 
-```text
+``text
 exclusive, target counts copies   LastOfGroup ──request_again──▶ EachMessage ─┐
 ids are remembered for 20 s       SharedReply ──request_again──▶ EachMessage ─┤ nothing in flight: SharedReply
 else, or keep_sequence            EachMessage                                 ┘ nothing in flight: EachMessage
-```
+``
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Unconfirmed:
         )
 
     def _usual(self) -> PubAckRequests:
-        """The way for a target that others may write to."""
+        """Return the way for a target that others may write to."""
         if self._shares:
             return SharedReply(self.messages, self._inbox, self._stored)
         return EachMessage(self.messages, self._inbox, self._stored, keeps_sequence=self._keeps)
@@ -146,8 +146,10 @@ class Unconfirmed:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def take(self, answers: list[Delivered], now: float) -> int:
-        """Confirm messages that answers show as stored, as long as they have the expected form. Return how many were
-        read."""
+        """Confirm messages that answers show as stored, as long as they have the expected form.
+
+        Return how many were read.
+        """
         return self._requests.take(answers, now)
 
     def sort_out(self, answers: list[Delivered], now: float) -> tuple[bool, bool]:
@@ -218,7 +220,10 @@ class Unconfirmed:
         self._requests.settle(now)
 
     def first_unstored(self) -> tuple[Operation, PubAck]:
-        """The first operation in flight, and its PubAck, which is forgotten: it is to be skipped or sent again."""
+        """Return the first operation in flight, and its PubAck, which is forgotten.
+
+        It is to be skipped or sent again.
+        """
         operation = operations_of(self.messages.groups[0].messages)[0]
         return operation, self._each.pub_acks.pop(operation[0])
 
@@ -228,5 +233,5 @@ class Unconfirmed:
         return any(pub_ack.kind == "stored" for pub_ack in self._each.pub_acks.values())
 
     def with_reply(self, operation: Operation) -> bytes:
-        """The operation of a message with its own reply subject."""
+        """Return the operation of a message with its own reply subject."""
         return self._requests.with_reply(operation)

@@ -82,7 +82,7 @@ class Window:
 
     @classmethod
     def shared(cls, sources: int, server_version: str) -> Self:
-        """The window of one of a rule's sources.
+        """Return the window of one of a rule's sources.
 
         Args:
             sources: how many the rule has.
