@@ -3,12 +3,12 @@
 The first line describes the run, and the last one marks a complete run. Every line between them is one case for one
 test subject: its observation, or the reason why it did not run. Subjects, header blocks and payloads are in base64.
 
-``
+```
 {"record": "start", "history": 1, "suite": "0.1.0", "catalogue": "…", "subjects": [{"kind": "native", …}], …}
 {"record": "observation", "case": "adr28/headers/order/1", "subject": "native 2.10.27", "observation": {…}, …}
 {"record": "not played", "case": "…", "subject": "…", "outcome": "skipped", "reason": "…"}
 {"record": "end", "records": 812}
-``
+```
 """
 
 from __future__ import annotations

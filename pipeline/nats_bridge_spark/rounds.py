@@ -11,14 +11,14 @@ one, and raise the error of a failed one.
 
 Example: messages 1 to 6, the connection breaks, and the stream had stored 1 to 4.
 
-``text
+```text
 round 1   open: the stream's last sequence is 90
           send 1-3, send 4-6          PubAcks: 1 and 2 are stored, up to sequence 92
           the connection breaks       in flight: 3-6
 round 2   open: the last sequence is 94; look: what is stored after 92? 3 and 4
           send 5 and 6                PubAcks: 5 and 6 are stored
 settled   nothing is in flight
-``
+```
 
 A publisher sometimes infers that earlier messages are stored from the confirmation of a later one. If the ids cannot
 prevent a second storage, such inferences are not relied on for the last `doubted` messages: they stay in flight that

@@ -9,13 +9,13 @@ the same bytes each time.
 Worked example: stream A takes `a.>` and republishes it to `seen.>`, stream B takes `seen.>`, and stream C sources A
 with the transform `a.*` to `c.$1`. The case publishes `a.1`, and listens on `>`.
 
-``text
+```text
 publish a.1          listeners receive a.1; A stores it as 1
 A republishes        listeners receive seen.a.1 with Nats-Stream A and Nats-Sequence 1; B stores it as 1, and has no
                      republish, so this branch ends
 sources are behind   C has copied A up to 0, A ends at 1: C stores c.1 as 1 with Nats-Stream-Source
 again                C has copied A up to 1: nothing is left, and the step is done
-``
+```
 
 Invariants:
 

@@ -13,11 +13,11 @@ The idea: `SequenceCounts` has the number of messages up to some sequences, and 
 Example: sequences 1 to 1,000, a filter that 400 messages pass, four ranges. The first end should have 100 messages
 up to it, give or take 2.
 
-``text
+```text
 known: up to 0 there are 0, up to 1,000 there are 400     guess 0 + 1,000 * 100/400 = 250   the server: 130
 known: 0: 0, 250: 130, 1,000: 400                         guess 0 + 250 * 100/130 = 192     the server: 101, near enough
 range 1: 1 to 192; the search for the next end, with 200 messages up to it, begins between 250 and 1,000
-``
+```
 
 Invariants:
 

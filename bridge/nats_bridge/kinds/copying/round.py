@@ -10,7 +10,7 @@ whose sink it is (see `BatchSink`). Its states are in `round_life`. State that o
 
 Example: the target's connection breaks while messages 501 … 510 are in flight.
 
-``text
+```text
 event                         state      what the round does
 begin                         opening    subscribes to answers; settles what was sent before; reads the position: 500
 opened                        copying    reads from 501; encodes, publishes, 501 … 510 in flight
@@ -18,7 +18,7 @@ connection lost: interrupted  broken     sends nothing more; what the reader han
                               closed     remembers that 500 is confirmed
 begin, connected again        opening    another round: 500 is confirmed, and the target holds 501 … 505 as well
 opened                        copying    reads from 501, and sends from 506
-``
+```
 
 Invariants:
 

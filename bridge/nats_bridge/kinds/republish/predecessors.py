@@ -9,14 +9,14 @@ for the next message. An answer that comes too late is counted as uncertain.
 
 Example: subject b has messages 3 and 6, and a client deletes 6.
 
-``text
+```text
 time  in the stream      here
 0 ms  6 is deleted
 1 ms                     the advisory; the encoder knows that 6 was on b; request: the newest message of b?
 2 ms  answers: 3         kept: the answer for 6, in time
 9 ms  7 b is stored
 10 ms                    7 comes; the newest message seen on b is 6, a hole; the answer for 6 is 3
-``
+```
 
 If 7 had been stored before the request arrived, the answer would be 7. It is newer than 6, so the newest below 6 is
 searched. That may have been removed by 7 itself: the answer is right most of the time, and counted as uncertain.

@@ -11,13 +11,13 @@ have no gap, the source need not be read.
 
 Example: `NEWEST` is 4, `CHECKED_COPIES` is 8, and the entry selects everything.
 
-``text
+```text
 source     … 91 92 93 94 95 96 97 98 99 100 101
 target     … 91 92 94 95 96 97 98 99        (93 was refused by a leader that changed; 94 … 99 were stored)
 newest 4   96 97 98 99: complete, and there are more of the same age
 newest 8   91 92 94 … 99: a gap at 93, which the source holds
 result     resume after 92; 94 … 99 are there and not sent again; 93 is missing, and is stored behind 99
-``
+```
 
 Invariants:
 

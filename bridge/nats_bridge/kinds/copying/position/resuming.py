@@ -21,12 +21,12 @@ the durable consumer has the position, and copies only show what not to send aga
 Example: a round has confirmed 500, stored as 800 in the target, and is interrupted with 501 … 510 in flight. The target
 has stored 501, 502 and 505 of these.
 
-``text
+```text
 the next round of this process    the target is the same and holds 800: 500 is confirmed.
                                   behind it: 501 502 505, so resume after 500; 501 502 505 are there; 2 are missing
 the first round of a new process  nothing is confirmed: the newest copies are compared, from 505 back.
                                   503 is missing, so resume after 502; 505 is there; 2 are missing (503, 504)
-``
+```
 
 Invariants:
 

@@ -426,7 +426,7 @@ class EachMessage(_OneAnswer):
     must keep their sequences, or if the target forgets ids too soon to send anything again. Example: messages 4, 5 and
     6 went out with one reply subject. The target stored 4 as 94, had no room for 5, and stored 6 as 95.
 
-    ``text
+    ```text
     time  written                  answers                      then
     5 ms  4, 5, 6 with a reply
           subject each
@@ -435,7 +435,7 @@ class EachMessage(_OneAnswer):
     6 ms                           "6": duplicate, 95           noted: 5 is before it
     9 ms  5 again, by the recovery
     10 ms                          "5": 96                      5 is stored, and 6 is; 6 before 5, which is counted
-    ``
+    ```
 
     A duplicate of a message that was sent again is the message itself, if it is stored after `after` and no other
     message was confirmed with that sequence. Otherwise an earlier message had the same id.

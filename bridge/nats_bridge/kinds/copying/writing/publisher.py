@@ -3,14 +3,14 @@
 This is the shell around three cores without I/O: `publishing` decides what to send and when, `pub_ack_requests` how the
 target confirms messages, `window` how many may be in flight. Message ids keep the target from storing a message twice.
 
-``text
+```text
 send ──▶ Publishing.write ──▶ socket ──▶ target
                                            │ PubAcks
 owner.stored ◀── Publishing.answered ◀─────┘
                    │ not stored
                    ▼
                  Recovery: send again, or owner.refused
-``
+```
 
 Problems within a connection are handled here: a target that is full for a while, and a message that it refuses
 permanently, for which the rule's policy decides (`dead_letters`). When it is unknown which messages were stored (the

@@ -8,11 +8,11 @@ Its caller, `publishing`, writes the result of `add`, passes each read of answer
 `sort_out`. If `sort_out` reports that the state is unclear, it writes the result of `request_again`. If something was
 not stored, the recovery repeatedly decides about `first_unstored`.
 
-``text
+```text
 exclusive, target counts copies   LastOfGroup ──request_again──▶ EachMessage ─┐
 ids are remembered for 20 s       SharedReply ──request_again──▶ EachMessage ─┤ nothing in flight: SharedReply
 else, or keep_sequence            EachMessage                                 ┘ nothing in flight: EachMessage
-``
+```
 """
 
 from __future__ import annotations
