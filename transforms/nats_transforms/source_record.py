@@ -5,8 +5,8 @@ finds its position after a restart by reading the last such line in its own stor
 single spaces; each minor line appended some fields:
 
 ====  ==========================================================  =========
- 1    the source stream's name, `NAME:HASH` for an external one   always
-      with `:C=HASH` after it where the entry has a consumer    2.14.0
+ 1    the source stream's name, `NAME:HASH` for an external one     always
+      with `:C=HASH` after it if the entry has a consumer           2.14.0
  2    the source's sequence                                         always
  3    the filters of the entry, as configured                       2.10.0
  4    its destinations, as configured, up to the first space        2.10.0
