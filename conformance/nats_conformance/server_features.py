@@ -27,7 +27,7 @@ class ServerFeature:
     """Something that a minor line added.
 
     Attributes:
-        title: the name of the feature, and its heading in docs/server-features.md.
+        title: the name of the feature.
         since: the first minor line that has it, as `2.12`.
         names: members of the configuration, values and headers that came with it.
         brings: its effect on a stream.
@@ -150,7 +150,7 @@ SERVER_FEATURES: Final[Mapping[str, ServerFeature]] = {
         ),
     )
 }
-"""By title, in the order of the page."""
+"""By title."""
 
 
 def changes(config: Config, versions: Iterable[str]) -> list[tuple[str, str, str]]:

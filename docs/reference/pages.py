@@ -16,7 +16,7 @@ from docs.reference import (
     errors,
     log_events,
     metrics,
-    server_features,
+    statements,
 )
 
 FOLDER: Final = Path(__file__).parent
@@ -30,8 +30,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "metrics.md": metrics.page,
         "counters.md": counters.page,
         "cases.md": cases.page,
+        "statements.md": statements.page,
         "../logs.md": log_events.page,
-        "../server-features.md": server_features.page,
     }
 )
 """The text of each page, by its file's name."""

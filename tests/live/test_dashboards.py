@@ -165,7 +165,7 @@ async def test_a_real_sidecar_has_all_that_they_use(
 
 @pytest.mark.exhaustive
 def test_the_dashboard_follows_grafanas_published_schema(tmp_path: Path) -> None:
-    program = go_program("dashboard_schema", tmp_path)
+    program = go_program("tests/dashboard_schema", tmp_path)
     dashboard = DASHBOARDS / "nats-bridge.json"
     assert _refusal(program, dashboard) == ""
     document = json.loads(dashboard.read_text("utf-8"))

@@ -272,11 +272,22 @@ async def test_a_message_that_is_too_large(newest_version: str, native_server: S
         assert await stalled(server.url, "M", "T") == ["message_too_large"] * 2
 
 
-async def test_an_expectation_that_an_old_server_enforces(native_server: Servers, raw_peer: OpenPeer) -> None:
-    async with native_server("2.9.10") as server:
+@pytest.mark.parametrize("version", ["2.9.10", "2.10.27"])
+async def test_an_expectation_that_an_old_server_enforces(
+    version: str, native_server: Servers, raw_peer: OpenPeer
+) -> None:
+    async with native_server(version) as server:
         here = await Scene.make(await raw_peer(server.url))
         await publish(here.peer, "S", 1, block=b"NATS/1.0\r\nNats-Expected-Stream: S\r\n\r\n")
         assert await stalled(server.url, "M") == ["expectation"]
+
+
+@pytest.mark.parametrize("version", ["2.9.10", pytest.param("2.12.15", marks=pytest.mark.exhaustive)])
+async def test_a_rollup_that_an_old_server_refuses(version: str, native_server: Servers, raw_peer: OpenPeer) -> None:
+    async with native_server(version) as server:
+        here = await Scene.make(await raw_peer(server.url), {"allow_rollup_hdrs": True})
+        await publish(here.peer, "S", 1, block=b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n")
+        assert await stalled(server.url, "M", "T") == ["rollup"] * 2
 
 
 async def test_an_account_that_is_full(newest_version: str, native_server: Servers, raw_peer: OpenPeer) -> None:

@@ -137,7 +137,7 @@ class Dialect:
     # A start after the source's end is waited for; before, copying starts with the next new message of any sequence.
     source_start_waits_for_its_sequence: bool = _since((2, 15, 0))
     # A copy with Nats-Rollup is stored in a stream that does not allow rollups; before, copying stops at it.
-    sourcing_takes_refused_rollups: bool = _since((2, 11, 0))
+    sourcing_takes_refused_rollups: bool = _since((2, 14, 0))
     # A copy whose Nats-Msg-Id is already in the target is skipped; before, it and all later ones wait until the
     # duplicate_window has passed.
     copies_skip_duplicates: bool = _since((2, 12, 6), (2, 14, 0))

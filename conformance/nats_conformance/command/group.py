@@ -19,6 +19,7 @@ from nats_conformance.catalogue.reading import read_catalogue
 from nats_conformance.catalogue.selection import select
 from nats_conformance.command.progress import RunProgress
 from nats_conformance.errors import ConformanceError, SubjectError
+from nats_conformance.implementations.library_protocol import protocol_schema
 from nats_conformance.raw_client import Credentials
 from nats_transforms.tested_versions import LIVE_VERSIONS
 
@@ -363,11 +364,13 @@ def export_cases(folder: Path) -> None:
 
 
 @conform.command("schema")
-def case_schema() -> None:
+@click.option("--protocol", is_flag=True, help="The schema of the JSON-lines protocol for libraries instead.")
+def case_schema(protocol: bool) -> None:
     """Print the JSON schema of case files.
 
     \b
     Example:
       nats-conform schema > cases.schema.json
+      nats-conform schema --protocol > protocol.schema.json
     """
-    click.echo(json.dumps(schema(), indent=2))
+    click.echo(json.dumps(protocol_schema() if protocol else schema(), indent=2))

@@ -224,6 +224,6 @@ def reported(file: Path, found: Sequence[Answer]) -> str:
         width = 20
         lines += [f"{head if at == 0 else '':<{width}}{line}" for at, line in enumerate(said)]
     if brought := [each for answer in found for each in answer.brings]:
-        lines += ["", "what came in between, and concerns this stream (docs/server-features.md):"]
+        lines += ["", "what came in between, and concerns this stream (docs/versions.md):"]
         lines += [f"{since:<{width}}{title}: {what}" for since, title, what in brought]
     return "\n".join(lines)

@@ -5,8 +5,10 @@ Bytes are a string if they are UTF-8, and otherwise `{"base64": …}`; both are 
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nats_conformance.catalogue.case import ExpectedRefusal, Json, Message
@@ -17,6 +19,12 @@ PROTOCOL = 1
 
 CAPABILITIES = ("transform", "bare_transform", "stream_config", "republish", "sourcing")
 """Features that a library can offer; each is the `op` of a request."""
+
+
+def protocol_schema() -> dict[str, Any]:
+    """Return the JSON schema of a request, with one of its answer for each op below `$defs` (`OP-answer`)."""
+    schema: dict[str, Any] = json.loads(Path(__file__).with_name("protocol.schema.json").read_text(encoding="utf-8"))
+    return schema
 
 
 def json_of_bytes(raw: bytes) -> Json:

@@ -224,7 +224,7 @@ def test_what_came_between_versions_and_concerns_a_stream(conform: Callable[...,
     config = {"name": "SUMS", "allow_msg_counter": True, "sources": [{"name": "CLICKS"}], "subjects": ["sums.>"]}
     file.write_text(json.dumps(config))
     said = conform("stream", file, "--versions", "2.10.27,2.15.3").out.splitlines()
-    beginning = said.index("what came in between, and concerns this stream (docs/server-features.md):")
+    beginning = said.index("what came in between, and concerns this stream (docs/versions.md):")
     assert "ignores allow_msg_counter" in said[3]
     assert [line.split(":")[0].split(maxsplit=1) for line in said[beginning + 1 :]] == [
         ["2.12", "Counters"],

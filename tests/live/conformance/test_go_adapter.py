@@ -13,12 +13,12 @@ from tests.live.go_programs import go_program
 from tests.unit.conformance.playing import outcomes
 
 VERSION = "2.15.1"
-"""That of tests/go_adapter/go.mod."""
+"""That of conformance/adapters/go/go.mod."""
 
 
 @pytest.mark.exhaustive
 async def test_the_servers_own_transform_passes(tmp_path: Path) -> None:
-    subject = LibrarySubject((str(go_program("go_adapter", tmp_path)),), VERSION)
+    subject = LibrarySubject((str(go_program("conformance/adapters/go", tmp_path)),), VERSION)
     await subject.open()
     try:
         assert subject.identity.label == f"NewSubjectTransform {VERSION} {VERSION}"

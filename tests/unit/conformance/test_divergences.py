@@ -68,7 +68,7 @@ def stored(*header_blocks: bytes, subject: bytes = b"out.a", **more: Any) -> Obs
 
 
 def test_every_id_stands_in_the_documentation() -> None:
-    documented = set(re.findall(r"^\| `(kd/[^`]+)`", DOCS.read_text("utf-8"), re.MULTILINE))
+    documented = set(re.findall(r"^- `(kd/[^`]+)`", DOCS.read_text("utf-8"), re.MULTILINE))
     named = {each for case in read_catalogue() for each in case.kd}
     assert NORMALISERS.keys() <= documented
     assert named <= documented

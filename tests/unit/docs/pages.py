@@ -9,8 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GENERATED_FROM_RUNS = {str(page.relative_to(ROOT)) for page in PAGES if page.name.startswith("versions")}
-"""Tables of what servers answered, wrong configurations included."""
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -13,6 +13,7 @@ from nats_bridge.kinds.watching.looking import Sight
 from nats_transforms.dialect import Dialect
 
 _EXPECTED: Final = re.compile(rb"(?<=\n)Nats-Expected-[^:\r\n]+:")
+_ROLLUP: Final = re.compile(rb"(?<=\n)Nats-Rollup:")
 _DOMAIN: Final = re.compile(r"\$JS\.([^.]+)\.API")
 _TWO_BEATS: Final = 2_000_000_000
 """Nanoseconds; the consumers of mirrors and sources send a heartbeat every second (2.9 to 2.15)."""
@@ -152,11 +153,21 @@ def _message(sight: Sight, server: Dialect) -> Reason | None:
             f"raise max_msg_size of {target}, or delete message {sequence} of {source}",
         )
     block = base64.b64decode(message.get("hdrs") or "")
-    if not server.sourcing_strips_expectations and _EXPECTED.search(block):
+    mirrors = sight.link.is_mirror
+    strips = server.mirroring_strips_expectations if mirrors else server.sourcing_strips_expectations
+    if not strips and _EXPECTED.search(block):
+        since = "2.11.5" if mirrors else "2.10.14"
         return Reason(
             "expectation",
-            f"message {sequence} of {source} has Nats-Expected-*, which a server before 2.10.14 enforces in {target}",
+            f"message {sequence} of {source} has Nats-Expected-*, which a server before {since} enforces in {target}",
             f"delete message {sequence} of {source}, or upgrade the server",
+        )
+    allowed = sight.target["config"].get("allow_rollup_hdrs") or server.sourcing_takes_refused_rollups
+    if not allowed and _ROLLUP.search(block):
+        return Reason(
+            "rollup",
+            f"message {sequence} of {source} has Nats-Rollup, which a server before 2.14 refuses in {target}",
+            f"set allow_rollup_hdrs in {target}, delete message {sequence} of {source}, or upgrade the server",
         )
     return None
 

@@ -1,4 +1,4 @@
-module nats-bridge/go_adapter
+module nats-bridge/adapter
 
 go 1.26.0
 

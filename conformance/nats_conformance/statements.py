@@ -1,0 +1,73 @@
+"""Traces the ADRs to the catalogue: which cases cover each normative statement.
+
+The statements are data (`statements.yaml`), so that a reader can correct them without code. `read_statements` refuses a
+statement that names no case and gives no reason, and a name that no case has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from nats_conformance.errors import CatalogueError
+
+STATEMENTS: Final = Path(__file__).with_name("statements.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A normative statement of an ADR.
+
+    Attributes:
+        adr: the document, such as `ADR-28`.
+        text: the statement, quoted.
+        cases: ids of cases that cover it, or beginnings of ids; empty if it is `untested`.
+        untested: the reason why no case covers it; empty if a case does.
+        outside: the reason why a process next to the server cannot satisfy it; empty if it can.
+    """
+
+    adr: str
+    text: str
+    cases: tuple[str, ...] = ()
+    untested: str = ""
+    outside: str = ""
+
+    def covers(self, case: str) -> bool:
+        """Whether one of `cases` is the id `case`, or a beginning of it that ends at a slash."""
+        return any(case == name or case.startswith(f"{name.rstrip('/')}/") for name in self.cases)
+
+
+def read_statements(ids: Iterable[str], file: Path = STATEMENTS) -> tuple[Statement, ...]:
+    """Read the statements in the order of the file.
+
+    Args:
+        ids: the ids of the catalogue's cases.
+        file: the statements, as YAML.
+
+    Raises:
+        CatalogueError: a statement has neither cases nor a reason, has both, or names a case that does not exist.
+    """
+    known = tuple(ids)
+    return tuple(
+        _statement(document["adr"], entry, known, file)
+        for document in yaml.safe_load(file.read_text(encoding="utf-8"))
+        for entry in document["statements"]
+    )
+
+
+def _statement(adr: str, entry: Mapping[str, Any], ids: tuple[str, ...], file: Path) -> Statement:
+    place = f"{file.name}: {adr}: '{entry.get('text')}'"
+    if unknown := entry.keys() - {"text", "cases", "untested", "outside"}:
+        raise CatalogueError(f"{place}: unknown key {', '.join(sorted(unknown))}")
+    statement = Statement(adr, **(dict(entry) | {"cases": tuple(entry.get("cases", ()))}))
+    if bool(statement.cases) == bool(statement.untested):
+        raise CatalogueError(f"{place}: needs either cases, or untested with the reason")
+    for name in statement.cases:
+        alone = Statement(adr, "", (name,))
+        if not any(alone.covers(case) for case in ids):
+            raise CatalogueError(f"{place}: no case is '{name}', or begins with '{name}/'")
+    return statement
